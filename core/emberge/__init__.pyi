@@ -114,6 +114,7 @@ from .hookspecs import hookimpl as hookimpl
 from .merging.stage_options import stage_name as stage_name
 from .numerics.buffers import pooled_bytes as pooled_bytes
 from .numerics.buffers import pooled_like as pooled_like
+from .numerics.links import Limit as Limit
 from .numerics.similarity import blockwise as blockwise
 from .numerics.similarity import log_sum_products as log_sum_products
 from .numerics.similarity import lowest_score as lowest_score

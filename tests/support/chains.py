@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 from emberge import Block, ChainSpec, MergeStrategy, MergeTransform, PerTensor, Stage, merge_blocks
+from emberge.contracts.block import rows_of
 from emberge.engine import layer_of
+from emberge.numerics.ranked_drop import chances_of
 from emberge_codiemb.layer_softmax import LayerSoftmax
 from emberge_merge.methods import strategies, transforms
+from emberge_merge.methods.sparse.drop_by_rank import chances
 from torch import Tensor
 
 EVERYTHING = 1 << 30
@@ -109,3 +112,9 @@ def merge_one(
     tensors = [{"w": torch.as_tensor(m, dtype=torch.float64)} for m in models]
     origin = None if base is None else {"w": torch.as_tensor(base, dtype=torch.float64)}
     return merge(links, tensors, origin, **how)["w"]
+
+
+def keep_probability(delta: Tensor, density: float, epsilon: float) -> Tensor:
+    """The chance of each element of a delta to be kept by `drop_by_rank`."""
+    width = rows_of(delta.shape)[1]
+    return chances_of(delta[None], [chances(density, epsilon, width)], width)[0]

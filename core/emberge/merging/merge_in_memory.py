@@ -21,6 +21,7 @@ from emberge.merging.streaming.build_jobs import empty_block
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.merging.streaming.scheduler import GRANULE, Limits, run_jobs
 from emberge.model_folder.names.tensor_names import depths
+from emberge.numerics.tested_kernels import kernels
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.tensor_sources import MemorySource, TensorSource
 
@@ -40,6 +41,7 @@ class _Settings:
     options: Sequence[ModelOptions] = field(default_factory=tuple)
     groups: Sequence[str] = ()
     statistics: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    compiled: bool = False
 
 
 def merge_state_dicts(
@@ -53,8 +55,9 @@ def merge_state_dicts(
     """Merge tensors that are in memory, by the same stages and the same runner.
 
     `settings` may be dtype ("float32", or "float64"), seed, block and granule (elements), workers,
-    device, groups (one label a model), options (one mapping a model) and statistics (by tensor, each model's
-    entry). Tensors of integers must be equal.
+    device, groups (one label a model), options (one mapping a model), statistics (by tensor, each model's
+    entry) and compiled (kernels, if they work here; the bytes are the same). Tensors of integers must be
+    equal.
 
     Raises:
         CheckpointError: when names or shapes differ, or a tensor has NaN.
@@ -95,7 +98,13 @@ def merge_state_dicts(
             statistics = _statistics(how.statistics.get(name, {}), spec.shape)
             jobs.append(
                 MergeJob(
-                    spec, sources, source, chain, block(name, statistics), statistics=statistics
+                    spec,
+                    sources,
+                    source,
+                    chain,
+                    block(name, statistics),
+                    statistics=statistics,
+                    kernels=kernels() if how.compiled else None,
                 )
             )
         else:

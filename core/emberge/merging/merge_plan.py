@@ -123,6 +123,17 @@ class MergePlan:
         return total_bytes(plan.out for plan in self.tensors)
 
     @property
+    def numbers(self) -> int:
+        """The number of elements that are merged, over all models and the base."""
+        return sum(
+            spec.elements
+            for tensor in self.tensors
+            if tensor.action == "merge"
+            for spec in (*tensor.sources, tensor.base)
+            if spec is not None
+        )
+
+    @property
     def merged(self) -> list[str]:
         """Names of the tensors that are merged."""
         return [plan.out.name for plan in self.tensors if plan.action == "merge"]

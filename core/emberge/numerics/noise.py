@@ -12,11 +12,11 @@ from torch import Tensor
 
 from emberge.numerics.buffers import pooled_like
 
-__all__ = ["uniform"]
+__all__ = ["SPAN", "odd_numbers", "uniform"]
 
 _WORD = 1 << 32
 # Places count from 1, as a zero stays zero under any multiplication; larger ones join the key.
-_SPAN = _WORD - 1
+SPAN = _WORD - 1
 # Weyl's step of 2³² divided by the golden ratio, then the two rounds of lowbias32 (Wellons, 2018).
 _STEP = 0x9E3779B9
 _ROUNDS = ((16, 0x21F0AAAD), (15, 0xD35A2D97))
@@ -38,9 +38,9 @@ def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Ten
     size, device = tensors[0].numel(), None if tensors.device.type == "cpu" else tensors.device
     out = pooled_like(tensors, (len(keys), size))
     for first, last in _spans(start, start + size):
-        places = _mixed_places(first % _SPAN + 1, last - first, device)
+        places = _mixed_places(first % SPAN + 1, last - first, device)
         for row, key in zip(out, keys, strict=True):
-            words = _keyed(places, *_odd_numbers((*key, first // _SPAN)))
+            words = _keyed(places, *odd_numbers((*key, first // SPAN)))
             row[first - start : last - start].copy_(words)
     return out.mul_(2.0**-24).reshape(tensors.shape)
 
@@ -48,12 +48,13 @@ def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Ten
 def _spans(start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the parts between multiples of the span."""
     while start < end:
-        last = min(end, start - start % _SPAN + _SPAN)
+        last = min(end, start - start % SPAN + SPAN)
         yield start, last
         start = last
 
 
-def _odd_numbers(key: tuple[Any, ...]) -> tuple[int, int]:
+def odd_numbers(key: tuple[Any, ...]) -> tuple[int, int]:
+    """Return a key's two multipliers, odd and below 2³²."""
     text = "\0".join(str(part) for part in key).encode()
     digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
     return digest % _WORD | 1, digest // _WORD | 1

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from emberge import Loss, MergeStrategy, Step, hookimpl
 
 from emberge_acme.keep_layers import KeepLayers
-from emberge_acme.keep_norm import KeepNorm
+from emberge_acme.keep_norm import KeepNorm, KeepNormPlain
 from emberge_acme.uniformity import Uniformity
 
 
 @hookimpl
 def register_merge_strategies() -> Mapping[str, type[MergeStrategy]]:
-    return {"keep_norm": KeepNorm}
+    return {"keep_norm": KeepNorm, "keep_norm_plain": KeepNormPlain}
 
 
 @hookimpl

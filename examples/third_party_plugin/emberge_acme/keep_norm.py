@@ -11,18 +11,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class KeepNorm(MergeStrategy):
-    """The weighted mean of the models, stretched to the weighted mean of their norms."""
+    """The weighted mean of the models, stretched to the weighted mean of their norms.
+
+    It asks the block for sums, so that emberge may compute them from the numbers as they are stored.
+    """
 
     strength: PerTensor = PerTensor(1.0, within=(0, 1))
     """Degree of stretching: 0 is the plain mean, 1 keeps the whole norm."""
     passes = 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        return {"gram": block.gram(block.tensors)}  # emberge adds up the blocks of a tensor
+        # emberge adds up the blocks of a tensor.
+        return block.inner_products(deltas=False, differences=False)
 
     def merge(self, block: Block, stats: Stats) -> "Tensor":
-        gram, weights = stats[0]["gram"], block.weights / block.weights.sum()
+        return block.combine(self.coefficients(block, stats))
+
+    def coefficients(self, block: Block, stats: Stats) -> "Tensor":
+        """Return each model's factor."""
+        gram, weights = stats[0]["products"], block.weights / block.weights.sum()
         wanted = weights @ gram.diagonal().sqrt()
         norm = (weights @ gram @ weights).clamp(min=0).sqrt()
         stretch = float(wanted / norm) if norm > 1e-12 else 1.0
-        return block.combine(weights * stretch**block.options.strength)
+        factors: Tensor = weights * stretch**block.options.strength
+        return factors
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepNormPlain(KeepNorm):
+    """The same as `keep_norm`, written with the models' tensors alone."""
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        flat = block.tensors.reshape(len(block.models), -1).double()
+        return {"products": flat @ flat.mT}
+
+    def merge(self, block: Block, stats: Stats) -> "Tensor":
+        first, *others = self.coefficients(block, stats).tolist()
+        merged: Tensor = block.tensors[0] * first
+        for factor, tensor in zip(others, block.tensors[1:], strict=True):
+            merged += tensor * factor  # in the order of the models, whatever the block
+        return merged

@@ -24,7 +24,7 @@ from emberge.testing import check_loss, check_strategy
 from safetensors.torch import load_file, save_file
 
 import emberge_acme
-from emberge_acme.keep_norm import KeepNorm
+from emberge_acme.keep_norm import KeepNorm, KeepNormPlain
 from emberge_acme.uniformity import Uniformity
 
 
@@ -42,17 +42,22 @@ def block(*models: list[list[float]], weights: tuple[float, ...]) -> Block:
     )
 
 
+WAYS = pytest.mark.parametrize("way", [KeepNorm, KeepNormPlain])
+
+
+@WAYS
 @pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
-def test_keep_norm_obeys_the_laws(strength: float) -> None:
-    check_strategy(KeepNorm(strength=PerTensor(strength)), one_hot=True)
+def test_keep_norm_obeys_the_laws(way: type[KeepNorm], strength: float) -> None:
+    check_strategy(way(strength=PerTensor(strength)), one_hot=True)
 
 
-def test_keep_norm_by_hand() -> None:
+@WAYS
+def test_keep_norm_by_hand(way: type[KeepNorm]) -> None:
     # Two models at a right angle, 3 and 4 long: their mean is 2.5 long, and their mean length 3.5.
     both = block([[3.0, 0.0]], [[0.0, 4.0]], weights=(0.5, 0.5))
-    (merged,) = merge_blocks([KeepNorm()], [both])
+    (merged,) = merge_blocks([way()], [both])
     torch.testing.assert_close(merged, both.tensors.mean(0) * 3.5 / 2.5)
-    (plain,) = merge_blocks([KeepNorm(strength=PerTensor(0))], [both])
+    (plain,) = merge_blocks([way(strength=PerTensor(0))], [both])
     torch.testing.assert_close(plain, both.tensors.mean(0))
 
 

@@ -143,26 +143,7 @@ def _spread(block: Block, label: str, factors: Sequence[float]) -> list[float]:
 
 def _members(block: Block, label: str) -> Block:
     index = [i for i, group in enumerate(block.groups) if group == label]
-    rows = _span(index)
-
-    def pick(values: Sequence[str]) -> tuple[str, ...]:
-        return tuple(values[i] for i in index) if values else ()
-
-    return block.replace(
-        models=pick(block.models),
-        groups=pick(block.groups),
-        fingerprints=pick(block.fingerprints),
-        tensors=block.tensors[rows],
-        changed=None if block.changed is None else block.changed[rows],
-        weights=block.weights[rows],
-        options=_options(block.options.by, index),
-    )
-
-
-def _span(index: list[int]) -> slice | list[int]:
-    """Return neighbours as a slice, which needs no copy of their rows."""
-    first, last = index[0], index[-1]
-    return slice(first, last + 1) if last - first + 1 == len(index) else index
+    return block.pick_models(index).replace(options=_options(block.options.by, index))
 
 
 def _options(options: Options, index: list[int]) -> Options:

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from emberge_merge.methods.sparse.drop_by_rank import keep_probability
 from emberge_merge.methods.sparse.energy_weights import EnergyWeights
 from emberge_merge.methods.sparse.trim_outliers import bounds_of
 from torch import Tensor
 
-from tests.support.chains import EVERYTHING, blocks_of, chain, merge_one
+from tests.support.chains import EVERYTHING, blocks_of, chain, keep_probability, merge_one
 
 BASE = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 DELTAS = [

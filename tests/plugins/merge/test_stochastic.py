@@ -10,12 +10,12 @@ import pytest
 import torch
 from emberge import CheckpointError, Stage
 from emberge.engine import merge_state_dicts
-from emberge_merge.methods.sparse.drop_by_rank import by_rank, keep_probability
+from emberge.numerics.ranked_drop import by_rank
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.support.chains import chain, merge_one
+from tests.support.chains import chain, keep_probability, merge_one
 from tests.support.tolerance import assert_near, gamma, likely
 
 SEEDS = 2000

@@ -12,6 +12,7 @@ from emberge.merging.planning.effective_weights import weighing
 from emberge.merging.stage_options import plain_stage, stage_name
 from emberge.model_folder.licences import licence_line
 from emberge.model_folder.template_warnings import origin_line
+from emberge.numerics.compiling import kernels_line
 from emberge.wording import count_by_first_word, count_noun, human_size, join_some
 
 __all__ = ["summary"]
@@ -65,6 +66,8 @@ def _costs(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str, str]
 def _method(plan: MergePlan) -> Iterator[tuple[str, str]]:
     base = f", around the base {plan.request.base.name}" if plan.request.base is not None else ""
     yield "method", f"{_chain(plan.request.strategy)}{base}"
+    if plan.tensors:
+        yield "kernels", kernels_line(plan.numbers)
     for number, rule in enumerate(plan.request.rules):
         owned = sum(plan.request.chain_of(t.name) == number for t in plan.tensors)
         count = f" ({owned} tensors)" if plan.tensors else ""

@@ -14,6 +14,8 @@ from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_
 from emberge.merging.stage_options import Resolver
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.model_folder.names.tensor_names import layer_of
+from emberge.numerics.compiling import worth_compiling
+from emberge.numerics.tested_kernels import kernels
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.tensor_reader import TensorReader
 from emberge.tensor_files.tensor_sources import FileSource
@@ -37,9 +39,10 @@ def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
     if plan.plans:
         return
     statistics, resolve = _statistics(plan), resolver(plan)
+    compiled = kernels() if worth_compiling(plan.numbers) else None
     for tensor in plan.tensors:
         yield (
-            _merge_job(plan, tensor, reader, resolve, statistics)
+            replace(_merge_job(plan, tensor, reader, resolve, statistics), kernels=compiled)
             if tensor.action == "merge"
             else _copy_job(plan, tensor, reader)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,14 @@ from emberge.contracts.chain import Chain, scope_key
 from emberge.contracts.stage import Measures, Scope
 from emberge.errors import CheckpointError
 from emberge.merging.streaming.memory_budget import element_bytes
+from emberge.numerics.stored_rows import (
+    ALIGNED,
+    DTYPES,
+    Place,
+    StoredRows,
+    encode,
+    words_are_finite,
+)
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.tensor_reader import bytes_of, scratch
@@ -122,8 +131,9 @@ class MergeJob(TensorJob):
     its `tensors` are empty and of the dtype to compute in. `chain_id` differs between the chains of different
     rules, so that a stage measures only the tensors that its rule owns. `coarse` is true where base and
     models are stored in so few bits that small changes are lost. `owned` has the rows that some models lack,
-    which no strategy merges; `statistics` the models' entries for the block's rows. `remarks` may have
-    "warnings", texts, and "findings", numbers by label.
+    which no strategy merges; `statistics` the models' entries for the block's rows. `kernels` are
+    compiled ones for a CPU, which give the same bytes. `remarks` may have "warnings", texts, and "findings",
+    numbers by label.
     """
 
     spec: TensorSpec
@@ -135,6 +145,7 @@ class MergeJob(TensorJob):
     coarse: bool = False
     owned: PartialRows | None = None
     statistics: RowStatistics | None = None
+    kernels: Any = None
     remarks: dict[str, Any] = field(default_factory=dict)
     passes: Sequence[Pass] = field(init=False)
 
@@ -199,7 +210,7 @@ class MergeJob(TensorJob):
         block = self._block(rows, 0, device, base, guard=not self._read_first)
         with self._errors_with_tensor():
             merged = self.chain.merge(self._by_link(stats), block)
-        stored = merged.to(dtype=getattr(torch, self.spec.dtype)).cpu().contiguous()
+        stored = encode(merged, getattr(torch, self.spec.dtype), kernels=self.kernels)
         if self.owned is not None:
             self.owned.fill(rows, stored, self.sources, self.base)
         return stored
@@ -251,6 +262,10 @@ class MergeJob(TensorJob):
         start, size = rows.start * width, len(rows) * width
         some = (len(rows), *shape[1:]) if len(shape) > 1 else shape
         sources = [*self.sources, origin] if origin else [*self.sources]
+        # Without kernels everything is decoded in the end, and at once is fastest.
+        plain = self.kernels is None or self.block.tensors.dtype != torch.float32
+        if device == "cpu" and not plain:
+            return self._stored_block(rows, index, origin, some, guard=guard)
         gpu = device != "cpu"
         use = "pinned" if gpu else "block"
         flat = scratch(use, len(sources) * size, self.block.tensors.dtype, pinned=gpu)
@@ -258,23 +273,70 @@ class MergeJob(TensorJob):
         for source, into in zip(sources, stacked, strict=True):
             source.read(start, into)
             if guard and not is_finite(into):
-                raise CheckpointError(
-                    f"{self.spec.name}: '{source.model}' holds NaN or infinite values; "
-                    f"leave that model out or make it again"
-                )
+                raise self._damaged(source)
         shaped = stacked.view(len(sources), *some).to(device, non_blocking=gpu)
         base = shaped[-1] if origin else None
         models = shaped[: len(self.sources)]
-        if guard and self.coarse and start == 0 and base is not None and len(shape) > 1:
-            same = float((models == base).float().mean())
-            if same > 0.5:
-                self._warn(_LOST)
-        statistics: Mapping[str, Any] = self.block.statistics
-        if self.statistics is not None:
-            statistics = self.statistics.of(rows, device)
+        if guard and start == 0 and base is not None:
+            self._look_for_losses(models, base)
+        statistics = self._statistics_of(rows, device)
         return self.block.replace(
             tensors=models, base=base, start=start, index=index, statistics=statistics
         )
+
+    def _stored_block(
+        self,
+        rows: range,
+        index: int,
+        origin: TensorSource | None,
+        shape: tuple[int, ...],
+        *,
+        guard: bool,
+    ) -> Block:
+        """Return the block of some rows of `shape` each, read as they are stored."""
+        start, size = rows.start * rows_of(self.spec.shape)[1], math.prod(shape)
+        sources = [*self.sources, origin] if origin else [*self.sources]
+        places, end = [], 0
+        for source in sources:
+            dtype = source.spec.dtype if _is_plain(source, start + size) else "float32"
+            places.append(Place(dtype, end))
+            end += -(-size * getattr(torch, dtype).itemsize // ALIGNED) * ALIGNED
+        memory = scratch("stored", end, torch.uint8)
+        for source, place in zip(sources, places, strict=True):
+            dtype = getattr(torch, place.dtype)
+            into = memory[place.start : place.start + size * dtype.itemsize]
+            if _is_plain(source, start + size):
+                source.read_bytes(start * dtype.itemsize, bytes_of(into))
+            else:
+                source.read(start, into.view(dtype))
+        count = len(self.sources)
+        base = places[count] if origin else None
+        stored = StoredRows(memory, places[:count], base, shape, self.kernels)
+        damaged = stored.not_finite() if guard else None
+        if damaged is not None:
+            raise self._damaged(sources[damaged])
+        block = self.block.with_rows(stored, start, index, self._statistics_of(rows, "cpu"))
+        if guard and start == 0 and base is not None and self.coarse:
+            self._look_for_losses(*stored.every(1, 0))
+        return block
+
+    def _look_for_losses(self, models: Tensor, base: Tensor | None) -> None:
+        """Warn where base and models are stored so coarsely that most changes are lost."""
+        if not self.coarse or base is None or len(self.spec.shape) < 2:
+            return
+        if float(models.eq(base).float().mean()) > 0.5:
+            self._warn(_LOST)
+
+    def _damaged(self, source: TensorSource) -> CheckpointError:
+        return CheckpointError(
+            f"{self.spec.name}: '{source.model}' holds NaN or infinite values; "
+            f"leave that model out or make it again"
+        )
+
+    def _statistics_of(self, rows: range, device: str) -> Mapping[str, Any]:
+        if self.statistics is not None:
+            return self.statistics.of(rows, device)
+        return self.block.statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,8 +401,17 @@ class CopyJob(TensorJob):
         return piece
 
 
-def is_finite(tensor: Tensor) -> bool:
+def _is_plain(source: TensorSource, end: int) -> bool:
+    """Return whether the elements up to `end` can be taken as they are stored."""
+    spec = source.spec
+    derived = isinstance(spec, DerivedTensor) or end > spec.elements
+    return not derived and spec.dtype in DTYPES
+
+
+def is_finite(tensor: Tensor, *, kernels: Any = None) -> bool:
     """Return whether a tensor has neither NaN nor infinite values."""
+    if kernels is not None and str(tensor.dtype).removeprefix("torch.") in DTYPES:
+        return words_are_finite(tensor.reshape(-1), kernels)
     # Any NaN or infinity shows in one sum; as that may overflow by itself, a look at each value decides.
     accumulate = torch.float64 if tensor.dtype == torch.float64 else torch.float32
     total = float(tensor.sum(dtype=accumulate))

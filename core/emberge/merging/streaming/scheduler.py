@@ -17,7 +17,7 @@ from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError
 from emberge.heap import keep_freed_blocks
 from emberge.merging.streaming.device_streams import DeviceStreams, on_cpu
-from emberge.merging.streaming.jobs import TensorJob, is_finite
+from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_finite
 from emberge.merging.streaming.memory_budget import GRANULE, block_elements, queue_bytes
 from emberge.wording import human_size
 
@@ -28,6 +28,8 @@ Progress = Callable[[float, float, str], None]
 Work = Callable[[], None]
 # The measures of a job's finished passes, by id of the job.
 Stats = dict[int, list[Measures]]
+# Measures that are joined at once.
+_TOGETHER = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,7 @@ class _TensorScheduler:
         with self._changed:
             reducer.add(place, measures)
             self._changed.notify_all()
+        reducer.join_some()
 
     def _produce(
         self, job: TensorJob, rows: range, stats: Sequence[Measures], left: _Countdown
@@ -266,12 +269,18 @@ class _TensorScheduler:
 
 
 class _OrderedReducer:
-    """Joins measures in the order of their places, in which they need not arrive."""
+    """Joins measures in the order of their places, in which they need not arrive.
+
+    Every 16 that follow one another are joined, by one thread at a time, which keeps nobody else waiting:
+    places are taken under the scheduler's lock, and joined outside it.
+    """
 
     def __init__(self, join: Callable[[Sequence[Measures]], Measures]) -> None:
         self._join = join
         self._early: dict[int, Measures] = {}
         self._ready: list[Measures] = []
+        self._joined: list[Measures] = []
+        self._joining = threading.Lock()
         self._reserved = 0
         self.next = 0
 
@@ -281,17 +290,33 @@ class _OrderedReducer:
         return self._reserved - 1
 
     def add(self, place: int, measures: Measures) -> None:
-        """Add the measures of a place, and join now and then those that follow one another."""
+        """Add the measures of a place; the caller has the scheduler's lock."""
         self._early[place] = measures
         while self.next in self._early:
             self._ready.append(self._early.pop(self.next))
             self.next += 1
-        if len(self._ready) > 16:
-            self._ready = [self._join(self._ready)]
+
+    def join_some(self) -> None:
+        """Join those that follow one another, if they are enough and no other thread does."""
+        while len(self._ready) >= _TOGETHER and self._joining.acquire(blocking=False):
+            try:
+                self._join_next()
+            finally:
+                self._joining.release()
 
     def result(self) -> Measures:
-        """Return all measures joined."""
-        return self._join(self._ready)
+        """Return all measures joined, when all were added."""
+        with self._joining:
+            while len(self._ready) >= _TOGETHER:
+                self._join_next()
+            return self._join([*self._joined, *self._ready])
+
+    def _join_next(self) -> None:
+        # Others only append meanwhile.
+        some = self._ready[:_TOGETHER]
+        if len(some) == _TOGETHER:
+            self._joined = [self._join([*self._joined, *some])]
+            del self._ready[:_TOGETHER]
 
 
 class _Meter:
@@ -326,7 +351,8 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
             f"{spec.name}: rows {rows.start} to {rows.stop} take {wanted} bytes in {spec.dtype}, and "
             f"{type(job).__name__} produced {piece.nbytes} in {dtype}; its author must correct it"
         )
-    if piece.is_floating_point() and not is_finite(piece):
+    kernels = job.kernels if isinstance(job, MergeJob) else None
+    if piece.is_floating_point() and not is_finite(piece, kernels=kernels):
         raise CheckpointError(f"{spec.name}: {job.not_finite}")
 
 

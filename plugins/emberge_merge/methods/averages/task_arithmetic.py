@@ -38,8 +38,7 @@ class TaskArithmetic(MergeStrategy):
         return "share" if self.normalize else "scale"
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        assert block.base is not None
         weights = block.weights * block.options.scale
         if self.normalize:
             weights = weights / block.weights.sum()
-        return block.combine(weights.tolist(), block.deltas).add_(block.base)
+        return block.add_deltas(weights.tolist())

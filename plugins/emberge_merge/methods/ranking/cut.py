@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+from emberge import Limit
 
 from emberge_merge.methods.ranking.counts import Tally
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import torch
 
-__all__ = ["Cut", "bit_patterns"]
+__all__ = ["Cut"]
 
 _BINS = 1 << 16
 # Standard deviations of a sampled rank within which the limit is first looked for.
@@ -175,48 +175,15 @@ class Cut:
 
     def value(self, dtype: torch.dtype) -> float:
         """Return the k-th largest magnitude itself."""
-        return _magnitude(self.low, dtype)
+        return Limit.magnitude(self.low, dtype)
 
-    def keep(self, source: Tensor, into: Tensor, start: int) -> None:
-        """Write a block's flat values that stay, and zeros for the others; `into` may be `source`."""
-        if self.keep_count == 0:
-            into.zero_()
-            return
-        if self.keep_count == self.total:
-            into.copy_(source)
-            return
-        split = self._split(source, start)
-        if split:
-            _keep_from(source[:split], into[:split], self.low)
-        if split < source.numel():
-            _keep_from(source[split:], into[split:], self.low + 1)
-
-    def _split(self, source: Tensor, start: int) -> int:
-        """Return the number of a block's values that come no later than the last tie that stays."""
+    @property
+    def limit(self) -> Limit:
+        """The limit for a block's values, when it is settled."""
+        if self.keep_count in (0, self.total):
+            return Limit.all() if self.keep_count else Limit.nothing()
         if self.row is None:
             raise AssertionError("the limit was not settled in as many passes as it can take")
-        at = max(0, min(self.row - start, source.numel()))
-        if self.row < start or at == source.numel():
-            return int(at)
-        ties = np.flatnonzero(bit_patterns(source[int(at) :]) == self.low)
-        return int(at + ties[self.quota - 1]) + 1
-
-
-def _keep_from(source: Tensor, into: Tensor, least: int) -> None:
-    """Copy the values whose magnitude's bit pattern is at least `least`."""
-    if least == 0:
-        into.copy_(source)
-    else:
-        limit = _magnitude(least - 1, source.dtype)
-        torch.ops.aten.hardshrink.out(source, limit, out=into)
-
-
-def _magnitude(pattern: int, dtype: torch.dtype) -> float:
-    whole, real = (np.int32, np.float32) if dtype.itemsize == 4 else (np.int64, np.float64)
-    return float(whole(pattern).view(real))
-
-
-def bit_patterns(values: Tensor) -> np.ndarray:
-    """Return magnitudes as whole numbers of the same order."""
-    found: np.ndarray = np.abs(values.cpu().numpy())
-    return found.view(np.int32 if found.itemsize == 4 else np.int64)
+        return (
+            Limit(self.low) if self.row == math.inf else Limit(self.low, int(self.row), self.quota)
+        )

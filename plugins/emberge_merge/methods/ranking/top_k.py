@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 from emberge import Block, Measures, MergeTransform, Stats
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from emberge_merge.methods.ranking.counts import Tally
     from emberge_merge.methods.ranking.cut import Cut
 
@@ -38,9 +36,9 @@ class Ranking(MergeTransform):
         2.0  # as a rule: the first counts inside a bracket, the second picks what is left
     )
 
-    def ranked(self, block: Block) -> Tensor:
-        """Return the values to rank, of which only the magnitude counts, [rankings, *rows]."""
-        raise NotImplementedError
+    def ranked(self, block: Block) -> Block:
+        """Return the block whose deltas are ranked by magnitude, each one's apart; default: the block."""
+        return block
 
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         """Return how many of each ranking's `total` values stay; `nonzero` of them are not zero.
@@ -64,27 +62,20 @@ class Ranking(MergeTransform):
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         import numpy as np
+        from emberge import Limit
 
         from emberge_merge.methods.ranking.counts import off_heap
-        from emberge_merge.methods.ranking.cut import bit_patterns
+        from emberge_merge.methods.ranking.tallies import count_all
         from emberge_merge.methods.shapes import by_model
 
         if not stats:
-            size = block.like[0].numel()
             stride = _stride(block.shape) if self.scope == "tensor" else _STRIDE
-            some = by_model(self.ranked(_every(stride, block)))
-            sample = np.stack([bit_patterns(values) for values in some])
-            return {"sample": [off_heap(sample)], "sizes": {block.name: size}}
-        found: dict[str, Tally] = {}
-        cuts, limits = stats[-1]["cuts"], self.limits
-        start = block.start + stats[-1]["offset"]
-        width = math.prod(block.shape[1:] if len(block.shape) > 1 else block.shape)
-        for number, values in enumerate(by_model(self.ranked(block))):
-            mine = range(number * limits, number * limits + limits)
-            left = [n for n in mine if not cuts[n].settled]
-            bits = bit_patterns(values) if left else None
-            found |= {str(n): cuts[n].count(bits, start, width) for n in left}
-        return found
+            some = by_model(self.ranked(block.every(stride)).deltas)
+            sample = np.stack([Limit.patterns(values) for values in some])
+            return {"sample": [off_heap(sample)], "sizes": {block.name: block.size}}
+        cuts = stats[-1]["cuts"]
+        left = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.settled}
+        return dict(count_all(self.ranked(block), cuts, left, stats[-1]["offset"]))
 
     def join(self, measures: Sequence[Measures]) -> Measures:
         from emberge_merge.methods.ranking.counts import Tally
@@ -138,17 +129,6 @@ class Ranking(MergeTransform):
             cut if cut.settled else cut.narrowed(counted[str(number)])
             for number, cut in enumerate(cuts)
         ]
-
-
-def _every(stride: int, block: Block) -> Block:
-    """Return the block with every `stride`-th element of its tensor, as one row."""
-    from emberge_merge.methods.shapes import by_model
-
-    some = slice(-block.start % stride, None, stride)
-    base = None if block.base is None else block.base.reshape(-1)[some]
-    if block.changed is None:
-        return block.replace(tensors=by_model(block.tensors)[:, some], base=base)
-    return block.replace(base=base, changed=by_model(block.changed)[:, some])
 
 
 def _before(name: str, sizes: Mapping[str, int]) -> int:

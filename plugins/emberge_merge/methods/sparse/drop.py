@@ -30,9 +30,4 @@ class Drop(MergeTransform):
     weight_role = "unused"
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        from emberge_merge.methods.shapes import spread
-
-        density = spread(block.options.density, block.like)
-        # A mask of ones and zeros multiplies several times faster than one of truths.
-        kept = block.uniform("drop").lt_(density).mul_(block.deltas)
-        return block.with_deltas(kept, kept=density)
+        return block.drop_at_random(block.options.density, "drop")

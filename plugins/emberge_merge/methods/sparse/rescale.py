@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from emberge import Block, Measures, MergeTransform, Stats
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _TINY = 1e-7
 
@@ -40,17 +37,7 @@ class Rescale(MergeTransform):
         return 1 if self.rescale_mode == "l1" else 0
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        import torch
-        from emberge import pooled_like
-
-        from emberge_merge.methods.shapes import by_model
-
-        def magnitudes(deltas: Tensor) -> Tensor:
-            rows = by_model(deltas)
-            alone = pooled_like(rows[0])
-            return torch.stack([torch.abs(row, out=alone).sum() for row in rows]).double()
-
-        return {"before": magnitudes(block.original), "after": magnitudes(block.deltas)}
+        return {"before": (block.before or block).delta_sums(1), "after": block.delta_sums(1)}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         before, after = stats[-1]["before"], stats[-1]["after"]
@@ -58,15 +45,11 @@ class Rescale(MergeTransform):
         return {"factor": (before / after.clamp(min=_TINY)).masked_fill(lost, 1.0)}
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        import torch
-        from emberge import pooled_like
-
-        from emberge_merge.methods.shapes import spread
-
         if self.rescale_mode == "l1":
-            factor = spread(stats[0]["factor"], block.like)
-            return block.with_deltas(torch.mul(block.deltas, factor, out=pooled_like(block.like)))
+            return block.scale_deltas(stats[0]["factor"])
         if self.rescale_mode == "inverse_density" and block.kept is not None:
             density = block.kept.clamp(min=_TINY)
-            return block.with_deltas(torch.div(block.deltas, density, out=pooled_like(block.like)))
+            if density.numel() == len(block.models):
+                return block.divide_deltas(density.flatten())
+            return block.with_deltas(block.own_deltas.div_(density))
         return block

@@ -53,9 +53,6 @@ class SelectImportant(Ranking):
         found = super().measure(_scored(block, divergence, start=block.start), stats)
         return {**found, "divergence": [divergence]}
 
-    def ranked(self, block: Block) -> Tensor:
-        return block.deltas
-
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         # The value at place p of ascending order is the (total - p)-th largest.
         return [total - int(q * (total - 1)) for _ in block.models for q in _QUARTILES]

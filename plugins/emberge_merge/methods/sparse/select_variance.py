@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from emberge import Block, PerTensor, Stats
 
 from emberge_merge.methods.ranking.top_k import Ranking
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +32,8 @@ class SelectVariance(Ranking):
     weight_role = "unused"
     counts_nonzero = True
 
-    def ranked(self, block: Block) -> Tensor:
-        import torch
-        from emberge import pooled_like
-
-        deltas, count = block.deltas, len(block.models)
-        mean = block.combine([1 / count] * count, deltas)
-        variance, off = pooled_like(mean).zero_(), pooled_like(mean)
-        for delta in deltas:
-            variance.add_(torch.sub(delta, mean, out=off).square_(), alpha=1 / count)
-        return variance[None]
+    def ranked(self, block: Block) -> Block:
+        return block.variances()
 
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         share = block.options.select_topk
@@ -55,8 +43,4 @@ class SelectVariance(Ranking):
         (cut,) = stats[-1]["cuts"]
         if cut.keep_count == cut.total:
             return block
-        deltas = block.own_deltas
-        variance = self.ranked(block.replace(changed=deltas))
-        cut.keep(variance.view(-1), variance.view(-1), block.start)
-        # What stays is above zero, so signs make the mask, faster than a comparison's truths.
-        return block.with_deltas(deltas.mul_(variance.sign_()))
+        return block.keep_varied(cut.limit)

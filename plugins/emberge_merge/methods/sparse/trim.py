@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from emberge import Block, PerModel, Scope, Stats
 
 from emberge_merge.methods.ranking.top_k import Ranking
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,19 +47,12 @@ class Trim(Ranking):
     base_policy = "required"
     weight_role = "unused"
 
-    def ranked(self, block: Block) -> Tensor:
-        return block.deltas
-
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         return [keep_count(share, total) for share in block.options.density.tolist()]
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        from emberge_merge.methods.shapes import by_model
-
-        deltas = block.own_deltas
-        for cut, values in zip(stats[-1]["cuts"], by_model(deltas), strict=True):
-            cut.keep(values, values, block.start + stats[-1]["offset"])
-        return block.with_deltas(deltas)
+        limits = [cut.limit for cut in stats[-1]["cuts"]]
+        return block.keep_largest(limits, stats[-1]["offset"])
 
 
 def keep_count(share: float, total: int) -> int:

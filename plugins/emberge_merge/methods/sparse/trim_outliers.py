@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from emberge import Block, PerModel, Stats
 
 from emberge_merge.methods.ranking.top_k import Ranking
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,27 +38,13 @@ class TrimOutliers(Ranking):
     def limits(self) -> int:
         return 2
 
-    def ranked(self, block: Block) -> Tensor:
-        return block.deltas
-
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         pairs = zip(block.options.density.tolist(), block.options.gamma.tolist(), strict=True)
         return [bound for pair in pairs for bound in bounds_of(*pair, total)]
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        from emberge import pooled_like
-
-        from emberge_merge.methods.shapes import by_model
-
-        deltas, cuts = block.own_deltas, stats[-1]["cuts"]
-        flat = by_model(deltas)
-        outliers = pooled_like(flat[0])
-        for model, values in enumerate(flat):
-            cuts[2 * model + 1].keep(values, outliers, block.start)
-            cuts[2 * model].keep(values, values, block.start)
-            # What both keep is equal, so the difference is the values between the two limits, unrounded.
-            values.sub_(outliers)
-        return block.with_deltas(deltas)
+        limits = [cut.limit for cut in stats[-1]["cuts"]]
+        return block.keep_largest(limits[::2]).keep_largest(limits[1::2], undo=True)
 
 
 def bounds_of(density: float, gamma: float, total: int) -> tuple[int, int]:

@@ -36,9 +36,9 @@ class GramStrategy(MergeStrategy):
     def passes(self) -> int:
         return 0 if self.granularity == "row" else 1  # rows are never split
 
-    def vectors(self, block: Block) -> Tensor:
-        """Return the vectors that are combined, [models, *rows]; default: the models themselves."""
-        return block.tensors
+    def of_deltas(self, block: Block) -> bool:
+        """Return whether the models' changes are combined and added to the base; default: the models are."""
+        return False
 
     @property
     def near(self) -> bool:
@@ -54,34 +54,30 @@ class GramStrategy(MergeStrategy):
         """
         raise NotImplementedError
 
-    def finish(self, merged: Tensor, block: Block) -> Tensor:
-        """Return the merged rows, given the combination; default: the combination itself."""
-        return merged
-
     def measure(self, block: Block, stats: Stats) -> Measures:
-        vectors = self.vectors(block)
         if self._by_column(block):
-            return self._grams(vectors.flatten(2).double(), 0)
-        found = {"products": block.gram(vectors)}
-        if self.near:
-            found["differences"] = block.gram(_differences(vectors))
-        return found
+            return self._grams(self._vectors(block).flatten(2).double(), 0)
+        return block.inner_products(deltas=self.of_deltas(block), differences=self.near)
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         coefficients, warning = self.coefficients(stats[-1], block)
         return {"coefficients": coefficients, "warning": warning}
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        vectors = self.vectors(block)
+        deltas = self.of_deltas(block)
+        if self.granularity != "row" and not self._by_column(block):
+            coefficients = stats[0]["coefficients"]
+            return block.add_deltas(coefficients) if deltas else block.combine(coefficients)
+        vectors = self._vectors(block)
         if self.granularity == "row":
             merged = self._rows(vectors, block)
-        elif self._by_column(block):
-            merged = _mixed(vectors.flatten(2), stats[0]["coefficients"][None]).reshape(
-                vectors.shape[1:]
-            )
         else:
-            merged = block.combine(stats[0]["coefficients"], vectors)
-        return self.finish(merged, block)
+            mixed = _mixed(vectors.flatten(2), stats[0]["coefficients"][None])
+            merged = mixed.reshape(vectors.shape[1:])
+        return block.add_delta(merged) if deltas else merged
+
+    def _vectors(self, block: Block) -> Tensor:
+        return block.deltas if self.of_deltas(block) else block.tensors
 
     def _rows(self, vectors: Tensor, block: Block) -> Tensor:
         count = vectors.shape[1] if len(block.shape) > 1 else 1

@@ -41,8 +41,8 @@ class ModelStock(GramStrategy):
     base_policy = "required"
     weight_role = "unused"
 
-    def vectors(self, block: Block) -> Tensor:
-        return block.deltas
+    def of_deltas(self, block: Block) -> bool:
+        return True
 
     @property
     def near(self) -> bool:
@@ -55,9 +55,6 @@ class ModelStock(GramStrategy):
     def conclude(self, block: Block, stats: Stats) -> Measures:
         ratio = float(self._ratio(stats[-1]["products"]).mean())
         return {**super().conclude(block, stats), "findings": {"mean of the models": ratio}}
-
-    def finish(self, merged: Tensor, block: Block) -> Tensor:
-        return block.add_delta(merged)
 
     def _ratio(self, gram: Tensor) -> Tensor:
         """Return t of each Gram matrix [..., n, n]; a pair without a direction counts as orthogonal."""

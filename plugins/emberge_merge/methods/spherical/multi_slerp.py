@@ -42,8 +42,8 @@ class MultiSlerp(GramStrategy):
     def base_policy(self) -> BasePolicy:
         return "required" if self.space == "deltas" else "forbidden"
 
-    def vectors(self, block: Block) -> Tensor:
-        return block.deltas if self.space == "deltas" else block.tensors
+    def of_deltas(self, block: Block) -> bool:
+        return self.space == "deltas"
 
     def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
         from emberge_merge.methods.spherical.angles import Span, mean_direction
@@ -52,6 +52,3 @@ class MultiSlerp(GramStrategy):
         weights = block.weights.cpu().numpy()
         found, warning = mean_direction(span, weights, steps=_STEPS[self.mode], tolerance=1e-10)
         return grams["products"].new_tensor(found), warning
-
-    def finish(self, merged: Tensor, block: Block) -> Tensor:
-        return merged if self.space == "weights" else block.add_delta(merged)

@@ -33,8 +33,8 @@ class Nuslerp(GramStrategy):
     def weight_role(self) -> WeightRole:
         return "unused"  # not divided by their sum: a sum of zero is the middle
 
-    def vectors(self, block: Block) -> Tensor:
-        return block.tensors if block.base is None else block.deltas
+    def of_deltas(self, block: Block) -> bool:
+        return block.has_base
 
     def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
         from emberge_merge.methods.spherical.angles import Span, slerp_coefficients
@@ -44,6 +44,3 @@ class Nuslerp(GramStrategy):
         t = 0.5 if abs(first + second) < 1e-6 else second / (first + second)
         found, warning = slerp_coefficients(span, t)
         return grams["products"].new_tensor(found), warning
-
-    def finish(self, merged: Tensor, block: Block) -> Tensor:
-        return merged if block.base is None else block.add_delta(merged)

@@ -1,0 +1,67 @@
+"""The choice between compiled kernels and plain torch, and the folder in which compiled code is kept."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["cached_in", "can_keep", "kept_in", "kernels_line", "worth_compiling"]
+
+SWITCH = "EMBERGE_KERNELS"
+"""Environment variable: `always` takes kernels for small merges too, `never` for none."""
+
+# Input numbers below which loading the kernels takes longer than what they save.
+_MANY = 1 << 28
+
+
+def worth_compiling(numbers: int) -> bool:
+    """Return whether a merge of so many input numbers is to use kernels, if there are any."""
+    wish = os.environ.get(SWITCH, "")
+    return wish == "always" or (wish != "never" and numbers >= _MANY)
+
+
+def kernels_line(numbers: int) -> str:
+    """Return for `check` the path that a merge of so many input numbers takes on a CPU, and why."""
+    if os.environ.get(SWITCH, "") == "never":
+        return f"plain torch, as {SWITCH}=never asks for"
+    if not worth_compiling(numbers):
+        return "plain torch, as there is little to merge"
+    if importlib.util.find_spec("numba") is None:
+        return "plain torch; faster with numba: pip install 'emberge[fast]'"
+    place = "kept in " + str(kept_in()) if can_keep() else f"anew, as {kept_in()} cannot be written"
+    return f"compiled by numba, {place}"
+
+
+def kept_in() -> Path:
+    """Return the user's cache folder for compiled code."""
+    own = os.environ.get("NUMBA_CACHE_DIR")
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(own) if own else Path(cache) / "emberge" / "kernels"
+
+
+@functools.cache
+def can_keep() -> bool:
+    """Return whether compiled code can be kept in the user's cache folder."""
+    try:
+        kept_in().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=kept_in()):
+            return True
+    except OSError:
+        return False
+
+
+@contextmanager
+def cached_in(config: Any) -> Iterator[bool]:
+    """Point numba to the user's cache folder, and yield whether compiled code can be kept there."""
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(kept_in())
+    try:
+        yield can_keep()
+    finally:
+        config.CACHE_DIR = before

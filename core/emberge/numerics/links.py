@@ -1,0 +1,272 @@
+"""Links that a block records and does when its numbers are asked for: in torch here, in kernels elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emberge.numerics.buffers import pooled_like
+from emberge.numerics.noise import SPAN, odd_numbers, uniform
+
+__all__ = [
+    "Divided",
+    "Dropped",
+    "Kept",
+    "Limit",
+    "Link",
+    "Scaled",
+    "Selected",
+    "Variances",
+    "keep_largest",
+    "variance",
+]
+
+_FAR = 1 << 60
+_NONE = (1 << 63) - 2
+# Numbers of the kernels' steps, as `row_kernels` has them.
+_KEEP, _UNDO, _DROP, _SCALE, _DIVIDE, _VARIANCE, _SELECT = range(7)
+
+Words = tuple[int, int, int]
+
+
+class Limit(NamedTuple):
+    """The least magnitude that stays, as a bit pattern; of those that equal it, the first ones stay.
+
+    They stay in all rows that begin before element `row` of the tensor, and `quota` of them from there on.
+    """
+
+    pattern: int
+    row: int = _FAR
+    quota: int = 0
+
+    @classmethod
+    def all(cls) -> Limit:
+        """Return the limit that all magnitudes reach."""
+        return cls(0)
+
+    @classmethod
+    def nothing(cls) -> Limit:
+        """Return the limit that none reaches, infinity and NaN neither."""
+        return cls(_NONE, -1)
+
+    @staticmethod
+    def patterns(values: Tensor) -> np.ndarray:
+        """Return magnitudes as whole numbers of the same order."""
+        found: np.ndarray = np.abs(values.cpu().numpy())
+        return found.view(np.int32 if found.itemsize == 4 else np.int64)
+
+    @staticmethod
+    def magnitude(pattern: int, dtype: torch.dtype) -> float:
+        """Return the magnitude with a bit pattern, as a number of a dtype."""
+        whole, real = (np.int32, np.float32) if dtype.itemsize == 4 else (np.int64, np.float64)
+        return float(whole(pattern).view(real))
+
+
+class Link(Protocol):
+    """A change of deltas, element by element, that depends on nothing but the element's place."""
+
+    @property
+    def code(self) -> int:
+        """The number of the kernels' step."""
+        ...
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        """Return the deltas [models, *rows] after the link; it may write into those given."""
+        ...
+
+    def numbers(self) -> Sequence[float]:
+        """Return a factor for each model, for the kernels."""
+        ...
+
+    def words(self) -> Sequence[Words]:
+        """Return three whole numbers for each model, for the kernels."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Keeps each model's values from its limit on; `undo` keeps those below it instead.
+
+    `offset` is the tensor's first place among those that were ranked together.
+    """
+
+    limits: Sequence[Limit]
+    offset: int = 0
+    undo: bool = False
+
+    @property
+    def code(self) -> int:
+        return _UNDO if self.undo else _KEEP
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        flat = deltas.view(len(deltas), -1)
+        large = pooled_like(flat[0]) if self.undo else None
+        for limit, values in zip(self.limits, flat, strict=True):
+            keep_largest(values, values if large is None else large, limit, start + self.offset)
+            if large is not None:
+                values.sub_(large)
+        return deltas
+
+    def numbers(self) -> Sequence[float]:
+        return [0.0] * len(self.limits)
+
+    def words(self) -> Sequence[Words]:
+        return [_words(limit, self.offset) for limit in self.limits]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Keeps each value with its model's probability, by a hash of the model's key and the value's place."""
+
+    densities: Sequence[float]
+    keys: Sequence[tuple[object, ...]]
+
+    code = _DROP
+    reach = SPAN
+    """The places that have the same multipliers: kernels have none beyond."""
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        density = _spread(self.densities, deltas)
+        # A mask of ones and zeros multiplies several times faster than one of truths.
+        return uniform(deltas, start, self.keys).lt_(density).mul_(deltas)
+
+    def numbers(self) -> Sequence[float]:
+        return self.densities
+
+    def words(self) -> Sequence[Words]:
+        return [(*odd_numbers((*key, 0)), 0) for key in self.keys]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Multiplies each model's deltas by its factor."""
+
+    factors: Sequence[float]
+
+    code = _SCALE
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        return deltas.mul_(_spread(self.factors, deltas))
+
+    def numbers(self) -> Sequence[float]:
+        return self.factors
+
+    def words(self) -> Sequence[Words]:
+        return [(0, 0, 0)] * len(self.factors)
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Divides each model's deltas by its divisor."""
+
+    divisors: Sequence[float]
+
+    code = _DIVIDE
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        return deltas.div_(_spread(self.divisors, deltas))
+
+    def numbers(self) -> Sequence[float]:
+        return self.divisors
+
+    def words(self) -> Sequence[Words]:
+        return [(0, 0, 0)] * len(self.divisors)
+
+
+@dataclass(frozen=True, slots=True)
+class Variances:
+    """Puts the variance over the models in the place of all of them."""
+
+    models: int
+
+    code = _VARIANCE
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        return variance(deltas)[None]
+
+    def numbers(self) -> Sequence[float]:
+        return [1 / self.models] * self.models
+
+    def words(self) -> Sequence[Words]:
+        return [(0, 0, 0)] * self.models
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Keeps all models' deltas where their variance is from a limit on, and above zero."""
+
+    limit: Limit
+    models: int
+
+    code = _SELECT
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        chosen = variance(deltas)
+        keep_largest(chosen.view(-1), chosen.view(-1), self.limit, start)
+        # What stays is above zero, so signs make the mask, faster than a comparison's truths.
+        return deltas.mul_(chosen.sign_())
+
+    def numbers(self) -> Sequence[float]:
+        return [1 / self.models] * self.models
+
+    def words(self) -> Sequence[Words]:
+        return [_words(self.limit, 0)] * self.models
+
+
+def variance(deltas: Tensor) -> Tensor:
+    """Return the variance of [models, *rows] over the models, [*rows]."""
+    share = 1 / len(deltas)
+    mean = torch.mul(deltas[0], share, out=pooled_like(deltas[0]))
+    for delta in deltas[1:]:
+        mean.add_(delta, alpha=share)
+    found, off = pooled_like(mean).zero_(), pooled_like(mean)
+    for delta in deltas:
+        found.add_(torch.sub(delta, mean, out=off).square_(), alpha=share)
+    return found
+
+
+def keep_largest(source: Tensor, into: Tensor, limit: Limit, start: int) -> None:
+    """Write the flat values from a limit on, and zeros for the others; `into` may be `source`.
+
+    `start` is the place of the first value.
+    """
+    if limit.pattern == _NONE:
+        into.zero_()
+        return
+    split = _split(source, limit, start)
+    if split:
+        _keep_from(source[:split], into[:split], limit.pattern)
+    if split < source.numel():
+        _keep_from(source[split:], into[split:], limit.pattern + 1)
+
+
+def _split(source: Tensor, limit: Limit, start: int) -> int:
+    """Return the number of a block's values that come no later than the last tie that stays."""
+    at = max(0, min(limit.row - start, source.numel()))
+    if limit.row < start or at == source.numel():
+        return at
+    ties = np.flatnonzero(Limit.patterns(source[at:]) == limit.pattern)
+    return at + int(ties[limit.quota - 1]) + 1
+
+
+def _keep_from(source: Tensor, into: Tensor, least: int) -> None:
+    """Copy the values whose magnitude's bit pattern is at least `least`."""
+    if least == 0:
+        into.copy_(source)
+    else:
+        below = Limit.magnitude(least - 1, source.dtype)
+        torch.ops.aten.hardshrink.out(source, below, out=into)
+
+
+def _spread(values: Sequence[float], like: Tensor) -> Tensor:
+    return like.new_tensor(list(values)).reshape(-1, *[1] * (like.dim() - 1))
+
+
+def _words(limit: Limit, offset: int) -> Words:
+    # No float32 has a larger pattern than 2³¹ - 1, and the kernels look for one more than the limit's.
+    return min(limit.pattern, (1 << 31) - 2), limit.row - offset, limit.quota

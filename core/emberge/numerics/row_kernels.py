@@ -1,0 +1,620 @@
+"""Compiled kernels over rows as they are stored: decoding, recorded links and one evaluation, chunk by chunk.
+
+A chunk of every model stays in the first cache from its stored bits to the result, and no kernel takes the
+interpreter's lock. Each gives the bytes of the torch and NumPy code that it stands in for. Importing this
+needs numba. All kernels are in one file: numba's cache does not notice changes in others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from llvmlite import ir
+from numba import config, njit, types
+from numba.extending import intrinsic
+
+from emberge.numerics.compiling import cached_in
+
+__all__ = [
+    "combine",
+    "decode",
+    "drop_by_rank",
+    "elect",
+    "encode",
+    "largest",
+    "sums",
+    "tally",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CHUNK = 2048
+# What an election works on at once, beside its three sums: half of that cache.
+PART = 512
+# The order of `numerics.lanes`.
+LANES, RUN = 1 << 10, 1 << 16
+BFLOAT16, FLOAT16, FLOAT32 = range(3)
+KEEP, UNDO, DROP, SCALE, DIVIDE, VARIANCE, SELECT = range(7)
+# The hash of `numerics.noise`, word for word.
+_STEP, _FIRST, _SECOND = np.uint32(0x9E3779B9), np.uint32(0x21F0AAAD), np.uint32(0xD35A2D97)
+_UNIT = np.float32(2.0**-24)
+_MAGNITUDE = np.int32(0x7FFFFFFF)
+_ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
+# Bins of magnitudes, 64 an octave, from the largest of a row down; rows that are not worth it.
+BINS, _SHIFT, NARROW = 1 << 10, 17, 256
+_SPREAD = np.int32((BINS - 1) << _SHIFT)
+_NEGATIVE_ZERO = np.float32(-0.0)
+
+
+def _compiled(function: F) -> F:
+    """Compile a function when it is first called; no compilation is left to another thread's lock."""
+    with cached_in(config) as kept:
+        return cast(F, njit(nogil=True, cache=kept, error_model="numpy")(function))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """Multiply and add with one rounding, as torch's fused steps do."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return types.float32(types.float32, types.float32, types.float32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _real(typing: Any, word: Any) -> Any:
+    """Take the bits of a word as a float32."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.uint32), generate
+
+
+# ── a chunk of rows ─────────────────────────────────────────────────────────────────────────────
+
+
+@_compiled
+def _decode(kind: int, half: Any, single: Any, at: int, into: Any) -> None:
+    """Write stored numbers from place `at` into `into` as float32."""
+    count = len(into)
+    if kind == FLOAT32:
+        whole = single[at : at + count]
+        for i in range(count):
+            into[i] = whole[i]
+        return
+    stored, bits = half[at : at + count], into.view(np.uint32)
+    if kind == BFLOAT16:
+        for i in range(count):
+            bits[i] = np.uint32(np.uint32(stored[i]) << np.uint32(16))
+        return
+    # A half's exponent is rebased by a product, which gives its subnormal numbers too.
+    for i in range(count):
+        bits[i] = np.uint32(np.uint32(stored[i] & np.uint16(0x7FFF)) << np.uint32(13))
+    for i in range(count):
+        into[i] *= np.float32(2.0**112)
+    for i in range(count):
+        whole_half = stored[i]
+        special = np.uint32(0x7F800000) if (whole_half & 0x7C00) == 0x7C00 else np.uint32(0)
+        sign = np.uint32(np.uint32(whole_half & np.uint16(0x8000)) << np.uint32(16))
+        bits[i] = np.uint32(bits[i] | special | sign)
+
+
+@_compiled
+def _decode_deltas(kind: int, half: Any, single: Any, at: int, base: Any, into: Any) -> None:
+    """Write stored numbers from place `at`, less those of the base, into `into` as float32."""
+    count = len(into)
+    if kind == BFLOAT16:
+        stored = half[at : at + count]
+        for i in range(count):
+            into[i] = _real(np.uint32(np.uint32(stored[i]) << np.uint32(16))) - base[i]
+        return
+    _decode(kind, half, single, at, into)
+    for i in range(count):
+        into[i] -= base[i]
+
+
+@_compiled
+def _add_up(
+    kind: int,
+    half: Any,
+    single: Any,
+    at: int,
+    base: Any,
+    subtract: bool,
+    factor: Any,
+    room: Any,
+    total: Any,
+) -> None:
+    """Add factor × stored numbers from place `at`, less those of the base if `subtract`, to `total`."""
+    count = len(total)
+    if kind == BFLOAT16:
+        stored = half[at : at + count]
+        if subtract:
+            for i in range(count):
+                value = _real(np.uint32(np.uint32(stored[i]) << np.uint32(16))) - base[i]
+                total[i] = _fma(value, factor, total[i])
+        else:
+            for i in range(count):
+                value = _real(np.uint32(np.uint32(stored[i]) << np.uint32(16)))
+                total[i] = _fma(value, factor, total[i])
+        return
+    _decode(kind, half, single, at, room)
+    for i in range(count):
+        value = room[i] - base[i] if subtract else room[i]
+        total[i] = _fma(value, factor, total[i])
+
+
+@_compiled
+def _begin(program: Any) -> Any:
+    """Return how many ties each limit still keeps, at the beginning of a block."""
+    codes, _, whole, start = program
+    left = np.zeros(whole.shape[:2], np.int64)
+    for k in range(len(codes)):
+        for m in range(whole.shape[1]):
+            left[k, m] = whole[k, m, 2] if whole[k, m, 1] >= start else 0
+    return left
+
+
+@_compiled
+def _keep(values: Any, first: int, low: int, row: int, quota: int, undo: bool) -> int:
+    """Zero the values below a limit (or from it on), and return how many ties may still stay."""
+    bits, count = values.view(np.int32), len(values)
+    if first + count <= row or quota == 0:
+        least = np.int32(low if first + count <= row else low + 1)
+        if undo:
+            for i in range(count):
+                value = values[i]
+                values[i] = value - value if (bits[i] & _MAGNITUDE) >= least else value
+        else:
+            for i in range(count):
+                values[i] = values[i] if (bits[i] & _MAGNITUDE) >= least else _ZERO
+        return quota
+    for i in range(count):
+        pattern = bits[i] & _MAGNITUDE
+        stays = pattern > low
+        if pattern == low:
+            stays = first + i < row or quota > 0
+            if first + i >= row and quota > 0:
+                quota -= 1
+        if undo and stays:
+            values[i] = values[i] - values[i]
+        elif not undo and not stays:
+            values[i] = _ZERO
+    return quota
+
+
+@_compiled
+def _mix(first: int, places: Any) -> None:
+    for i in range(len(places)):
+        word = np.uint32(np.uint32(first + 1 + i) * _STEP)
+        word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * _FIRST)
+        word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(15))) * _SECOND)
+        places[i] = np.uint32(word ^ np.uint32(word >> np.uint32(15)))
+
+
+@_compiled
+def _drop(values: Any, places: Any, first: int, second: int, density: Any) -> None:
+    one, two = np.uint32(first), np.uint32(second)
+    for i in range(len(values)):
+        word = np.uint32(places[i] * one)
+        word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * two)
+        number = np.float32(np.int32(word >> np.uint32(8))) * _UNIT
+        values[i] = (_ONE if number < density else _ZERO) * values[i]
+
+
+@_compiled
+def _variance(values: Any, share: Any, mean: Any, into: Any) -> None:
+    """Write the variance over models into `into`, rounded step by step as torch does."""
+    count = len(into)
+    first = values[0]
+    for i in range(count):
+        mean[i] = first[i] * share
+        into[i] = _ZERO
+    for m in range(1, len(values)):
+        row = values[m]
+        for i in range(count):
+            mean[i] = _fma(row[i], share, mean[i])
+    for m in range(len(values)):
+        row = values[m]
+        for i in range(count):
+            off = row[i] - mean[i]
+            into[i] = _fma(off * off, share, into[i])
+
+
+@_compiled
+def _load(
+    rows: Any, program: Any, left: Any, first: int, count: int, work: Any, places: Any
+) -> int:
+    """Write a chunk's values after all links into work[4:], the base into work[0]; return how many rows.
+
+    Of a last chunk the rest is zero.
+    """
+    half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
+    codes, numbers, whole, start = program
+    models = len(kinds)
+    values = work[4:]
+    if based:
+        base = work[0]
+        _decode(base_kind, base_half, base_single, base_at + first, base[:count])
+        base[count:] = _ZERO
+    for m in range(models):
+        row, at = values[m, :count], offsets[m] + first
+        if based == 1:
+            _decode_deltas(kinds[m], half, single, at, work[0], row)
+        else:
+            _decode(kinds[m], half, single, at, row)
+        values[m, count:] = _ZERO
+    for k in range(len(codes)):
+        code = codes[k]
+        if code == VARIANCE:
+            _variance(values[:models], numbers[k, 0], work[1], work[2])
+            values[0, :] = work[2]
+            models = 1
+        elif code == SELECT:
+            _variance(values[:models], numbers[k, 0], work[1], work[2])
+            left[k, 0] = _keep(
+                work[2], start + first, whole[k, 0, 0], whole[k, 0, 1], left[k, 0], False
+            )
+            chosen = work[2]
+            for m in range(models):
+                row = values[m]
+                for i in range(len(row)):
+                    row[i] *= _ONE if chosen[i] > _ZERO else _ZERO
+        else:
+            if code == DROP:
+                _mix(start + first, places)
+            for m in range(models):
+                row = values[m]
+                if code == KEEP or code == UNDO:
+                    left[k, m] = _keep(
+                        row,
+                        start + first,
+                        whole[k, m, 0],
+                        whole[k, m, 1],
+                        left[k, m],
+                        code == UNDO,
+                    )
+                elif code == DROP:
+                    _drop(row, places, whole[k, m, 0], whole[k, m, 1], numbers[k, m])
+                elif code == SCALE:
+                    factor = numbers[k, m]
+                    for i in range(len(row)):
+                        row[i] *= factor
+                elif code == DIVIDE:
+                    divisor = numbers[k, m]
+                    for i in range(len(row)):
+                        row[i] /= divisor
+    return models
+
+
+@_compiled
+def _room(models: int) -> Any:
+    """Return memory for a chunk: the base, three passing rows, and every model's."""
+    return np.empty((models + 4, CHUNK), np.float32)
+
+
+# ── what is evaluated ───────────────────────────────────────────────────────────────────────────
+
+
+@_compiled
+def decode(rows: Any, program: Any, size: int, less_first: bool, out: Any) -> None:
+    """Write the values after all links into `out` [rows, size]; the others less the first one's if asked for."""
+    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
+    for first in range(0, size, CHUNK):
+        end = min(first + CHUNK, size)
+        if len(program[0]):
+            found = _load(rows, program, left, first, end - first, work, places)
+            for m in range(found):
+                out[m, first:end] = work[4 + m, : end - first]
+        else:
+            base = work[0, : end - first]
+            if based == 1:
+                _decode(base_kind, base_half, base_single, base_at + first, base)
+            for m in range(len(kinds)):
+                into, at = out[m, first:end], offsets[m] + first
+                if based == 1:
+                    _decode_deltas(kinds[m], half, single, at, base, into)
+                else:
+                    _decode(kinds[m], half, single, at, into)
+        if less_first:
+            origin = out[0, first:end]
+            for m in range(1, len(out)):
+                row = out[m, first:end]
+                for i in range(len(row)):
+                    row[i] -= origin[i]
+
+
+@_compiled
+def combine(
+    rows: Any, program: Any, size: int, coefficients: Any, add_base: bool, out: Any
+) -> None:
+    """Write the sum of coefficient × values, in model order, and the base if asked for, into `out` [size]."""
+    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    total, base = work[1], work[0]
+    half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
+    if not len(program[0]):
+        for first in range(0, size, CHUNK):
+            count = min(CHUNK, size - first)
+            if based:
+                _decode(base_kind, base_half, base_single, base_at + first, base[:count])
+            # The sum of a product and -0 is the product, whatever its sign.
+            total[:] = _NEGATIVE_ZERO
+            for m in range(len(kinds)):
+                _add_up(
+                    kinds[m],
+                    half,
+                    single,
+                    offsets[m] + first,
+                    base,
+                    based == 1,
+                    coefficients[m],
+                    work[2, :count],
+                    total[:count],
+                )
+            if add_base:
+                for i in range(count):
+                    out[first + i] = total[i] + base[i]
+            else:
+                out[first : first + count] = total[:count]
+        return
+    for first in range(0, size, CHUNK):
+        count = min(CHUNK, size - first)
+        found = _load(rows, program, left, first, count, work, places)
+        row, factor = work[4], coefficients[0]
+        for i in range(CHUNK):
+            total[i] = row[i] * factor
+        for m in range(1, found):
+            row, factor = work[4 + m], coefficients[m]
+            for i in range(CHUNK):
+                total[i] = _fma(row[i], factor, total[i])
+        if add_base:
+            for i in range(CHUNK):
+                total[i] += base[i]
+        out[first : first + count] = total[:count]
+
+
+@_compiled
+def elect(
+    rows: Any,
+    program: Any,
+    size: int,
+    votes: Any,
+    weights: Any,
+    least: Any,
+    normalize: bool,
+    scale: Any,
+    out: Any,
+) -> None:
+    """Write base + scale × the mean of the values that have the elected sign into `out` [size].
+
+    `least` is the divisor of a mean of nothing; below zero a divisor of zero is one instead.
+    """
+    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    elected, total, divisor = work[1, :PART], work[2, :PART], work[3, :PART]
+    for first in range(0, size, CHUNK):
+        count = min(CHUNK, size - first)
+        found = _load(rows, program, left, first, count, work, places)
+        for at in range(0, count, PART):
+            end = at + PART
+            row, vote = work[4, at:end], votes[0]
+            for i in range(PART):
+                elected[i] = row[i] * vote
+            for m in range(1, found):
+                row, vote = work[4 + m, at:end], votes[m]
+                for i in range(PART):
+                    elected[i] = _fma(row[i], vote, elected[i])
+            for i in range(PART):
+                elected[i] = _HALF if elected[i] >= _ZERO else -_HALF
+                total[i] = _ZERO
+                divisor[i] = _ZERO
+            for m in range(found):
+                row, weight = work[4 + m, at:end], weights[m]
+                sign = _ONE if weight > _ZERO else -_ONE
+                for i in range(PART):
+                    agrees = _ONE if row[i] * elected[i] * sign > _ZERO else _ZERO
+                    total[i] = _fma(weight * agrees, row[i], total[i])
+                    divisor[i] = _fma(agrees, weight, divisor[i])
+            if normalize:
+                if least < _ZERO:
+                    for i in range(PART):
+                        by = divisor[i]
+                        total[i] /= by + (_ONE if by == _ZERO else _ZERO)
+                else:
+                    for i in range(PART):
+                        by = divisor[i]
+                        total[i] /= by if by > least else least
+            base = work[0, at:end]
+            for i in range(PART):
+                total[i] = _fma(total[i], scale, base[i])
+            into = out[first + at : first + min(end, count)]
+            for i in range(len(into)):
+                into[i] = total[i]
+
+
+@_compiled
+def sums(rows: Any, program: Any, size: int, squares: bool, out: Any) -> None:
+    """Add the magnitudes or squares of each model's values to the lanes `out` [models, LANES] in float64."""
+    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    run = np.zeros(out.shape, np.float32)
+    for first in range(0, size, CHUNK):
+        count = min(CHUNK, size - first)
+        found = _load(rows, program, left, first, count, work, places)
+        for m in range(found):
+            row, lanes = work[4 + m], run[m]
+            for at in range(0, CHUNK, LANES):
+                part = row[at : at + LANES]
+                if squares:
+                    for lane in range(LANES):
+                        lanes[lane] += part[lane] * part[lane]
+                else:
+                    for lane in range(LANES):
+                        lanes[lane] += abs(part[lane])
+        if (first + CHUNK) % RUN == 0 or first + CHUNK >= size:
+            for m in range(found):
+                lanes, wide = run[m], out[m]
+                for lane in range(LANES):
+                    wide[lane] += np.float64(lanes[lane])
+                    lanes[lane] = _ZERO
+
+
+@_compiled
+def mix(first: int, places: Any) -> None:
+    """Write hashes of as many places from `first` on as `places` has, for the draws of all models."""
+    _mix(first, places)
+
+
+@_compiled
+def drop_by_rank(values: Any, chances: Any, places: Any, first: int, second: int) -> None:
+    """Zero values of rows [rows, width] by the chance of each one's rank and a hash of its place.
+
+    `places` has the mixed places, and `chances` [width] rise. Counts of magnitudes in bins bound each
+    rank; a value's own is looked for, among all of its row, where its random number is between the chances
+    of both bounds.
+    """
+    width = values.shape[1]
+    one, two = np.uint32(first), np.uint32(second)
+    numbers, stays = np.empty(width, np.float32), np.empty(width, np.float32)
+    bins, unsure = np.zeros(width, np.int32), np.empty(width, np.int32)
+    counts, lows, highs = (
+        np.empty(BINS, np.int32),
+        np.empty(BINS, np.float32),
+        np.empty(BINS, np.float32),
+    )
+    lows[0], highs[0] = chances[0], chances[width - 1]
+    for r in range(len(values)):
+        row, mixed = values[r], places[r * width : r * width + width]
+        bits = row.view(np.int32)
+        for i in range(width):
+            word = np.uint32(mixed[i] * one)
+            word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * two)
+            numbers[i] = np.float32(np.int32(word >> np.uint32(8))) * _UNIT
+        if width >= NARROW:
+            most = np.int32(0)
+            for i in range(width):
+                pattern = bits[i] & _MAGNITUDE
+                most = pattern if pattern > most else most
+            lowest = np.int32(max(np.int32(0), np.int32(most - _SPREAD)))
+            for i in range(width):
+                over = np.int32((bits[i] & _MAGNITUDE) - lowest)
+                bins[i] = np.int32((over if over > 0 else np.int32(0)) >> np.int32(_SHIFT))
+            counts[:] = 0
+            for i in range(width):
+                counts[bins[i]] += 1
+            below = np.int32(0)
+            for b in range(BINS):
+                count = counts[b]
+                lows[b] = chances[min(below, width - 1)]
+                below += count
+                highs[b] = chances[max(below - 1, 0)]
+        found = np.int64(0)
+        for i in range(width):
+            number, b = numbers[i], bins[i]
+            stays[i] = _ONE if number < lows[b] else _ZERO
+        for i in range(width):
+            number, b = numbers[i], bins[i]
+            unsure[found] = i
+            found += np.int64(number >= lows[b]) & np.int64(number < highs[b])
+        for n in range(found):
+            i = unsure[n]
+            pattern = bits[i] & _MAGNITUDE
+            if pattern == 0:
+                continue
+            rank = np.int32(0)
+            for j in range(i):
+                rank += np.int32((bits[j] & _MAGNITUDE) <= pattern)
+            for j in range(i, width):
+                rank += np.int32((bits[j] & _MAGNITUDE) < pattern)
+            stays[i] = _ONE if numbers[i] < chances[rank] else _ZERO
+        for i in range(width):
+            row[i] *= stays[i]
+
+
+@_compiled
+def tally(
+    rows: Any,
+    program: Any,
+    size: int,
+    width: int,
+    which: Any,
+    lows: Any,
+    highs: Any,
+    frequent: Any,
+    counts: Any,
+    values: Any,
+    homes: Any,
+    ties: Any,
+) -> None:
+    """Count the magnitudes near limits: a limit a row of the other arguments, of the values' row `which`.
+
+    `counts` gets how many are above, inside, not zero, and collected; `values` and `homes` the collected
+    patterns and their rows, and `ties` [limits, rows, patterns] the `frequent` ones.
+    """
+    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    inside = np.empty(CHUNK, np.int32)
+    for first in range(0, size, CHUNK):
+        count = min(CHUNK, size - first)
+        _load(rows, program, left, first, count, work, places)
+        for limit in range(len(which)):
+            row = work[4 + which[limit]]
+            bits = row.view(np.int32)[:count]
+            low, high = np.int32(lows[limit]), np.int32(highs[limit])
+            span = np.uint32(high - low)
+            above, nonzero = np.int32(0), np.int32(0)
+            for i in range(count):
+                pattern = bits[i] & _MAGNITUDE
+                above += np.int32(pattern > high)
+                nonzero += np.int32(pattern > 0)
+            found: Any = 0
+            for i in range(count):
+                inside[found] = i
+                found += np.uint32((bits[i] & _MAGNITUDE) - low) <= span
+            counts[limit, 0] += above
+            counts[limit, 1] += found
+            counts[limit, 2] += nonzero
+            into, at = values[limit], counts[limit, 3]
+            home, of = homes[limit], ties[limit]
+            patterns = frequent[limit]
+            for n in range(found):
+                i = inside[n]
+                pattern = bits[i] & _MAGNITUDE
+                place = (first + i) // width
+                common = -1
+                for f in range(len(patterns)):
+                    if patterns[f] == pattern:
+                        common = f
+                if common >= 0:
+                    of[common, place] += 1
+                else:
+                    into[at] = pattern
+                    home[at] = place
+                    at += 1
+            counts[limit, 3] = at
+
+
+@_compiled
+def encode(values: Any, into: Any) -> None:
+    """Write float32 numbers as bfloat16, rounded to the nearest, ties to even; a NaN stays one."""
+    bits = values.view(np.uint32)
+    for i in range(len(into)):
+        word = bits[i]
+        rounded = np.uint32(
+            np.uint32(word + np.uint32(0x7FFF))
+            + np.uint32(np.uint32(word >> np.uint32(16)) & np.uint32(1))
+        )
+        nan = np.uint32(word & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+        into[i] = np.uint16(0x7FC0) if nan else np.uint16(rounded >> np.uint32(16))
+
+
+@_compiled
+def largest(words: Any, mask: Any) -> Any:
+    """Return the largest of whole numbers without their highest bit: of magnitudes, as bit patterns."""
+    most = words[0] & mask
+    for i in range(len(words)):
+        word = words[i] & mask
+        most = word if word > most else most
+    return most

@@ -1,0 +1,127 @@
+"""Rows of several models as they are stored, decoded when a block's numbers are asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emberge.numerics.buffers import pooled_like
+
+__all__ = ["ALIGNED", "DTYPES", "Place", "StoredRows", "encode", "words_are_finite"]
+
+DTYPES = ("bfloat16", "float16", "float32")
+"""The types that are decoded, in the order of the kernels' numbers."""
+ALIGNED = 64
+"""The boundary that rows begin at, in bytes."""
+
+_LIKE = torch.empty(0)
+_NO_HALVES, _NO_SINGLES = np.empty(0, np.uint16), np.empty(0, np.float32)
+
+
+class Place(NamedTuple):
+    """The place of one model's rows: their type and first byte."""
+
+    dtype: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredRows:
+    """Rows of every model, and of the base, in one piece of memory: `shape` is that of one model's rows.
+
+    `kernels` are the compiled ones, if they are to be used.
+    """
+
+    memory: Tensor
+    models: Sequence[Place]
+    base: Place | None
+    shape: tuple[int, ...]
+    kernels: Any = None
+
+    @property
+    def size(self) -> int:
+        """The number of elements of one model."""
+        return math.prod(self.shape)
+
+    def pick(self, index: Sequence[int]) -> StoredRows:
+        """Return some of the models' rows."""
+        return replace(self, models=[self.models[i] for i in index])
+
+    def decode(self) -> Tensor:
+        """Return the models' rows in float32, [models, *rows]."""
+        out = pooled_like(_LIKE, (len(self.models), *self.shape))
+        for place, into in zip(self.models, out, strict=True):
+            into.view(-1).copy_(self._flat(place))
+        return out
+
+    def decode_base(self) -> Tensor:
+        """Return the base's rows in float32."""
+        assert self.base is not None
+        out = pooled_like(_LIKE, self.shape)
+        out.view(-1).copy_(self._flat(self.base))
+        return out
+
+    def every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
+        """Return every `stride`-th element from `first` on, of the models [models, some] and of the base."""
+        models = torch.stack([self._flat(place)[first::stride].float() for place in self.models])
+        base = None if self.base is None else self._flat(self.base)[first::stride].float()
+        return models, base
+
+    def not_finite(self) -> int | None:
+        """Return the first model, the base coming last, that has NaN or infinite values; None for none."""
+        for number, place in enumerate([*self.models, *([self.base] if self.base else [])]):
+            if not words_are_finite(self._flat(place), self.kernels):
+                return number
+        return None
+
+    def arguments(self, *, changed: Tensor | None, subtract: bool) -> tuple[Any, ...]:
+        """Return the rows for the kernels, less the base if `subtract`, or `changed` in their place."""
+        memory: np.ndarray = self.memory.numpy()
+        halves, singles = memory.view(np.uint16), memory.view(np.float32)
+        kind, at = _coded(self.base) if self.base is not None else (0, 0)
+        base = (halves, singles, kind, at)
+        if changed is not None:
+            count, flat = len(changed), changed.reshape(-1).numpy()
+            kinds, starts = np.full(count, 2), np.arange(count) * self.size
+            return _NO_HALVES, flat, kinds, starts, *base, 2 if self.base is not None else 0
+        coded = np.array([_coded(place) for place in self.models])
+        return halves, singles, coded[:, 0].copy(), coded[:, 1].copy(), *base, int(subtract)
+
+    def _flat(self, place: Place) -> Tensor:
+        dtype = getattr(torch, place.dtype)
+        size = self.size * dtype.itemsize
+        return self.memory[place.start : place.start + size].view(dtype)
+
+
+def words_are_finite(values: Tensor, kernels: Any) -> bool:
+    """Return whether flat bfloat16, float16 or float32 numbers on a CPU have neither NaN nor infinity."""
+    if not values.numel():
+        return True
+    half = values.dtype.itemsize == 2
+    words = values.view(torch.int16 if half else torch.int32).numpy()
+    mask = words.dtype.type(0x7FFF if half else 0x7FFFFFFF)
+    most = kernels.largest(words, mask)
+    infinity = {torch.bfloat16: 0x7F80, torch.float16: 0x7C00}.get(values.dtype, 0x7F800000)
+    return int(most) < infinity
+
+
+def encode(values: Tensor, dtype: torch.dtype, *, kernels: Any = None) -> Tensor:
+    """Return the values as they are to be stored: of `dtype`, contiguous, on the CPU."""
+    plain = kernels is None or dtype != torch.bfloat16 or values.dtype != torch.float32
+    if plain or values.device.type != "cpu":
+        return values.to(dtype=dtype).cpu().contiguous()
+    out = pooled_like(torch.empty(0, dtype=dtype), values.shape)
+    kernels.encode(
+        values.reshape(-1).numpy(), out.view(-1).view(torch.int16).numpy().view(np.uint16)
+    )
+    return out
+
+
+def _coded(place: Place) -> tuple[int, int]:
+    return DTYPES.index(place.dtype), place.start // (4 if place.dtype == "float32" else 2)

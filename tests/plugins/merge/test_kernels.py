@@ -1,0 +1,139 @@
+"""Compiled kernels and torch give the same bytes: every strategy, any shape, numbers, weights and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from emberge import CheckpointError, Stage
+from emberge.engine import merge_state_dicts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.support.chains import chain
+from tests.support.registered import CHAINS
+
+pytest.importorskip("numba")
+
+State = Mapping[str, Tensor]
+CHUNK = 2048
+WIDTHS = st.sampled_from([1, 2, 63, 65, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 17])
+SHAPES = st.one_of(
+    st.just(()),
+    WIDTHS.map(lambda width: (width,)),
+    st.tuples(st.sampled_from([1, 2, 5]), WIDTHS),
+    st.tuples(st.sampled_from([1, 67]), st.integers(1, 40), st.integers(1, 3)),
+)
+# Strategies that need a whole tensor take its singular values.
+SMALL = st.tuples(st.integers(1, 7), st.integers(1, 9))
+ENDS: dict[str, Sequence[Stage]] = {
+    "ties of nothing": chain("ties", density=0.0),
+    "ties of nearly all": chain("ties", density=0.999, scale=0.7),
+    "ties by count": chain("ties", density=0.3, elect="unweighted", consensus_mean="count"),
+    "ties of the model": chain("ties", density=0.3, trim_scope="model"),
+    "dare of nothing": chain("dare_ties", density=0.0),
+    "dare, 1/density": chain("dare_linear", density=0.3, rescale_mode="inverse_density"),
+    "breadcrumbs of nothing": chain("breadcrumbs_ties", density=0.0, gamma=0.3),
+    "trim, then drop": [
+        *chain("trim", density=0.6),
+        *chain("drop", density=0.6),
+        *chain("trim", density=0.3),
+        *chain("task_arithmetic"),
+    ],
+    "sums": chain("linear", normalize=False),
+}
+TRIED = {**{name: links for name, (links, _) in CHAINS.items()}, **ENDS}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Models around a base; `coarse` changes have many ties and zeros."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: torch.dtype
+    count: int
+    seed: int
+    coarse: bool
+    weights: tuple[float, ...]
+
+    def states(self) -> tuple[State, list[State]]:
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def some(shape: Sequence[int]) -> Tensor:
+            found = torch.randn(tuple(shape), generator=generator)
+            return found.mul(1.5).round() if self.coarse else found
+
+        base = {f"layers.{i}.w": some(s).to(self.dtype) for i, s in enumerate(self.shapes)}
+        return base, [
+            {n: (t.float() + 0.0625 * some(t.shape)).to(self.dtype) for n, t in base.items()}
+            for _ in range(self.count)
+        ]
+
+
+def cases(links: Sequence[Stage]) -> st.SearchStrategy[Case]:
+    arity, whole = links[0].arity, any(link.whole for link in links)
+    counts = st.integers(max(1, arity.start), min(arity.stop - 1, 4))
+    return counts.flatmap(
+        lambda count: st.builds(
+            Case,
+            shapes=st.lists(SMALL if whole else SHAPES, min_size=1, max_size=3).map(tuple),
+            dtype=st.sampled_from([torch.bfloat16, torch.float16, torch.float32]),
+            count=st.just(count),
+            seed=st.integers(0, 10_000),
+            coarse=st.booleans(),
+            weights=st.lists(
+                st.sampled_from([1.0, 0.3, 0.7, 0.0, -0.2]), min_size=count - 1, max_size=count - 1
+            ).map(lambda rest: (1.0, *rest)),
+        )
+    )
+
+
+def merged(links: Sequence[Stage], base: State, models: Sequence[State], **how: Any) -> Any:
+    """The bytes of the merge, or the message with which it was refused."""
+    based = any(link.base_policy == "required" for link in links)
+    try:
+        found = merge_state_dicts(models, links, base if based else None, **how)
+    except CheckpointError as error:
+        return str(error)
+    return {
+        name: tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+        for name, tensor in found.items()
+    }
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_kernels_give_the_bytes_of_torch(name: str) -> None:
+    links = TRIED[name]
+
+    @settings(max_examples=6, deadline=None, database=None)
+    @given(
+        case=cases(links),
+        granule=st.sampled_from([1, 3000, 1 << 18]),
+        workers=st.sampled_from([1, 2, 5]),
+    )
+    def same(case: Case, granule: int, workers: int) -> None:
+        base, models = case.states()
+        how = {"weights": case.weights, "granule": granule, "groups": ["g"] * case.count}
+        wanted = merged(links, base, models, **how)
+        found = merged(
+            links, base, models, **how, compiled=True, workers=workers, block=max(granule, 2500)
+        )
+        assert found == wanted
+
+    same()
+
+
+@pytest.mark.parametrize("name", ["linear", "ties", "dare_ties", "sce", "della", "multi_slerp"])
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_is_none_is_refused_with_its_model(name: str, number: float) -> None:
+    links = TRIED[name]
+    base, models = Case(((3, CHUNK + 1),), torch.bfloat16, 2, 0, False, (1.0, 1.0)).states()
+    models[1]["layers.0.w"][2, 5] = number
+    for compiled in (False, True):
+        message = merged(links, base, models, compiled=compiled)
+        assert "layers.0.w" in message
+        assert "'model 2'" in message
