@@ -38,9 +38,12 @@ def merged_artifact(
     shared = Counter(entry.model.text for entry, _ in found)
     # The recipe's own reference, unless one led to several models (`$run.checkpoints`).
     parents = [e.model.text if shared[e.model.text] == 1 else m.name for e, m in found]
+    weights = dict(zip(parents, (report.weights[m.name] for m in inputs), strict=True))
+    if request.base is not None and request.base.name in report.weights:
+        weights[str(options["base"])] = report.weights[request.base.name]
     details: dict[str, Any] = {
         "strategy": [plain_stage(link) for link in request.strategy],
-        "weights": dict(zip(parents, (report.weights[m.name] for m in inputs), strict=True)),
+        "weights": weights,
         "weight_sum": report.weight_sum,
         "models": {p: model.fingerprint for p, (_, model) in zip(parents, found, strict=True)},
         "tensors": _tensors(report),
