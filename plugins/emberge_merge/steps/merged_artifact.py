@@ -61,6 +61,11 @@ def merged_artifact(
         }
     if report.findings:
         details["weights_by_layer"] = report.findings
+    origins = {m.artifact.details.get("base_fingerprint") for _, m in found if m.artifact}
+    if request.base is not None and request.base.fingerprint:
+        origins = {request.base.fingerprint}
+    if len(origins) == 1 and None not in origins:
+        details["base_fingerprint"] = origins.pop()
     details |= {**options} | cost_details([(entry.model, model) for entry, model in found])
     parents += parents_of_slices
     return Artifact(
