@@ -17,9 +17,16 @@ MEANS = {
     "type": "mean over kinds of task",
     "in": "in domain",
     "out": "out of domain",
+    "elsewhere": "elsewhere",
 }
 # Means that differences are shown on, with their titles.
-GROUPS = {"task": "all tasks", "type": "kinds of task", "in": "in domain", "out": "out of domain"}
+GROUPS = {
+    "task": "all tasks",
+    "type": "kinds of task",
+    "in": "in domain",
+    "out": "out of domain",
+    "elsewhere": "elsewhere",
+}
 
 
 def table(scores: Scores) -> str:
@@ -45,6 +52,7 @@ def _models(scores: Scores) -> Iterator[str]:
         notes = [_interval(*pair, scores) if pair else "" for pair in around]
         values = [scores.means[model][mean] for model in models]
         yield _row(f"*{label}*", values, scores, notes if len(models) <= FEW else ())
+    yield from _forgetting(scores)
     yield from _ranks(scores)
     yield from _cost([scores.costs.get(model) for model in models])
 
@@ -58,6 +66,7 @@ def _arms(pooled: Scores) -> Iterator[str]:
         yield _estimates(task.name, task.name, pooled)
     for mean, label in _new_means(pooled):
         yield _estimates(f"*{label}*", mean, pooled)
+    yield from _forgetting(pooled)
     yield from _ranks(pooled)
     yield from _cost([pooled.costs.get(arm) for arm in arms])
     words = (
@@ -146,6 +155,18 @@ def _interval(low: float, high: float, scores: Scores, sign: str = "") -> str:
     return f"[{_number(low, scores, sign)}, {_number(high, scores, sign)}]"
 
 
+def _forgetting(scores: Scores) -> Iterator[str]:
+    """Yield the row of what each model forgot of its base, of which less is better, if that is known."""
+    if not scores.forgetting:
+        return
+    cells = []
+    for lost in map(scores.forgotten, scores.models):
+        around = f" {_interval(*lost.interval, scores, '+')}" if lost and lost.interval else ""
+        cells.append(f"{_number(lost.mean, scores, '+')}{around}" if lost else "–")
+    where = MEANS[scores.forgetting[0].on]
+    yield f"| *forgetting, {where} (less is better)* | {' | '.join(cells)} |"
+
+
 def _ranks(scores: Scores) -> Iterator[str]:
     """Yield the row of normalised ranks, of which less is better, if there are any."""
     if ranks := scores.ranks:
@@ -196,7 +217,11 @@ def _difference(found: Comparison, scores: Scores) -> str:
 
 def _domains(scores: Scores) -> Iterator[str]:
     """Yield which tasks count as in domain, as no reader can know."""
-    for domain, words in (("in", "In domain"), ("out", "Out of domain")):
+    for domain, words in (
+        ("in", "In domain"),
+        ("out", "Out of domain"),
+        ("elsewhere", "Elsewhere"),
+    ):
         names = [task.name for task in scores.tasks if task.domain == domain]
         if names:
             yield ""

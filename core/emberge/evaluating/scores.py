@@ -26,6 +26,7 @@ __all__ = [
 MEANS = {
     "in": "in-domain mean",
     "out": "out-of-domain mean",
+    "elsewhere": "mean elsewhere",
     "task": "mean over tasks",
     "type": "mean over task types",
 }
@@ -37,7 +38,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Task:
-    """Task that models were scored on; `domain` is "in", "out" or None where it is unknown."""
+    """Task that models were scored on; `domain` is "in", "out", "elsewhere", or None: unknown."""
 
     name: str
     kind: str = ""
@@ -105,8 +106,8 @@ class Comparison:
 class Verdict:
     """Result of one requirement on two models or arms: whether it is met, in words and numbers.
 
-    `demand` is "not_worse_than" or "better_than", by `margin` points on `tasks`; `lower_bound` is that of the
-    `difference`.
+    `demand` is "not_worse_than", "better_than" or "forgetting" (of the `other`), by `margin` points on
+    `tasks`; `lower_bound` is that of the `difference`.
     """
 
     text: str
@@ -154,7 +155,8 @@ class Scores:
 
     Where models were trained with several seeds, `pooled` are the same by arm: its models are the arms, with
     the `spreads` of their `members`, which are models by seed. Where embeddings were scored at several sizes,
-    each model is several, `model@size`, of the `sizes`.
+    each model is several, `model@size`, of the `sizes`. `forgetting` compares the base with each model that
+    came of it, on tasks that are nobody's training domain: how much less the model scores.
     """
 
     fingerprints: Mapping[str, str]
@@ -163,6 +165,7 @@ class Scores:
     intervals: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
     means: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     comparisons: tuple[Comparison, ...] = ()
+    forgetting: tuple[Comparison, ...] = ()
     requirements: tuple[Verdict, ...] = ()
     costs: Mapping[str, TrainingCost] = field(default_factory=dict)
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -253,6 +256,16 @@ class Scores:
         means = tuple(m for m in self.means_known if self._adds_to_tasks(m))
         return (*means, *tasks) if len(tasks) > FEW else (*tasks, *means)
 
+    def forgotten(self, model: str) -> Estimate | None:
+        """Return how much a model forgot, from 0 up for a loss of what its base could do; None if unknown."""
+        found = next((one for one in self.forgetting if one.reference == model), None)
+        if found is None:
+            return None
+        if not found.less:
+            return Estimate(found.difference, None, found.low, found.high)
+        low, high = (None if end is None else -end for end in (found.high, found.low))
+        return Estimate(-found.difference, None, low, high)
+
     def _adds_to_tasks(self, mean: str) -> bool:
         if mean == "type":
             return len({task.kind for task in self.tasks}) > 1
@@ -261,8 +274,8 @@ class Scores:
         return sum(task.domain == mean for task in self.tasks) > 1
 
     def headlines(self) -> tuple[str, ...]:
-        """Return the means that a run is judged by: in and out of domain, else the mean over tasks."""
-        domains = tuple(mean for mean in self.means_known if mean in ("in", "out"))
+        """Return the means that a run is judged by: of each domain, else the mean over tasks."""
+        domains = tuple(mean for mean in self.means_known if mean in ("in", "out", "elsewhere"))
         return domains or self.means_known[:1] or self.columns()[:1]
 
     def difference(self, model: str, on: str, reference: str | None = None) -> Comparison | None:

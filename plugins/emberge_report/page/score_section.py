@@ -120,8 +120,11 @@ def _panel(scores: Scores, on: str, rows: Sequence[Dot], span: float) -> Markup:
     )
 
 
+_DOMAINS = {"in": "in-domain", "out": "out-of-domain", "elsewhere": "elsewhere"}
+
+
 def _about(task: Task) -> str:
-    domain = {"in": "in-domain", "out": "out-of-domain"}.get(task.domain or "", "")
+    domain = _DOMAINS.get(task.domain or "", "")
     units = count_noun(task.units, task.unit) if task.units and task.unit else ""
     return ", ".join(word for word in (domain, task.metric, units) if word)
 
@@ -280,7 +283,7 @@ def _by_seed(difference: Comparison) -> str:
 
 def _domains(scores: Scores) -> Markup | None:
     """Return lists of the tasks that count as in and out of domain, as no reader can know."""
-    words = {"in": "In domain", "out": "Out of domain"}
+    words = {"in": "In domain", "out": "Out of domain", "elsewhere": "Elsewhere"}
     listed = {
         words_of: [task.name for task in scores.tasks if task.domain == domain]
         for domain, words_of in words.items()
