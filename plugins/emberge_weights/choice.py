@@ -16,9 +16,6 @@ __all__ = ["Choice", "HeldOut", "choose", "held_out", "simplest"]
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
-# From contributions of the units seen to the place of a weighting.
-Rule = Callable[[Sequence[Array]], int]
-
 HALVINGS = 10
 # What the choices themselves vary adds to the error of held-out units; measured on scores without signal.
 CHOSEN_ERROR = 4 / 3
@@ -49,23 +46,33 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Choice:
-    """Weighting that was chosen, by its place, and what choosing gained over equal weights, held out."""
+    """Weighting that was chosen, by its place, and what choosing gained over equal weights, held out.
+
+    `worth` is for each member what choosing gained over choosing without it.
+    """
 
     place: int
     gain: HeldOut
+    worth: Sequence[HeldOut] = ()
 
 
 def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> Choice:
-    """Return the weighting to take.
+    """Return the weighting to take, and what each member is worth.
 
-    Ten times the units of every set are halved; weights chosen on one half are compared with equal weights
-    on the other (cross-fitting). Only where that gain is clear, the simplest weighting within one standard
-    error of the best is taken (Breiman et al., 1984), which is the one nearest to equal weights.
+    Ten times the units of every set are halved; weights chosen on one half are compared on the other
+    (cross-fitting) with equal weights, and with those chosen among weightings without a member (leave one
+    out). Only where the first gain is clear, the simplest weighting within one standard error of the best
+    is taken (Breiman et al., 1984), which is the one nearest to equal weights.
     """
-    gain = held_out(scores, lambda seen: simplest(weights, seen), lambda _: EQUAL, seed)
+    without = [np.flatnonzero(member == 0) for member in weights.T]
+
+    def rivals(seen: Sequence[Array]) -> list[int]:
+        return [EQUAL, *(simplest(weights, seen, among) for among in without)]
+
+    gain, *worth = held_out(scores, lambda seen: simplest(weights, seen), rivals, seed)
     if not gain.clear:
-        return Choice(EQUAL, gain)
-    return Choice(simplest(weights, [one.contributions() for one in scores]), gain)
+        return Choice(EQUAL, gain, worth)
+    return Choice(simplest(weights, [one.contributions() for one in scores]), gain, worth)
 
 
 def simplest(weights: Array, contributions: Sequence[Array], among: Places | None = None) -> int:
@@ -82,20 +89,27 @@ def simplest(weights: Array, contributions: Sequence[Array], among: Places | Non
     return int(places[np.lexsort((-means, np.round(distance, 9)))[0]])
 
 
-def held_out(scores: Sequence[UnitScores], first: Rule, second: Rule, seed: int) -> HeldOut:
-    """Return how much better the first rule's choice is than the second's, on units neither saw."""
-    differences = [np.zeros(len(one)) for one in scores]
+def held_out(
+    scores: Sequence[UnitScores],
+    rule: Callable[[Sequence[Array]], int],
+    rivals: Callable[[Sequence[Array]], Sequence[int]],
+    seed: int,
+) -> list[HeldOut]:
+    """Return how much better a rule's choice is than that of each rival, on units that none has seen.
+
+    They take contributions of the units seen and return the place of a weighting, or those of all rivals.
+    """
+    totals: list[Array] = []
     for seen, unseen in _halves([len(one) for one in scores], seed):
         known = [one.contributions(units) for one, units in zip(scores, seen, strict=True)]
-        pair = np.array([first(known), second(known)])
-        if pair[0] == pair[1]:
-            continue
-        for total, one, units in zip(differences, scores, unseen, strict=True):
-            a, b = one.taken(pair).contributions(units)
-            total[units] += (a - b) / HALVINGS
-    rows = [one[None] for one in differences]
-    error = CHOSEN_ERROR * standard_error(rows)
-    return HeldOut(float(mean_score(rows)[0]), float(error[0]))
+        places = np.array([rule(known), *rivals(known)])
+        totals = totals or [np.zeros((len(places) - 1, len(one))) for one in scores]
+        for total, one, units in zip(totals, scores, unseen, strict=True):
+            mine, *others = one.taken(places).contributions(units)
+            total[:, units] += (mine - np.stack(others)) / HALVINGS
+    errors = CHOSEN_ERROR * standard_error(totals)
+    pairs = zip(mean_score(totals), errors, strict=True)
+    return [HeldOut(float(difference), float(error)) for difference, error in pairs]
 
 
 def _halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Places], list[Places]]]:

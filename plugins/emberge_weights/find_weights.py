@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from emberge import (
     Artifact,
     Backbone,
-    Model,
     ModelRef,
     Preflight,
     Problem,
@@ -20,10 +18,6 @@ from emberge import (
 )
 
 from emberge_weights.weight_sets import Metric, SetEntry, read_sets
-
-if TYPE_CHECKING:
-    from emberge_weights.members import Sides
-    from emberge_weights.weight_sets import WeightSet
 
 __all__ = ["FindWeights"]
 
@@ -41,7 +35,8 @@ class FindWeights(Step):
     Candidates are equal weights, every member alone, means without one model, steps towards the base and
     random weights. Choosing among many would find chance, so it is tried first: chosen on one half of the
     queries, compared with equal weights on the other. Unless that gain is clearly above zero, the result is
-    equal weights; else it is the weighting nearest to them within one standard error of the best.
+    equal weights; else it is the weighting nearest to them within one standard error of the best. Some
+    are merged for real, and the last word is had by their scores.
 
     `metric: agreement` needs no labels: it is the correlation of a weighting's similarities with the mean
     of the members' own, and `neighbours` the share of ten nearest texts that both have. These work for sets
@@ -77,6 +72,8 @@ class FindWeights(Step):
     metric: Metric = "task"
     candidates: int = 1000
     """Weightings to look at."""
+    anchors: int = 5
+    """Weightings to merge for real, equal weights among them; what is foretold is corrected by these."""
     prompt: str | None = None
     """Text before queries, in which `{instruction}` and `{prompt}` are the set's, or else the models' own."""
     max_length: int | None = None
@@ -94,7 +91,9 @@ class FindWeights(Step):
         yield from problems(self, context)
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_weights.result import write_result
+        from emberge_weights.embed_sets import SetEmbedder
+        from emberge_weights.real_merges import merged_sides, pick_anchors, score_anchors
+        from emberge_weights.result import Result
         from emberge_weights.search import search
 
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
@@ -102,45 +101,29 @@ class FindWeights(Step):
             list(read_sets(entries, workspace.data, workspace.readers, self.metric, rows))
             for entries in (self.data, self.elsewhere)
         )
-        members = [model for reference in self.models for model in workspace.models(reference)]
+        models = [model for reference in self.models for model in workspace.models(reference)]
         if self.base is not None:
-            members.append(workspace.model(self.base))
-        seed = workspace.seed if self.seed is None else self.seed
+            models.append(workspace.model(self.base))
+        embedder = SetEmbedder(
+            sets=[*sets, *elsewhere],
+            backbone=self.backbone,
+            prompt=self.prompt,
+            max_length=self.max_length,
+            workspace=workspace,
+        )
+        members = [embedder.member(model) for model in models]
         found = search(
             sets,
             elsewhere,
-            self._embedded(members, [*sets, *elsewhere], workspace),
+            members,
             base=self.base is not None,
             candidates=self.candidates,
-            seed=seed,
+            seed=workspace.seed if self.seed is None else self.seed,
         )
-        return write_result(workspace, members, found, seed)
-
-    def _embedded(
-        self, members: Sequence[Model], sets: Sequence[WeightSet], workspace: Workspace
-    ) -> list[list[Sides]]:
-        """Return the vectors of all sets by each member, one of which is in memory at a time."""
-        from emberge.engine import EmbeddingStore, whole_model
-
-        from emberge_weights.members import before_length_one, embed_sets
-
-        backbone, found = before_length_one(self.backbone), []
-        for model in members:
-            with whole_model(model, workspace.work, workspace.machine) as folder:
-                encoder = backbone.load(
-                    folder, device=workspace.machine.devices[0], dtype="float32"
-                )
-                store = EmbeddingStore(
-                    workspace.store,
-                    encoder,
-                    model=f"{model.fingerprint} {backbone!r}",
-                    progress=lambda done, total, unit, name=model.name: workspace.progress(
-                        done, total, unit, name
-                    ),
-                )
-
-                def embed(texts: Sequence[str], prompt: str, store: Any = store) -> Any:
-                    return store.embed(texts, prompt=prompt, max_length=self.max_length)
-
-                found.append(embed_sets(sets, encoder, embed, self.prompt))
-        return found
+        places = pick_anchors(found, self.anchors)
+        merged = [
+            merged_sides(models, members, found.weights[place], self.strategy, embedder)
+            for place in places
+        ]
+        anchors = score_anchors(found, places, embedder.sets, members, merged) if places else None
+        return Result(models, found, anchors, self.base is not None).write(workspace)

@@ -1,13 +1,13 @@
-"""Embeddings of a member on all sets, before they are brought to length one."""
+"""Vectors of a member, before they are brought to length one, and the prompts of its texts."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emberge import Backbone, Encoder
+from emberge import Backbone
 
 from emberge_weights.weight_sets import WeightSet
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Prompting", "Sides", "StoredVectors", "before_length_one", "embed_sets"]
+__all__ = ["Prompting", "Sides", "StoredVectors", "before_length_one"]
 
 
 class StoredVectors(Protocol):
@@ -64,22 +64,3 @@ def before_length_one(backbone: Backbone) -> Backbone:
     if any(option.name == "normalize" for option in dataclasses.fields(backbone)):
         return dataclasses.replace(backbone, **{"normalize": False})
     return backbone
-
-
-def embed_sets(
-    sets: Sequence[WeightSet],
-    encoder: Encoder,
-    embed: Callable[[Sequence[str], str], StoredVectors],
-    template: str | None,
-) -> list[Sides]:
-    """Return the vectors of every set by one member; `embed` takes texts and the prompt before them."""
-    prompting = Prompting(template, encoder.prompts)
-    found = []
-    for one in sets:
-        queries = embed(one.queries, prompting.of(one, "query"))
-        if one.itself:
-            found.append(Sides(queries, queries))
-        else:
-            side = "query" if one.alike else "document"
-            found.append(Sides(queries, embed(one.documents, prompting.of(one, side))))
-    return found

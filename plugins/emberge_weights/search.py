@@ -1,4 +1,4 @@
-"""Search of a weighting: scores of all candidates, the choice among them, and what each member is worth."""
+"""Search of a weighting: scores of all candidates, and the choice among them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from emberge import stable_seed
 from numpy.typing import NDArray
 
 from emberge_weights.candidates import draw_candidates
-from emberge_weights.choice import Choice, HeldOut, choose, held_out, simplest
+from emberge_weights.choice import Choice, choose
 from emberge_weights.members import Sides
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import UnitScores, mean_score
 from emberge_weights.weight_sets import WeightSet
 
-__all__ = ["Search", "member_values", "search"]
+__all__ = ["Search", "search"]
 
 Array = NDArray[np.float64]
 
@@ -65,19 +65,3 @@ def search(
     ]
     scores = found[: len(sets)]
     return Search(weights, scores, found[len(sets) :], choose(weights, scores, seed))
-
-
-def member_values(found: Search, seed: int) -> list[HeldOut]:
-    """Return what the choice loses, held out, without each member: the worth of having it (leave one out)."""
-    values = []
-    for member in range(found.weights.shape[1]):
-        without = np.flatnonzero(found.weights[:, member] == 0)
-        values.append(
-            held_out(
-                found.scores,
-                lambda seen: simplest(found.weights, seen),
-                lambda seen, without=without: simplest(found.weights, seen, without),
-                seed,
-            )
-        )
-    return values

@@ -27,11 +27,19 @@ SEARCHED = 8192
 Measure = Callable[[Tensor], Tensor]
 
 
-def score_set(one: WeightSet, members: Sequence[Sides], weights: Array, pool: Array) -> UnitScores:
+def score_set(
+    one: WeightSet,
+    members: Sequence[Sides],
+    weights: Array,
+    pool: Array,
+    *,
+    peers: int | None = None,
+) -> UnitScores:
     """Return the scores of weightings [n, members] on a set, unit by unit.
 
     Of a ranked set only documents are looked at that belong to a query or are among its first hundred by a
-    weighting of `pool`; others are behind the first ten of any mixture of these.
+    weighting of `pool`; others are behind the first ten of any mixture of these. Without labels the first
+    `peers` members, by default all, decide together.
     """
     terms = quadratic(weights)
     values = np.empty((len(weights), len(one.queries)), np.float32)
@@ -48,7 +56,8 @@ def score_set(one: WeightSet, members: Sequence[Sides], weights: Array, pool: Ar
         if targets is not None:
             measure = _ndcg(targets[0][part], targets[1][part])
         else:
-            measure = _consensus(one.metric, products, pool, here)
+            peer = quadratic(np.eye(len(members))[:peers])
+            measure = _consensus(one.metric, products.cosines(peer).mean(0), here)
         for some, cosines in _cosines(products, terms):
             values[some, part] = measure(cosines.masked_fill_(~here, -2.0)).numpy()
     return UnitScores(one.name, one.statistic, one.unit, values)
@@ -136,10 +145,8 @@ def _ndcg(gains: Tensor, ideal: Tensor) -> Measure:
     return measure
 
 
-def _consensus(metric: str, products: PairProducts, pool: Array, known: Tensor) -> Measure:
+def _consensus(metric: str, kernel: Tensor, known: Tensor) -> Measure:
     """Return agreement with the members' mean kernel on each query's documents, or of the nearest ten."""
-    single = quadratic(np.eye(pool.shape[1]))
-    kernel = products.cosines(single).mean(0)
 
     def correlation(cosines: Tensor) -> Tensor:
         return _correlation(cosines, kernel, known)
