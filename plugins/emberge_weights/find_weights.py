@@ -92,6 +92,7 @@ class FindWeights(Step):
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_weights.embed_sets import SetEmbedder
+        from emberge_weights.member_faults import plan_members
         from emberge_weights.real_merges import merged_sides, pick_anchors, score_anchors
         from emberge_weights.result import Result
         from emberge_weights.search import search
@@ -104,6 +105,7 @@ class FindWeights(Step):
         models = [model for reference in self.models for model in workspace.models(reference)]
         if self.base is not None:
             models.append(workspace.model(self.base))
+        plan = plan_members(models, self.strategy)
         embedder = SetEmbedder(
             sets=[*sets, *elsewhere],
             backbone=self.backbone,
@@ -126,4 +128,5 @@ class FindWeights(Step):
             for place in places
         ]
         anchors = score_anchors(found, places, embedder.sets, members, merged) if places else None
-        return Result(models, found, anchors, self.base is not None).write(workspace)
+        licences = [plan.licences.get(one.name) for one in plan.request.inputs]
+        return Result(models, licences, found, anchors, self.base is not None).write(workspace)

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from emberge import Model, PerTensor, Stage, Workspace
+from emberge import Model, Stage, Workspace
 from emberge.engine import MergeInput, MergeRequest, merge_checkpoints
 from numpy.typing import NDArray
 
 from emberge_weights.candidates import EQUAL, from_equal
 from emberge_weights.choice import simplest
 from emberge_weights.embed_sets import SetEmbedder
+from emberge_weights.member_faults import member_inputs
 from emberge_weights.members import Sides
 from emberge_weights.search import Search
 from emberge_weights.set_scores import score_set
@@ -104,16 +105,7 @@ def merged_sides(
     used = np.flatnonzero(weights)
     if len(used) == 1:
         return members[used[0]]
-    inputs = [
-        MergeInput(
-            f"{models[number].name} ({number})",
-            models[number].folder,
-            weight=PerTensor(float(weights[number])),
-            fingerprint=models[number].fingerprint,
-            adapter=models[number].adapter,
-        )
-        for number in used
-    ]
+    inputs = member_inputs(models, weights.tolist())
     with _merged(inputs, strategy, embedder.workspace) as folder:
         name = ", ".join(f"{weights[number]:.2f} {models[number].name}" for number in used)
         return embedder.merged(folder, folder.name, name)

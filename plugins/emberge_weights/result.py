@@ -29,6 +29,7 @@ class Result:
     """What a search has found; the base, where there is one, is the last of the models."""
 
     models: Sequence[Model]
+    licences: Sequence[str | None]
     found: Search
     anchors: Anchors | None
     base: bool
@@ -123,6 +124,7 @@ class Result:
             "alone": float(self.found.means[1 + number]),
             "worth": _plain(self.found.choice.worth[number]),
             **known,
+            **({"licence": self.licences[number]} if self.licences[number] else {}),
         }
 
     def _set(self, one: UnitScores) -> dict[str, Any]:

@@ -280,7 +280,10 @@ def weight_problems(
     """
     if weights == "size":
         yield from _size_problems(entries, context)
-    path = context.data(weights) if isinstance(weights, FileRef) else None
+    if not isinstance(weights, FileRef):
+        return
+    yield from _expected_problems(entries, context, weights)
+    path = context.data(weights)
     if path is None:
         return
     try:
@@ -294,6 +297,27 @@ def weight_problems(
     unseen = [model.name for model in models if not model.fingerprint]
     for fault in found.problems(named, unseen):
         yield context.problem(fault, "weights")
+
+
+def _expected_problems(
+    entries: Sequence[ModelEntry], context: Preflight, weights: FileRef
+) -> Iterator[Problem]:
+    """Yield what shows of weights that are yet to be found: other models than those of the merge."""
+    expected = context.expected(weights)
+    searched = expected.artifact.details.get("models", ()) if expected is not None else ()
+    merged = [entry.model.text for entry in entries]
+    for text in merged if searched else ():
+        if text.startswith("$") and text not in searched:
+            yield context.problem(
+                f"'{weights}' finds weights for other models: '{text}' is none of {', '.join(searched)}",
+                "weights",
+            )
+    for text in searched:
+        if text not in merged:
+            yield context.warning(
+                f"'{weights}' may give a weight to '{text}', which is not among the models; add it there",
+                "weights",
+            )
 
 
 def _size_problems(entries: Sequence[ModelEntry], context: Preflight) -> Iterator[Problem]:

@@ -12,7 +12,12 @@ from tests.plugins.mteb.bench import sentence, write_labelled, write_pairs, writ
 
 __all__ = ["write_sets"]
 
-SETS = {"asked": "retrieval", "likeness": "sts", "same": "pair_classification", "topics": "clustering"}
+SETS = {
+    "asked": "retrieval",
+    "likeness": "sts",
+    "same": "pair_classification",
+    "topics": "clustering",
+}
 
 
 def write_sets(folder: Path, names: Sequence[str] = tuple(SETS), *, units: int = 60) -> Path:

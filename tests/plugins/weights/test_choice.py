@@ -1,4 +1,4 @@
-"""The choice: contributions to scores, held-out gains, and no weights found where there is nothing to find."""
+"""The choice: contributions to scores, held-out gains, and equal weights where there is nothing to find."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores of weightings from the members' embeddings, against mteb's, and against embeddings that are mixed."""
+"""Scores of weightings from the members' embeddings, against mteb's and against mixed embeddings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emberge import DataRef, Model
+from emberge import DataRef
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
@@ -51,9 +51,7 @@ def test_a_member_alone_has_the_score_that_mteb_gives_it(
     )
     plan = evaluator.plan(bench)
     for number, folder in enumerate(berts):
-        theirs = {
-            s.task.name: s.score for s in evaluator.evaluate(model_at(folder), plan, bench)
-        }
+        theirs = {s.task.name: s.score for s in evaluator.evaluate(model_at(folder), plan, bench)}
         for place, one in enumerate(sets):
             sides = [member[place] for member in members]
             ours = score_set(one, sides, np.eye(3), np.eye(3)).contributions()[number].mean()
@@ -89,7 +87,12 @@ def test_a_weighting_has_the_score_of_the_embeddings_mixed_by_it(
         sides = [member[place] for member in members]
         found = score_set(one, sides, weights, each)
         mixed = [
-            Sides(*(Mixed([getattr(s, side)[:] for s in sides], w) for side in ("queries", "documents")))
+            Sides(
+                *(
+                    Mixed([getattr(s, side)[:] for s in sides], w)
+                    for side in ("queries", "documents")
+                )
+            )
             for w in weights
         ]
         everyone = np.eye(6)
