@@ -7,12 +7,9 @@ import importlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from emberge.errors import PluginError
-
-if TYPE_CHECKING:
-    from emberge.plugins import Plugins
 
 __all__ = ["Verb"]
 
@@ -51,7 +48,7 @@ class Verb:
         if not _PLACE.fullmatch(self.run):
             raise PluginError(f"{label}: its place is written 'module:function', not '{self.run}'")
 
-    def call(self, options: argparse.Namespace, plugins: Plugins) -> int:
+    def call(self, options: argparse.Namespace, plugins: Any) -> int:
         """Import the verb's function, run it, and return its exit code.
 
         Raises:
