@@ -1,0 +1,49 @@
+"""Vector indexes that survive a change of the model: what is translated, bridged, compared and refused.
+
+A step or verb that reads, writes or compares the vectors of two models belongs here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from emberge import Step, Verb, hookimpl
+
+
+@hookimpl
+def register_steps() -> Mapping[str, type[Step] | str]:
+    return {"translate": "emberge_index.translation.translate_step:Translate"}
+
+
+@hookimpl
+def register_verbs() -> Mapping[str, Verb]:
+    return {
+        "translate": Verb(
+            summary="rewrite a file of vectors by a translation, from an old model's space to a new one's",
+            examples="emberge translate vectors.npy --by out/bridge --out new.npy\n"
+            "emberge translate passages.parquet --column embedding --by out/bridge --out new.parquet\n"
+            "emberge translate hnsw.faiss --by out/bridge --out new.faiss",
+            add_options=_translate,
+            run="emberge_index.vectors.translate_verb:translate",
+        )
+    }
+
+
+def _translate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "vectors",
+        type=Path,
+        metavar="VECTORS",
+        help=".npy, .safetensors, .parquet, .faiss or .index",
+    )
+    parser.add_argument(
+        "--by", type=Path, required=True, metavar="DIR", help="result of a step `translate`"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the new file")
+    parser.add_argument("--column", metavar="NAME", help="of a parquet file, or a tensor's name")
+    parser.add_argument(
+        "--any-model", action="store_true", help="take vectors that look like another model's"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print errors and results only")
