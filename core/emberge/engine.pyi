@@ -22,6 +22,9 @@ from .devices import memory_here as memory_here
 from .encoding.embedder import TextEmbedder as TextEmbedder
 from .encoding.embedding_store import EmbeddingStore as EmbeddingStore
 from .encoding.embedding_store import Vectors as Vectors
+from .encoding.translation import Translation as Translation
+from .encoding.translation import read_translation as read_translation
+from .encoding.translation import write_translation as write_translation
 from .evaluating.score_file import SCORES_FILE as SCORES_FILE
 from .evaluating.score_file import read_scores as read_scores
 from .evaluating.score_file import write_scores as write_scores
@@ -32,6 +35,7 @@ from .evaluating.scores import FEW as FEW
 from .evaluating.scores import MEANS as MEANS
 from .evaluating.scores import Comparison as Comparison
 from .evaluating.scores import Estimate as Estimate
+from .evaluating.scores import GainKept as GainKept
 from .evaluating.scores import Place as Place
 from .evaluating.scores import ScoreCurve as ScoreCurve
 from .evaluating.scores import Scores as Scores

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from emberge import ModelRef
+from emberge import ModelRef, suggest
+from emberge.engine import join_some
 
 __all__ = ["Demand", "Requirement"]
 
@@ -22,6 +23,11 @@ class Requirement:
     which less is better. By a paired bootstrap, with this `confidence` the difference (model − other) must be
     at least −margin for `not_worse_than`, and more than margin for `better_than`. Models of one arm (several
     seeds) are judged together, by their mean, with the spread of the seeds in the bound.
+
+    With `on_index_of` the claim is about queries of the model on the index of an old one (the evaluator's
+    `documents_of`): with this confidence it keeps at least the share `gain_kept` of the gain from the old
+    model to the new one. Where that gain is not clear itself the claim is not met. `index` names the index
+    where several are of that model.
     """
 
     model: ModelRef
@@ -30,6 +36,9 @@ class Requirement:
     tasks: str = "all"
     margin: float = 0.0
     confidence: float = 0.95
+    on_index_of: ModelRef | None = None
+    gain_kept: float | None = None
+    index: str | None = None
 
     def demands(self) -> Iterator[tuple[Demand, ModelRef]]:
         """Yield each single comparison that is asked for."""
@@ -42,11 +51,40 @@ class Requirement:
         """Yield every model that it is about."""
         yield self.model
         yield from (other for _, other in self.demands())
+        if self.on_index_of is not None:
+            yield self.on_index_of
+
+    def index_label(self, known: Mapping[str, str]) -> str:
+        """Return the label of the index that it is about; `known` are references of models by label."""
+        of = [label for label, text in known.items() if text == str(self.on_index_of)]
+        return self.index if self.index is not None else of[0]
+
+    def index_problems(self, known: Mapping[str, str]) -> Iterator[str]:
+        """Yield why it is not clear which index it is about; `known` are references of models by label."""
+        if self.on_index_of is None:
+            return
+        of = [label for label, text in known.items() if text == str(self.on_index_of)]
+        if not of:
+            yield (
+                f"on_index_of: no evaluator scores on the index of {self.on_index_of}; give one "
+                f"`documents_of: {self.on_index_of}`"
+            )
+        elif self.index is None and len(of) > 1:
+            yield f"on_index_of: {self.on_index_of} has the indexes {join_some(of)}; name one as `index`"
+        elif self.index is not None and self.index not in of:
+            hint = suggest(self.index, of) or f"; there are {join_some(of)}"
+            yield f"index: {self.on_index_of} has no index '{self.index}'{hint}"
 
     def problems(self) -> Iterator[str]:
         """Yield the options that contradict themselves."""
-        if not (self.not_worse_than or self.better_than):
-            yield "a requirement needs not_worse_than or better_than"
+        if (self.on_index_of is None) != (self.gain_kept is None):
+            yield "a requirement on an index needs both, on_index_of and gain_kept"
+        if self.on_index_of is not None and self.on_index_of.text == self.model.text:
+            yield f"on_index_of: {self.model} has no gain over itself; name the old model"
+        if self.index is not None and self.on_index_of is None:
+            yield "index names one of the indexes of a model; give on_index_of"
+        if not (self.not_worse_than or self.better_than or self.on_index_of):
+            yield "a requirement needs not_worse_than, better_than, or on_index_of with gain_kept"
         if not 0.5 <= self.confidence < 1:
             yield f"a confidence of {self.confidence} is no share from 0.5 to below 1"
         if self.margin < 0:
