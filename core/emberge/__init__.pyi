@@ -93,6 +93,7 @@ from .contracts.step import Rehearsal as Rehearsal
 from .contracts.step import Step as Step
 from .contracts.step import Workspace as Workspace
 from .contracts.translated_recipe import TranslatedRecipe as TranslatedRecipe
+from .contracts.verb import Verb as Verb
 from .data.entry import Catalogue as Catalogue
 from .data.entry import Columns as Columns
 from .data.entry import DataEntry as DataEntry

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from emberge.contracts.stage import ChainSpec, MergeStrategy, MergeTransform
     from emberge.contracts.step import Step
     from emberge.contracts.translated_recipe import TranslatedRecipe
+    from emberge.contracts.verb import Verb
 
 hookspec = pluggy.HookspecMarker("emberge")
 hookimpl = pluggy.HookimplMarker("emberge")
@@ -76,6 +77,14 @@ def register_readers() -> Mapping[str, type[Reader] | str]:
 @hookspec
 def register_launchers() -> Mapping[str, type[Launcher] | str]:
     """Add launchers, which run ready steps side by side."""
+
+
+# ── command line ──────────────────────────────────────────────────────────────────────────────────
+
+
+@hookspec
+def register_verbs() -> Mapping[str, Verb]:
+    """Add verbs of the command line, each one call; emberge's own and another plugin's names are refused."""
 
 
 # ── models and recipes ──────────────────────────────────────────────────────────────────────────────

@@ -32,6 +32,7 @@ from emberge.contracts.loss import Loss, TokenLoss
 from emberge.contracts.sampler import Sampler
 from emberge.contracts.stage import ChainSpec, MergeStrategy, MergeTransform
 from emberge.contracts.step import Step
+from emberge.contracts.verb import Verb
 from emberge.errors import PluginError, suggest
 from emberge.plugin_checks import (
     BLOCK,
@@ -130,6 +131,7 @@ class Plugins:
         self.manager = pluggy.PluginManager(GROUP)
         self.manager.add_hookspecs(hookspecs)
         self.components: list[Component] = []
+        self.verbs: dict[str, Verb] = {}
         self.blocked: tuple[str, ...] = ()
         self.files: tuple[Path, ...] = ()
         self._dropped: set[int] = set()
@@ -165,6 +167,16 @@ class Plugins:
         self.components += added
         for model_type, one in _registered(module, source, "register_architectures").items():
             add_architecture(name, model_type, one)
+        for verb, one in _registered(module, source, "register_verbs").items():
+            self._add_verb(name, verb, one)
+
+    def _add_verb(self, plugin: str, name: str, verb: Any) -> None:
+        if not isinstance(verb, Verb):
+            raise PluginError(f"verb '{name}' of plugin '{plugin}' must be a Verb")
+        verb.require_sound(name, plugin)
+        if name in self.verbs:
+            raise PluginError(f"verb '{name}' of plugin '{plugin}': another plugin has added it")
+        self.verbs[name] = verb
 
     def _collect(
         self,

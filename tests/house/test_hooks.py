@@ -24,6 +24,7 @@ from emberge import (
     Sampler,
     Step,
     TokenLoss,
+    Verb,
     hookimpl,
     hookspecs,
 )
@@ -76,6 +77,11 @@ def component(contract: type) -> type:
 
 
 ARCHITECTURES = {"nothing_at_all": Architecture(config="no_module:C", model="no_module:M")}
+VERBS = {
+    "nothing": Verb(
+        summary="do nothing", examples="", add_options=lambda _: None, run="no_module:f"
+    )
+}
 CONTRACTS = {
     "register_steps": Step,
     "register_samplers": Sampler,
@@ -96,7 +102,9 @@ def listener() -> tuple[types.ModuleType, dict[str, dict[str, Any]]]:
     for name, spec in SPECS.items():
         arguments = list(inspect.signature(spec).parameters)
         answer: Any = {"nothing": component(CONTRACTS[name])} if name in CONTRACTS else None
-        answer = ARCHITECTURES if name == "register_architectures" else answer
+        answer = {"register_architectures": ARCHITECTURES, "register_verbs": VERBS}.get(
+            name, answer
+        )
         answer = "an answer" if name in ASKING else answer
         scope: dict[str, Any] = {"told": told, "answer": answer}
         # Written out, because pluggy reads an implementation's arguments from its signature.
@@ -116,7 +124,7 @@ def arguments_of(name: str) -> dict[str, Any]:
 
 def test_the_specification_is_a_table_of_contents() -> None:
     assert set(CONTRACTS) == {hook for hook, _ in KINDS.values()}
-    assert {*CONTRACTS, "register_architectures"} == REGISTERING
+    assert {*CONTRACTS, "register_architectures", "register_verbs"} == REGISTERING
     assert {"locate_model", "read_recipe", "draw_page"} == ASKING
     assert {"run_started", "step_finished", "run_finished"} <= EVENTS
 
@@ -135,6 +143,7 @@ def test_a_plugin_that_implements_every_hook_hears_all_of_them() -> None:
     assert set(told) == REGISTERING
     assert {c.full_name for c in plugins.components} == {"everything:nothing"}
     assert {c.kind for c in plugins.components} == set(KINDS)
+    assert plugins.verbs == VERBS
     for name in ASKING:
         assert getattr(plugins.hook, name)(**arguments_of(name)) == "an answer"
     for name in EVENTS:

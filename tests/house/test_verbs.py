@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from emberge import load_plugins
 from emberge.cli import verbs
 from emberge.cli.arguments import VERBS
 
@@ -19,7 +20,9 @@ def table() -> dict[str, str]:
 
 
 def test_the_readme_names_each_verb_in_its_words() -> None:
-    said = {verb: f"{text[0].upper()}{text[1:]}." for verb, (text, _) in VERBS.items()}
+    texts = {verb: text for verb, (text, _) in VERBS.items()}
+    texts |= {name: verb.summary for name, verb in load_plugins(block=()).verbs.items()}
+    said = {verb: f"{text[0].upper()}{text[1:]}." for verb, text in texts.items()}
     assert table() == said
 
 

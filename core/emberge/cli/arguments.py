@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from emberge.errors import RecipeError, suggest
+from emberge.contracts.verb import Verb
+from emberge.errors import PluginError, RecipeError, suggest
 
-__all__ = ["VERBS", "parse"]
+__all__ = ["VERBS", "parse", "plugin_files", "requires_plugins"]
 
 _DESCRIPTION = (
     "The merge engine for embedding models: train members, merge, evaluate, from one recipe."
@@ -124,33 +125,62 @@ class _Parser(argparse.ArgumentParser):
             self.error(f"there is no option '{name}'{suggest(name, known)}")
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def requires_plugins(words: Sequence[str]) -> bool:
+    """Return whether the verb may be a plugin's: it is none of emberge's own, or help on all is asked for."""
+    return "--version" not in words and next(_positional(words), "") not in VERBS
+
+
+def plugin_files(words: Sequence[str]) -> list[Path]:
+    """Return the files given by --plugin, which may add a verb of their own."""
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    named = [after for word, after in pairs if word == "--plugin" and after]
+    named += [word.removeprefix("--plugin=") for word in words if word.startswith("--plugin=")]
+    return [Path(name) for name in named]
+
+
+def parse(words: Sequence[str], added: Mapping[str, Verb]) -> argparse.Namespace:
     """Parse the options of the verb that `words` begin with; `verb` is None when there is none.
+
+    `added` are the verbs of plugins.
 
     Raises:
         RecipeError: for a verb or option that does not exist, or a value that is missing.
+        PluginError: for a plugin's verb that has the name of one of emberge's own.
     """
-    parser = _parser()
-    _require_known_verb(words, parser)
+    for name in added:
+        if name in VERBS:
+            raise PluginError(f"a plugin names its verb '{name}', which is emberge's own")
+    parser = _parser(added)
+    _require_known_verb(words, parser, [*VERBS, *added])
     options = parser.parse_args(words)
     if options.verb is None:
         parser.print_help()
     return options
 
 
-def _parser() -> _Parser:
+def _parser(added: Mapping[str, Verb]) -> _Parser:
     parser = _Parser("emberge", description=_DESCRIPTION, epilog=_EXAMPLES, **_RAW)
     parser.add_argument("--version", action="version", version=f"emberge {_version()}")
     _common(parser, default=None)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for name in VERBS:
-        summary, examples = VERBS[name]
-        shown = "examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines())
-        about = f"{summary[0].upper()}{summary[1:]}."
-        one = verbs.add_parser(name, help=summary, description=about, epilog=shown, **_RAW)
-        _common(one, default=argparse.SUPPRESS)
-        _ADD[name](one)
+    for name, (summary, examples) in VERBS.items():
+        _ADD[name](_add_verb(verbs, name, summary, examples))
+    for name, verb in added.items():
+        one = _add_verb(verbs, name, verb.summary, verb.examples)
+        verb.add_options(one)
+        if verb.machine:
+            _machine(one)
     return parser
+
+
+def _add_verb(verbs: Any, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+    shown = "examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines())
+    about = f"{summary[0].upper()}{summary[1:]}."
+    one: argparse.ArgumentParser = verbs.add_parser(
+        name, help=summary, description=about, epilog=shown, **_RAW
+    )
+    _common(one, default=argparse.SUPPRESS)
+    return one
 
 
 _RAW: dict[str, Any] = {
@@ -331,18 +361,29 @@ def _machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return group
 
 
-def _require_known_verb(words: Sequence[str], parser: _Parser) -> None:
+def _require_known_verb(words: Sequence[str], parser: _Parser, known: Sequence[str]) -> None:
     """Refuse an unknown verb and name the one that was meant; argparse would list all verbs."""
-    known = list(VERBS)
-    words = [w for w, before in zip(words, ["", *words], strict=False) if before != "--plugin"]
-    for word in words:
-        if word.startswith("-"):
-            parser.require_known_option(word)
-        elif word in known:
-            return
-        else:
-            hint = suggest(word, known) or f"; verbs: {', '.join(known)}"
-            raise RecipeError(f"there is no verb '{word}'{hint}")
+    for word in _before_verb(words):
+        parser.require_known_option(word)
+    word = next(_positional(words), None)
+    if word is not None and word not in known:
+        hint = suggest(word, known) or f"; verbs: {', '.join(known)}"
+        raise RecipeError(f"there is no verb '{word}'{hint}")
+
+
+def _before_verb(words: Sequence[str]) -> Iterator[str]:
+    """Yield the options before the verb, without what --plugin names."""
+    return itertools.takewhile(lambda word: word.startswith("-"), _without_files(words))
+
+
+def _positional(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words that are neither options nor what --plugin names; the first is the verb."""
+    return (word for word in _without_files(words) if not word.startswith("-"))
+
+
+def _without_files(words: Sequence[str]) -> Iterator[str]:
+    before = ["", *words]
+    return (word for word, last in zip(words, before, strict=False) if last != "--plugin")
 
 
 def _version() -> str:

@@ -16,9 +16,13 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from emberge.cli.arguments import parse
+from emberge.cli.arguments import parse, plugin_files, requires_plugins
 from emberge.errors import EmbergeError
+
+if TYPE_CHECKING:
+    from emberge.plugins import Plugins
 
 __all__ = ["main"]
 
@@ -70,13 +74,25 @@ def _dispatch(words: list[str]) -> int:
         if line is None:
             return EmbergeError.exit_code
         return int(importlib.import_module("emberge.recipes.run.worker").work(line))
-    options = parse(words)
+    plugins = _plugins(words)
+    added = plugins.verbs if plugins is not None else {}
+    options = parse(words, added)
     options.words = words
     if options.verb is None:
         return 0
+    if plugins is not None:
+        return added[options.verb].call(options, plugins)
     verbs = importlib.import_module("emberge.cli.verbs")
     verb: Callable[[argparse.Namespace], int] = getattr(verbs, options.verb.replace("-", "_"))
     return verb(options)
+
+
+def _plugins(words: list[str]) -> Plugins | None:
+    """Load the plugins where the verb may be one of theirs; emberge's own load them when they need them."""
+    if not requires_plugins(words):
+        return None
+    loaded: Plugins = importlib.import_module("emberge.plugins").load_plugins(plugin_files(words))
+    return loaded
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def test_every_installed_component_has_an_example_that_is_taken(name: str) -> No
         assert not page["example"]
     elif page["kind"] == "launcher":
         lines = page["example"].splitlines()
-        given = [parse_words(shlex.split(line)[1:]).launcher for line in lines]
+        given = [parse_words(shlex.split(line)[1:], {}).launcher for line in lines]
         assert all(launcher_of(text, INSTALLED, None) for text in given)
     else:
         recipe = parse_recipe(page["example"], INSTALLED)

@@ -1,0 +1,121 @@
+"""Verbs that plugins add: called, shown in the help, and refused where they clash."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from emberge import PluginError, Verb, hookimpl
+from emberge.cli.main import main
+from emberge.plugins import Plugins
+
+PLUGIN = """\
+from emberge import DataError, Verb, hookimpl
+
+def _options(parser):
+    parser.add_argument("word")
+    parser.add_argument("--loud", action="store_true")
+
+def say(options, plugins):
+    if options.word == "nothing":
+        raise DataError("nothing: name a word")
+    print(options.word.upper() if options.loud else options.word, options.memory)
+    return 3
+
+@hookimpl
+def register_verbs():
+    place = "emberge_plugin_file_speech:say"
+    return {"say-word": Verb(summary="print a word", examples="emberge say-word hello",
+                             add_options=_options, run=place, machine=True)}
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("EMBERGE_BLOCK", "*")
+    (tmp_path / "speech.py").write_text(PLUGIN, "utf-8")
+    return str(tmp_path / "speech.py")
+
+
+def verb(run: str = "module:function") -> Verb:
+    return Verb(summary="do", examples="", add_options=lambda _: None, run=run)
+
+
+def registered(**verbs: object) -> Plugins:
+    plugins, module = Plugins(), types.ModuleType("acme")
+    module.register_verbs = hookimpl(lambda: verbs)  # type: ignore[attr-defined]
+    plugins.register(module, "acme")
+    return plugins
+
+
+def test_a_plugins_verb_runs_with_its_options_and_its_code_is_the_exit_code(
+    plugin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--plugin", plugin, "say-word", "hello", "--loud", "--memory", "1GB"]) == 3
+    assert capsys.readouterr().out == "HELLO 1GB\n"
+
+
+def test_its_errors_are_those_of_emberge(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["say-word", "nothing", f"--plugin={plugin}"]) == 2
+    assert capsys.readouterr().err == "error: nothing: name a word\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["say-word", "--help"]])
+def test_the_help_shows_it(
+    plugin: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--plugin", plugin, *words])
+    assert "rint a word" in capsys.readouterr().out
+
+
+def test_a_misspelt_verb_and_option_are_named(
+    plugin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["say-wrd", "--plugin", plugin]) == 2
+    assert "did you mean 'say-word'" in capsys.readouterr().err
+    assert main(["say-word", "a", "--lod", "--plugin", plugin]) == 2
+    assert "'--loud'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "added", "place"),
+    [
+        ("Shout", verb(), "small letters"),
+        ("shout", verb("function"), "'function'"),
+        ("shout", print, "must be a Verb"),
+    ],
+)
+def test_a_verb_of_another_form_is_refused(name: str, added: object, place: str) -> None:
+    with pytest.raises(PluginError, match=rf"'{name}' of plugin 'acme'.*{place}"):
+        registered(**{name: added})
+
+
+def test_two_plugins_with_one_verb_are_refused() -> None:
+    plugins, module = registered(shout=verb()), types.ModuleType("second")
+    module.register_verbs = hookimpl(lambda: {"shout": verb()})  # type: ignore[attr-defined]
+    with pytest.raises(PluginError, match="'shout' of plugin 'second'"):
+        plugins.register(module, "second")
+
+
+def test_a_function_that_is_not_there_is_named() -> None:
+    with pytest.raises(PluginError, match="no_such_module:function"):
+        verb("no_such_module:function").call(None, Plugins())  # type: ignore[arg-type]
+
+
+def test_a_verb_of_emberge_loads_no_plugin() -> None:
+    code = (
+        "import sys; from emberge.cli.main import main; main(['status', '.']);"
+        "assert not any(name.startswith('emberge_') for name in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_the_name_of_emberges_own_verb_is_refused() -> None:
+    from emberge.cli.arguments import parse
+
+    with pytest.raises(PluginError, match="'merge'"):
+        parse(["status", "out"], {"merge": verb()})
