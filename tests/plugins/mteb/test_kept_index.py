@@ -20,10 +20,12 @@ from emberge import (
     Problem,
     TaskScore,
 )
-from emberge.engine import TextEmbedder, Translation, write_translation
+from emberge.engine import TextEmbedder
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
+
+from safetensors.numpy import save_file
 
 from tests.plugins.mteb.bench import BACKBONE, Bench, model_at, write_catalogue
 from tests.support import tiny
@@ -127,8 +129,15 @@ def test_the_other_model_is_part_of_the_scores_fingerprint(
 
 def bridge(folder: Path, source: Model, target: Model, matrix: np.ndarray[Any, Any]) -> FileRef:
     folder.mkdir()
-    shift = np.zeros(matrix.shape[1])
-    write_translation(folder, Translation(source.fingerprint, target.fingerprint, matrix, shift))
+    header = {
+        "source": {"fingerprint": source.fingerprint},
+        "target": {"fingerprint": target.fingerprint, "normalised": True},
+    }
+    save_file(
+        {"matrix": matrix, "offset": np.zeros(matrix.shape[1])},
+        folder / "translation.safetensors",
+        metadata={"translation": json.dumps(header)},
+    )
     return FileRef(str(folder))
 
 
