@@ -12,7 +12,7 @@ from emberge import Step, Verb, hookimpl
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step] | str]:
-    return {}
+    return {"translate": "emberge_index.translation.translate_step:Translate"}
 
 
 @hookimpl

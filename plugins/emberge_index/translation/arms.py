@@ -1,0 +1,108 @@
+"""Retrieval of the ways to change a model: nothing done, mapped, all embedded anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from emberge_index.translation.measures import cosines, gain_kept, ndcg, overlap, ten_nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from emberge_index.translation.two_models import Fit
+
+__all__ = ["measures_of", "table_of"]
+
+# Queries, and documents that they are compared with.
+MOST_QUERIES, MOST_DOCUMENTS = 1000, 50_000
+ARMS = {
+    "old": "old queries, old documents",
+    "untouched": "new queries, old documents",
+    "mapped": "mapped",
+    "new": "new queries, new documents",
+}
+
+
+def measures_of(fit: Fit) -> dict[str, Any]:
+    """Return the measures of a map on texts that it has not seen.
+
+    `cosine` compares mapped vectors with the target's own. `overlap` is the share of a query's first ten
+    documents, among those of the data, that it has in common with the new model's own; without queries the
+    documents are asked for their neighbours. `ndcg` counts a query's positives as relevant.
+    """
+    import numpy as np
+
+    header = fit.translation.header
+    target = (fit.new if header.target.fingerprint == fit.new.fingerprint else fit.old).of(
+        header.side
+    )
+    found = cosines(fit.folds.out_of_fold, target[:])
+    measured: dict[str, Any] = {
+        "texts": len(found),
+        "cosine": {"mean": float(found.mean()), "p5": float(np.quantile(found, 0.05))},
+    }
+    nearest, relevant = _nearest(fit)
+    measured["overlap"] = {
+        arm: overlap(places, nearest["new"]) for arm, places in nearest.items() if arm != "new"
+    }
+    if relevant:
+        scores = {arm: ndcg(places, relevant) for arm, places in nearest.items()}
+        measured["ndcg"] = scores
+        measured["gain_kept"] = {
+            arm: gain_kept(scores, arm) for arm in ("untouched", "mapped") if arm in scores
+        }
+    return measured
+
+
+def _nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequence[int]]]:
+    """Return each arm's nearest documents, and the relevant ones of each query if there are queries."""
+    import numpy as np
+
+    header, mapped = fit.translation.header, fit.folds.out_of_fold
+    forwards = header.target.fingerprint == fit.new.fingerprint
+    most = min(MOST_DOCUMENTS, len(fit.probes.documents))
+    documents = {"old": fit.old.documents[:most], "new": fit.new.documents[:most]}
+    asked: dict[str, Any] = dict(documents)
+    own: NDArray[np.int64] | None = np.arange(min(MOST_QUERIES, most))
+    relevant: list[Sequence[int]] = []
+    chosen: Any = own
+    if fit.old.queries is not None and fit.new.queries is not None:
+        known = [[place for place in one if place < most] for one in fit.probes.relevant]
+        chosen = np.array([i for i, one in enumerate(known) if one][:MOST_QUERIES], np.int64)
+        relevant, own = [known[i] for i in chosen], None
+        asked = {"old": fit.old.queries, "new": fit.new.queries}
+    queries = {arm: vectors[chosen] for arm, vectors in asked.items()}
+    if header.side == "documents":
+        pairs = {"mapped": (queries["new" if forwards else "old"], mapped[:most])}
+    else:
+        side = "new" if forwards else "old"
+        pairs = {"mapped": (mapped[chosen], documents[side])}
+    pairs |= {arm: (queries[arm], documents[arm]) for arm in ("old", "new")}
+    if fit.old.documents.dimension == fit.new.documents.dimension:
+        pairs["untouched"] = (queries["new"], documents["old"])
+    return {arm: ten_nearest(*pairs[arm], own) for arm in ARMS if arm in pairs}, relevant
+
+
+def table_of(measured: Mapping[str, Any], title: str) -> list[str]:
+    """Return the measures as lines of a Markdown table."""
+    cosine = measured["cosine"]
+    lines = [
+        f"# {title}",
+        "",
+        f"Out of fold, {measured['texts']:,} texts: cosine {cosine['mean']:.4f} in the mean, "
+        f"{cosine['p5']:.4f} at the lowest 5 %.",
+        "",
+        "| | shared with the new model's first ten | nDCG@10 | gain kept |",
+        "|---|---|---|---|",
+    ]
+    scores, gains = measured.get("ndcg", {}), measured.get("gain_kept", {})
+    for arm, label in ARMS.items():
+        if arm not in measured["overlap"] and arm != "new":
+            continue
+        shared = f"{measured['overlap'].get(arm, 1.0):.1%}"
+        score = f"{100 * scores[arm]:.2f}" if arm in scores else ""
+        gain = gains.get(arm)
+        lines.append(f"| {label} | {shared} | {score} | {'' if gain is None else f'{gain:.0%}'} |")
+    return lines

@@ -1,0 +1,138 @@
+"""Folds over texts: the choice of the ridge, and the vectors of maps that have not seen their texts."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from emberge_index.translation.maps import Kind, Map, Moments, fit_map
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["FOLDS", "FittedFolds", "Paired", "few_texts", "fit_folds", "folds_of"]
+
+FOLDS = 5
+# Vectors that are looked at together.
+PIECE = 4096
+# Ridges that are tried, in units of the mean variance: three a decade.
+RIDGES = tuple(10 ** (step / 3) for step in range(-18, 10))
+
+
+class Paired(Protocol):
+    """Vectors of texts, float32 [n, d] by their places, in memory or on disk."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, places: Any) -> NDArray[np.float32]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class FittedFolds:
+    """The map over all texts, and for every text the vector of the map that has not seen it [n, k]."""
+
+    fitted: Map
+    ridge: float | None
+    out_of_fold: NDArray[np.float32]
+
+
+def folds_of(texts: Sequence[str]) -> NDArray[np.int64]:
+    """Return the fold of each text, 0 to FOLDS - 1, by its content alone: equal texts share one."""
+    import numpy as np
+    from emberge.engine import text_keys
+
+    keys = np.frombuffer(text_keys(texts), "<u8").reshape(-1, 2)
+    return (keys[:, 0] % FOLDS).astype(np.int64)
+
+
+def few_texts(count: int, dimension: int, kind: Kind, ridge: float | Literal["auto"]) -> str | None:
+    """Return the problem of a fit that has too few texts for its dimension; None where it has enough."""
+    free = kind == "shift" or (kind != "orthogonal" and ridge != 0)
+    enough = max(FOLDS, 2) if free else dimension * FOLDS // (FOLDS - 1) + 2
+    if count >= enough:
+        return None
+    other = (
+        "give more texts"
+        if free
+        else "give more texts, kind: shift, or kind: affine with ridge: auto"
+    )
+    return (
+        f"{count:,} texts are too few: {kind} without a ridge between vectors of {dimension:,} numbers, "
+        f"measured in {FOLDS} folds, needs {enough:,}; {other}"
+        if not free
+        else f"{count:,} texts are too few for {FOLDS} folds; {other}"
+    )
+
+
+def fit_folds(
+    source: Paired,
+    target: Paired,
+    folds: NDArray[np.int64],
+    kind: Kind,
+    *,
+    ridge: float | Literal["auto"] = "auto",
+    rank: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> FittedFolds:
+    """Fit the map over all texts, and one without each fold, whose texts it then maps."""
+    parts = _moments(source, target, folds)
+    wholes = [_sum(parts[:fold] + parts[fold + 1 :]) for fold in range(FOLDS)]
+    chosen = _chosen(parts, wholes, kind, ridge, rank, progress)
+    maps = [fit_map(sums, kind, ridge=chosen or 0.0, rank=rank) for sums in wholes]
+    fitted = fit_map(_sum(parts), kind, ridge=chosen or 0.0, rank=rank)
+    return FittedFolds(fitted, chosen, _mapped(source, folds, maps))
+
+
+def _moments(source: Paired, target: Paired, folds: NDArray[np.int64]) -> list[Moments]:
+    import numpy as np
+
+    found: list[Moments] = []
+    for fold in range(FOLDS):
+        places = np.flatnonzero(folds == fold)
+        pieces = [places[first : first + PIECE] for first in range(0, len(places), PIECE)]
+        found.append(_sum([Moments.of(source[one], target[one]) for one in pieces or [places]]))
+    return found
+
+
+def _sum(parts: Sequence[Moments]) -> Moments:
+    return functools.reduce(operator.add, parts)
+
+
+def _chosen(
+    parts: Sequence[Moments],
+    wholes: Sequence[Moments],
+    kind: Kind,
+    ridge: float | Literal["auto"],
+    rank: int,
+    progress: Callable[[int, int], None] | None,
+) -> float | None:
+    """Return the ridge with the least squared error over the folds; of equal ones the larger."""
+    if kind in ("shift", "orthogonal"):
+        return None
+    if ridge != "auto":
+        return float(ridge)
+    errors = []
+    for number, one in enumerate(RIDGES):
+        if progress is not None:
+            progress(number, len(RIDGES))
+        maps = [fit_map(sums, kind, ridge=one, rank=rank) for sums in wholes]
+        errors.append(
+            sum(part.squared_error(fitted) for part, fitted in zip(parts, maps, strict=True))
+        )
+    return min(zip(errors, [-one for one in RIDGES], strict=True))[1] * -1
+
+
+def _mapped(source: Paired, folds: NDArray[np.int64], maps: Sequence[Map]) -> NDArray[np.float32]:
+    import numpy as np
+
+    found = np.empty((len(folds), len(maps[0].offset)), np.float32)
+    for first in range(0, len(folds), PIECE):
+        part = slice(first, first + PIECE)
+        vectors, own = source[part], folds[part]
+        for fold, fitted in enumerate(maps):
+            found[part][own == fold] = fitted(vectors[own == fold])
+    return found

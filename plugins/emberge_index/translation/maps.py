@@ -1,0 +1,120 @@
+"""Affine maps from one model's vectors to another's, fitted in closed form in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Kind", "Map", "Moments", "fit_map"]
+
+Kind = Literal["affine", "orthogonal", "shift", "low_rank"]
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """An affine map: a vector x becomes `x @ matrix + offset`, matrix float64 [d, k] and offset [k]."""
+
+    matrix: NDArray[np.float64]
+    offset: NDArray[np.float64]
+
+    def __call__(self, vectors: NDArray[Any]) -> NDArray[np.float64]:
+        """Return mapped vectors, float64 [n, k]."""
+        import numpy as np
+
+        return np.asarray(vectors, np.float64) @ self.matrix + self.offset
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Sums over pairs of vectors (x, y): all that a fit needs, and no larger for more pairs.
+
+    `x` and `y` are sums of vectors, `xx` [d, d] and `xy` [d, k] of outer products, `yy` of squared lengths.
+    """
+
+    count: int
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    xx: NDArray[np.float64]
+    xy: NDArray[np.float64]
+    yy: float
+
+    @classmethod
+    def of(cls, x: NDArray[Any], y: NDArray[Any]) -> Moments:
+        """Return the sums over the rows of x [n, d] and y [n, k]."""
+        import numpy as np
+
+        x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        return cls(len(x), x.sum(0), y.sum(0), x.T @ x, x.T @ y, float((y * y).sum()))
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(
+            self.count + other.count,
+            self.x + other.x,
+            self.y + other.y,
+            self.xx + other.xx,
+            self.xy + other.xy,
+            self.yy + other.yy,
+        )
+
+    @property
+    def variance(self) -> float:
+        """Mean over the dimensions of the sum of squares of x about its mean: the unit of a ridge."""
+        import numpy as np
+
+        centred = np.trace(self.xx) - float(self.x @ self.x) / self.count
+        return float(centred) / len(self.x)
+
+    def squared_error(self, fitted: Map) -> float:
+        """Return the sum of squared distances between the mapped x and y."""
+        import numpy as np
+
+        matrix, offset = fitted.matrix, fitted.offset
+        mapped = matrix.T @ self.x
+        own = float(np.vdot(matrix, self.xx @ matrix) + 2 * (offset @ mapped))
+        cross = float(np.vdot(matrix, self.xy) + offset @ self.y)
+        return own + self.count * float(offset @ offset) - 2 * cross + self.yy
+
+
+def fit_map(sums: Moments, kind: Kind, *, ridge: float = 0.0, rank: int = 0) -> Map:
+    """Return the map of a kind with the least squared error, both means removed before.
+
+    `ridge` is in units of `Moments.variance`, so that it means the same for any number of texts.
+    """
+    import numpy as np
+
+    mean_x, mean_y = sums.x / sums.count, sums.y / sums.count
+    xy = sums.xy - np.outer(sums.x, mean_y)
+    if kind == "shift":
+        matrix = np.eye(len(mean_x))
+    elif kind == "orthogonal":
+        # Procrustes: the polar factor of the cross-covariance (Schönemann, 1966).
+        left, _, right = np.linalg.svd(xy, full_matrices=False)
+        matrix = left @ right
+    else:
+        xx = sums.xx - np.outer(sums.x, mean_x)
+        matrix = _ridge(xx, xy, ridge * sums.variance, rank if kind == "low_rank" else None)
+    return Map(matrix, mean_y - mean_x @ matrix)
+
+
+def _ridge(
+    xx: NDArray[np.float64], xy: NDArray[np.float64], penalty: float, rank: int | None
+) -> NDArray[np.float64]:
+    """Return the matrix of a ridge regression towards the identity, or to zero between other dimensions.
+
+    With a `rank` the difference from that target has it: the regression of reduced rank, which projects the
+    fitted values on their first principal axes (Izenman, 1975).
+    """
+    import numpy as np
+
+    target = np.eye(*xy.shape) if xy.shape[0] == xy.shape[1] else np.zeros(xy.shape)
+    penalised = xx + penalty * np.eye(len(xx))
+    change = np.linalg.solve(penalised, xy - xx @ target)
+    if rank is not None and rank < min(xy.shape):
+        _, axes = np.linalg.eigh(change.T @ penalised @ change)
+        first = axes[:, -rank:]
+        change = change @ first @ first.T
+    return target + np.asarray(change, np.float64)

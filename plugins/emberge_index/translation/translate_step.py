@@ -1,0 +1,83 @@
+"""The `translate` step: a map that rewrites the vectors of an old model as those of a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Literal
+
+from emberge import Artifact, ArtifactKind, Preflight, Problem, Workspace
+
+from emberge_index.translation.maps import Kind
+from emberge_index.translation.probes import Side
+from emberge_index.translation.two_models import TwoModels, write_details
+
+__all__ = ["Translate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translate(TwoModels):
+    """A map from an old model's vectors to a new one's, so that an index needs no embedding anew.
+
+    The data's documents are embedded by both models, and the map is fitted in closed form, in float64, with
+    both means removed:
+    - `affine`: a matrix by ridge regression towards the identity, or to zero between other dimensions;
+    - `orthogonal`: a rotation (Procrustes: Schönemann, 1966; bounds for embeddings: arXiv:2510.13406);
+    - `low_rank`: the identity and a change of rank `rank`, by ridge regression of reduced rank (the low-rank
+      affine adapter of Drift-Adapter, arXiv:2509.23471, in closed form and for documents, not for queries);
+    - `shift`: one constant vector (Query Drift Compensation, arXiv:2506.00037).
+
+    The result is a safetensors file with both models' fingerprints in its header; `emberge translate VECTORS
+    --by DIR --out FILE` rewrites files of vectors by it. Five folds over texts give the ridge, and measures
+    of texts that the map has not seen: the cosine to the new model's vectors, the share of its first ten
+    hits, and nDCG@10 where the data has pairs, with the share of the new model's gain that is kept. One
+    number, the ridge, is chosen on the same folds.
+
+    Example:
+        bridge:
+          translate:
+            old: ./v1
+            new: ./v2
+            data: ./passages.jsonl
+    """
+
+    produces: ClassVar[ArtifactKind] = "file"
+
+    kind: Kind = "affine"
+    """Form of the map."""
+    ridge: Literal["auto"] | float = "auto"
+    """Penalty in units of the vectors' mean variance; `auto` chooses it by folds, 0 is none."""
+    rank: int = 64
+    """Rank of the change of `low_rank`."""
+    texts: Side = "documents"
+    """Side of a search whose vectors are to be rewritten."""
+
+    @property
+    def side(self) -> Side:
+        return self.texts
+
+    @property
+    def form(self) -> tuple[Kind, float | Literal["auto"], int]:
+        return self.kind, self.ridge, self.rank
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        yield from super().check(context)
+        if self.ridge != "auto" and self.ridge < 0:
+            yield context.problem(f"ridge is 0 or more, or auto, not {self.ridge}", "ridge")
+        if self.rank < 1:
+            yield context.problem(f"rank is 1 or more, not {self.rank}", "rank")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge_index.translation.arms import measures_of, table_of
+
+        fit = self.fit(workspace)
+        measured = measures_of(fit)
+        fit.translation.write(workspace.folder, workspace.provenance)
+        details = {**asdict(fit.translation.header), "measures": measured}
+        title = f"{fit.old.name} to {fit.new.name}: {self.kind}"
+        write_details(workspace.folder, details, table_of(measured, title))
+        return Artifact(
+            kind="file",
+            parents=(fit.old.name, fit.new.name),
+            details={"table": "measures.md", "translation": details},
+        )

@@ -1,0 +1,272 @@
+"""Base of the steps that fit a map between the vectors of two models."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from emberge import Backbone, DataEntry, ModelRef, Preflight, Problem, Step, Workspace, component
+
+from emberge_index.translation.folds import few_texts, fit_folds, folds_of
+from emberge_index.translation.maps import Kind
+from emberge_index.translation.probes import PROMPTS, Embedded, Probes, Side, embed, own_prompt
+from emberge_index.translation.translation_file import SpaceOf, Translation, TranslationHeader
+
+if TYPE_CHECKING:
+    from emberge.engine import CheckedData
+
+    from emberge_index.translation.folds import FittedFolds
+
+__all__ = ["Fit", "TwoModels"]
+
+# Vectors from which the usual distance is learnt.
+SAMPLE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A translation, its vectors of texts that it has not seen, and what it was fitted on."""
+
+    translation: Translation
+    folds: FittedFolds
+    probes: Probes
+    old: Embedded
+    new: Embedded
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoModels(Step):
+    """Step that embeds texts by an old and a new model and fits a map between their vectors."""
+
+    loads: ClassVar[tuple[str, ...]] = ("torch", "transformers")
+
+    old: ModelRef
+    """Model of the vectors that an index has."""
+    new: ModelRef
+    """Model that takes its place."""
+    data: tuple[DataEntry, ...]
+    """Texts to fit on: files, catalogues, hub datasets or earlier steps. Passages of pairs are documents,
+    their anchors queries; lone texts are documents."""
+    backbone: Backbone = component("text_encoder")
+    """Reading of both checkpoints."""
+    max_length: int | None = None
+    """Tokens of a text at most; by default what each model reads."""
+    old_prompt: str | None = None
+    """Text before those that are fitted on, by the old model; by default its own for the side."""
+    new_prompt: str | None = None
+    """The same by the new model."""
+
+    @property
+    def side(self) -> Side:
+        """Side of a search whose vectors the map is fitted on."""
+        raise NotImplementedError
+
+    @property
+    def form(self) -> tuple[Kind, float | Literal["auto"], int]:
+        """Kind, ridge and rank of the map."""
+        raise NotImplementedError
+
+    @property
+    def backwards(self) -> bool:
+        """Direction of the map: True from the new model's vectors to the old one's."""
+        return False
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.engine import check_entries
+
+        checked = check_entries(
+            self.data, readers=context.readers, resolve=context.data, network=context.deep
+        )
+        for head in checked.heads:
+            context.note(head.title, head.lines)
+        for problem in checked.problems:
+            yield dataclasses.replace(problem, where=problem.where or context.where("data"))
+        if not self.data:
+            yield context.problem("data names no texts", "data")
+        folders = {}
+        for option in ("old", "new"):
+            folders[option] = context.model(getattr(self, option))
+            yield from self._check_model(context, option, folders[option])
+        yield from self._check_count(context, checked, folders)
+        if self.max_length is not None and self.max_length < 1:
+            yield context.problem(
+                f"max_length is a number of tokens, not {self.max_length}", "max_length"
+            )
+
+    def _check_model(
+        self, context: Preflight, option: str, folder: Path | None
+    ) -> Iterator[Problem]:
+        from emberge.engine import whole_problems
+
+        reference = getattr(self, option)
+        for problem in whole_problems(folder, context.adapter(reference)):
+            yield context.problem(str(problem), option)
+        if folder is None:
+            return
+        for message in self.backbone.check(folder):
+            yield context.problem(f"{reference}: {message}", option)
+        message = _mixed_up(folder, getattr(self, f"{option}_prompt"), self.side)
+        if message is not None:
+            yield context.problem(f"{reference}: {message}", f"{option}_prompt")
+
+    def _check_count(
+        self, context: Preflight, checked: CheckedData, folders: Mapping[str, Path | None]
+    ) -> Iterator[Problem]:
+        """Refuse texts that are known to be too few for vectors of a known size."""
+        counts = [head.texts for head in checked.heads]
+        folder = folders["new" if self.backwards else "old"]
+        width = _width(folder) if folder is not None else None
+        if width is None or not counts or None in counts:
+            return
+        kind, ridge, _ = self.form
+        problem = few_texts(sum(count or 0 for count in counts), width, kind, ridge)
+        if problem is not None:
+            yield context.problem(problem, "data")
+
+    def fit(self, workspace: Workspace) -> Fit:
+        """Embed the data's texts by both models and fit the map.
+
+        Raises:
+            DataError: for too few texts, and for vectors between which the kind has no map.
+        """
+        from emberge import DataError
+
+        probes = self.probes(workspace)
+        kind, ridge, rank = self.form
+        embedded = []
+        for option in ("old", "new"):
+            own: dict[Side, str | None] = dict.fromkeys(PROMPTS)
+            own[self.side] = getattr(self, f"{option}_prompt")
+            embedded.append(
+                embed(
+                    getattr(self, option),
+                    probes,
+                    workspace,
+                    backbone=self.backbone,
+                    max_length=self.max_length,
+                    prompts=own,
+                )
+            )
+        old, new = embedded
+        first, second = (new, old) if self.backwards else (old, new)
+        source, target = first.of(self.side), second.of(self.side)
+        problem = _dimension_problem(kind, source.dimension, target.dimension)
+        problem = problem or few_texts(len(source), source.dimension, kind, ridge)
+        if problem is not None:
+            raise DataError(problem)
+        folds = fit_folds(
+            source,
+            target,
+            folds_of(probes.of(self.side)),
+            kind,
+            ridge=ridge,
+            rank=rank,
+            progress=lambda done, total: workspace.progress(done, total, "ridges"),
+        )
+        header = TranslationHeader(
+            kind,
+            self.side,
+            _space(first, self.side),
+            _space(second, self.side),
+            len(source),
+            folds.ridge,
+            rank if kind == "low_rank" else None,
+        )
+        return Fit(_translation(header, folds, source), folds, probes, old, new)
+
+    def probes(self, workspace: Workspace) -> Probes:
+        """Read the texts of the data; in a rehearsal few of them."""
+        from emberge.engine import load_datasets
+
+        from emberge_index.translation.probes import probes_of
+
+        rehearsal = workspace.rehearsal
+        sets = load_datasets(
+            self.data,
+            readers=workspace.readers,
+            resolve=workspace.data,
+            limit=rehearsal.rows if rehearsal else None,
+            store=workspace.store,
+            warn=workspace.warn,
+        )
+        return probes_of(sets, workspace.work)
+
+
+def _mixed_up(folder: Path, given: str | None, side: Side) -> str | None:
+    """Return the problem of a prompt that is the model's own for the other side."""
+    from emberge.engine import read_settings
+
+    own = {
+        name: text
+        for name, text in (read_settings(folder).get("prompts") or {}).items()
+        if isinstance(text, str)
+    }
+    other: Side = "queries" if side == "documents" else "documents"
+    if not given or given != own_prompt(own, other) or given == own_prompt(own, side):
+        return None
+    return (
+        f"the prompt {given!r} is the model's own for {other}, but the map is fitted on {side}; "
+        f"leave it out for {own_prompt(own, side)!r}, or fit on {other}"
+    )
+
+
+def _width(folder: Path) -> int | None:
+    """Return the size of a model's vectors, as far as its files show without weights."""
+    from emberge.engine import Checkpoint
+
+    checkpoint = Checkpoint(folder)
+    if any(
+        module.kind not in ("Transformer", "Pooling", "Normalize") for module in checkpoint.modules
+    ):
+        return None
+    width = checkpoint.config.get("hidden_size")
+    return width if isinstance(width, int) else None
+
+
+def _dimension_problem(kind: Kind, source: int, target: int) -> str | None:
+    sizes = f"vectors of {source:,} and {target:,} numbers"
+    if kind == "shift" and source != target:
+        return f"a shift cannot lead between {sizes}; use kind: affine"
+    if kind == "orthogonal" and source > target:
+        return f"an orthogonal map cannot keep lengths between {sizes}; use kind: affine"
+    return None
+
+
+def _space(model: Embedded, side: Side) -> SpaceOf:
+    from emberge_index.translation.measures import are_unit
+
+    vectors = model.of(side)
+    return SpaceOf(
+        model.name,
+        model.fingerprint,
+        model.prompts[side],
+        vectors.dimension,
+        are_unit(vectors[: min(SAMPLE, len(vectors))]),
+    )
+
+
+def _translation(header: TranslationHeader, folds: FittedFolds, source: Any) -> Translation:
+    """Return the translation, with the mean and the whitening axes of the source's vectors."""
+    import numpy as np
+
+    from emberge_index.translation.translation_file import mahalanobis
+
+    sample = np.asarray(source[: min(SAMPLE, len(source))], np.float64)
+    half = sample[::2]
+    mean = half.mean(0)
+    values, axes = np.linalg.eigh((half - mean).T @ (half - mean) / len(half))
+    scaled = (axes / np.sqrt(values.clip(0) + 0.1 * values.mean() + 1e-12)).astype(np.float32)
+    usual = mahalanobis(sample[1::2], mean, scaled)
+    return Translation(header, folds.fitted, mean, scaled, usual)
+
+
+def write_details(folder: Path, details: Mapping[str, Any], table: Sequence[str]) -> None:
+    """Write the measures as JSON and as a Markdown table."""
+    from emberge.engine import write_text
+
+    write_text(folder / "measures.json", json.dumps(details, indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / "measures.md", "\n".join(table) + "\n")
