@@ -128,6 +128,7 @@ from .model_folder.st_layout import read_trunk_settings as read_trunk_settings
 from .model_folder.st_layout import write_layout as write_layout
 from .model_folder.st_layout import write_modalities as write_modalities
 from .ranks.ranks import join_ranks as join_ranks
+from .recipes.folder.locate import locate_model as locate_model
 from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags
 from .recipes.folder.run_folder import OutFolder as OutFolder

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import Backbone, CheckpointError, DataError, RecipeError
+from emberge import Backbone, CheckpointError, DataError, ModelRef, RecipeError
 from emberge.engine import find_machine, locate_model, write_text
 
 from emberge_index.space.canaries import CANARIES, embed_canaries, probe_texts
@@ -21,7 +21,7 @@ from emberge_index.space.compare import (
     fit_error,
     verdict_of,
 )
-from emberge_index.space.passport import PASSPORT, Passport, passport_of, read_passport, write_passport
+from emberge_index.space.passport import Passport, passport_of, read_passport, write_passport
 from emberge_index.space.stored_vectors import (
     read_texts,
     read_vectors,
@@ -32,24 +32,11 @@ from emberge_index.space.stored_vectors import (
 if TYPE_CHECKING:
     from emberge import Encoder, Plugins
 
-__all__ = ["CODES", "Compared", "Space", "add_options", "compare", "run"]
+__all__ = ["CODES", "Compared", "Space", "compare", "run"]
 
 CODES: dict[Verdict, int] = {"same": 0, "translatable": 3, "foreign": 4}
 # Texts that show whether vectors are a model's.
 _SAMPLE = 32
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the verb's arguments to its parser."""
-    parser.add_argument("first", metavar="A", help="a model, or the space.json that an index kept")
-    parser.add_argument("second", metavar="B", nargs="?", help="the model to compare it with")
-    parser.add_argument(
-        "--texts", type=Path, metavar="FILE", help="texts to try a fit on: lines, or .jsonl with text"
-    )
-    parser.add_argument(
-        "--vectors", type=Path, metavar="FILE", help="vectors of those texts by A: .npy, .safetensors"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
 
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
@@ -61,7 +48,10 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         path = Path(text)
         if path.is_file():
             return Space(text, None, backbone, machine.devices[0], path)
-        found = locate_model(text, plugins)
+        bare = not text.startswith((".", "/", "~")) and path.is_dir()
+        found = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
+        if found.adapter is not None:
+            raise CheckpointError(f"{text}: an adapter has no space of its own; merge it first")
         return Space(found.name, found.folder, backbone, machine.devices[0])
 
     first = space(options.first)

@@ -72,7 +72,9 @@ def passport_of(folder: Path, dimension: int | None = None) -> Passport:
     """
     checkpoint, layout = Checkpoint(folder), read_layout(folder)
     digest = hashlib.sha256()
-    known = {file: file_content(file).tensors for file in {s.file for s in checkpoint.specs.values()}}
+    known = {
+        file: file_content(file).tensors for file in {s.file for s in checkpoint.specs.values()}
+    }
     for name, spec in sorted(checkpoint.specs.items()):
         own = known[spec.file]
         plain = next((n for n in own if n == name or name.endswith(f".{n}")), name)

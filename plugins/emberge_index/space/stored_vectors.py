@@ -34,9 +34,13 @@ def read_vectors(path: Path) -> Any:
     try:
         found = list(load_file(path).values()) if path.suffix == ".safetensors" else [np.load(path)]
     except (OSError, ValueError, SafetensorError) as error:
-        raise DataError(f"{path}: no vectors can be read from it ({error}); give .npy or .safetensors") from error
+        raise DataError(
+            f"{path}: no vectors can be read from it ({error}); give .npy or .safetensors"
+        ) from error
     if len(found) != 1 or found[0].ndim != 2:
-        raise DataError(f"{path}: has no single table of vectors; give one with a row for each text")
+        raise DataError(
+            f"{path}: has no single table of vectors; give one with a row for each text"
+        )
     rows = found[0]
     if rows.dtype.kind != "f":
         raise DataError(
@@ -62,7 +66,9 @@ def read_texts(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: no texts can be read from it ({error})") from error
-    return list(_texts(path, lines)) if path.suffix == ".jsonl" else [line for line in lines if line]
+    return (
+        list(_texts(path, lines)) if path.suffix == ".jsonl" else [line for line in lines if line]
+    )
 
 
 def _texts(path: Path, lines: Sequence[str]) -> Iterator[str]:
