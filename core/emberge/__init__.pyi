@@ -27,6 +27,7 @@ from .contracts.dataset import Reader as Reader
 from .contracts.dataset import Rows as Rows
 from .contracts.dataset import TaskKind as TaskKind
 from .contracts.evaluator import Evaluator as Evaluator
+from .contracts.evaluator import KeptIndex as KeptIndex
 from .contracts.evaluator import Side as Side
 from .contracts.evaluator import TaskInfo as TaskInfo
 from .contracts.evaluator import TaskScore as TaskScore

@@ -22,6 +22,8 @@ from .devices import memory_here as memory_here
 from .encoding.embedder import TextEmbedder as TextEmbedder
 from .encoding.embedding_store import EmbeddingStore as EmbeddingStore
 from .encoding.embedding_store import Vectors as Vectors
+from .encoding.translation import Translation as Translation
+from .encoding.translation import read_translation as read_translation
 from .evaluating.score_file import SCORES_FILE as SCORES_FILE
 from .evaluating.score_file import read_scores as read_scores
 from .evaluating.score_file import write_scores as write_scores
@@ -32,6 +34,7 @@ from .evaluating.scores import FEW as FEW
 from .evaluating.scores import MEANS as MEANS
 from .evaluating.scores import Comparison as Comparison
 from .evaluating.scores import Estimate as Estimate
+from .evaluating.scores import GainKept as GainKept
 from .evaluating.scores import Place as Place
 from .evaluating.scores import ScoreCurve as ScoreCurve
 from .evaluating.scores import Scores as Scores
@@ -103,7 +106,9 @@ from .model_folder.copy_model import copy_model as copy_model
 from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
 from .model_folder.mask_token import with_mask_token as with_mask_token
+from .model_folder.model_files import TOKENIZER_FILES as TOKENIZER_FILES
 from .model_folder.model_files import model_fingerprint as model_fingerprint
+from .model_folder.model_files import tokenizer_folder as tokenizer_folder
 from .model_folder.names.layer_parts import layer_order as layer_order
 from .model_folder.names.name_aliases import prefix_of as prefix_of
 from .model_folder.names.tensor_names import Names as Names
@@ -124,10 +129,12 @@ from .model_folder.st_layout import read_trunk_settings as read_trunk_settings
 from .model_folder.st_layout import write_layout as write_layout
 from .model_folder.st_layout import write_modalities as write_modalities
 from .ranks.ranks import join_ranks as join_ranks
+from .recipes.folder.locate import locate_model as locate_model
 from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags
 from .recipes.folder.run_folder import OutFolder as OutFolder
 from .recipes.folder.run_folder import read_artifact as read_artifact
+from .tensor_files.content_hash import file_content as file_content
 from .tensor_files.derived_tensor import DerivedTensor as DerivedTensor
 from .tensor_files.derived_tensor import RowReader as RowReader
 from .tensor_files.safetensors_header import TensorSpec as TensorSpec

@@ -13,7 +13,7 @@ import numpy as np
 from emberge import Units, stable_seed
 from numpy.typing import NDArray
 
-__all__ = ["interval", "lower_bound", "resample", "statistic", "unitless_mean"]
+__all__ = ["interval", "lower_bound", "ratio_interval", "resample", "statistic", "unitless_mean"]
 
 Array = NDArray[np.float64]
 _CELLS = 4_000_000  # draws × units in memory at once: about 32 MB an array
@@ -65,6 +65,25 @@ def interval(samples: Array, confidence: float = 0.95) -> tuple[float, float]:
     tail = (1 - confidence) / 2
     low, high = np.quantile(samples, [tail, 1 - tail])
     return float(low), float(high)
+
+
+def ratio_interval(
+    above: Array, below: Array, confidence: float = 0.95
+) -> tuple[float | None, float | None]:
+    """Return the percentile interval of a ratio of samples [resamples] whose divisor is clearly above zero.
+
+    Draws with a divisor at or below zero may have any ratio: they widen the interval on either side, which
+    has no end there (None) if they are too many.
+    """
+    positive = below > 0
+    ratios = np.divide(above, below, out=np.zeros_like(above), where=positive)
+    tail = (1 - confidence) / 2
+    low = np.quantile(np.where(positive, ratios, -np.inf), tail, method="inverted_cdf")
+    high = np.quantile(np.where(positive, ratios, np.inf), 1 - tail, method="inverted_cdf")
+    return (
+        float(low) if np.isfinite(low) else None,
+        float(high) if np.isfinite(high) else None,
+    )
 
 
 def lower_bound(samples: Array, confidence: float = 0.95) -> float:

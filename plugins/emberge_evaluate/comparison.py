@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emberge import TaskInfo, TaskScore, Units, stable_seed
-from emberge.engine import MEAN_OF, Comparison, Estimate, Verdict, parts_of_group
+from emberge.engine import MEAN_OF, Comparison, Estimate, GainKept, Verdict, parts_of_group
 
 from emberge_evaluate.seed_groups import Arm
 
@@ -103,6 +104,79 @@ class Judge:
             confidence=requirement.confidence,
             difference=difference,
             lower_bound=bound,
+        )
+
+    def gain_kept(
+        self, mixed: str, new: str, old: str, on: str, confidence: float = 0.95
+    ) -> GainKept:
+        """Return the share of the gain from `old` to `new` that `mixed` keeps, with its two-sided interval.
+
+        It is None where the interval of the gain has zero, or losses, in it. A mean over seeds has the spread
+        of what is left of the seeds' scores, mixed - share * new - (1 - share) * old, in the interval.
+        """
+        from emberge_evaluate.bootstrap import ratio_interval
+
+        gain = self.compare(new, old, on, confidence)
+        better = -gain.difference if self.less else gain.difference
+        found = GainKept(
+            mixed, new, old, MEAN_OF.get(on, on), better, *_ends(gain), confidence=confidence
+        )
+        if found.gain_low is None or found.gain_low <= 0:
+            return found
+        above, below, noise = self._shares(mixed, new, old, on)
+        low, high = ratio_interval(above + noise, below, confidence)
+        kept, _ = self._of(mixed, on)
+        olds, _ = self._of(old, on)
+        share = float(kept.mean() - olds.mean()) / gain.difference
+        return replace(found, share=share, low=low, high=high)
+
+    def _shares(self, mixed: str, new: str, old: str, on: str) -> tuple[Array, Array, Array]:
+        """Return (gain kept, gain, noise of seeds in the first) on every draw, gains counted upwards."""
+        import numpy as np
+
+        sign = -1.0 if self.less else 1.0
+        points, samples = zip(*(self._of(arm, on) for arm in (mixed, new, old)), strict=True)
+        drawn = [
+            np.full(self._resamples, own.mean()) if some is None else some.mean(0)
+            for own, some in zip(points, samples, strict=True)
+        ]
+        share = (points[0].mean() - points[2].mean()) / (points[1].mean() - points[2].mean())
+        left, rest = points[0] - share * points[1], (1 - share) * points[2]
+        places, same = list(self.arms[mixed].draws), list(self.arms[old].draws)
+        if len(places) > 1 and set(places) == set(same):
+            error, freedom = _error(left - rest[[same.index(place) for place in places]])
+        else:
+            error, freedom = _welch(_error(left), _error(rest))
+        noise = self._noisy(0.0, np.zeros(self._resamples), error, freedom)
+        return sign * (drawn[0] - drawn[2]), sign * (drawn[1] - drawn[2]), noise
+
+    def judge_gain(
+        self, requirement: Requirement, mixed: str, new: str, old: str, on: str
+    ) -> Verdict:
+        """Return whether an arm keeps the share of a gain that is required, in numbers and in words."""
+        wanted = requirement.gain_kept or 0.0
+        # Of an interval with two tails, each half as large, the lower end is the one-sided bound.
+        found = self.gain_kept(mixed, new, old, on, 2 * requirement.confidence - 1)
+        start = f"{self._called(mixed)} keeps {wanted:.0%} of the gain on {requirement.tasks}: "
+        if found.share is None:
+            text = (
+                f"{start}there is no clear gain of {self._called(new)} over {self._called(old)}, "
+                f"{100 * found.gain:+.2f} points{_around(found)}, so it has no share"
+            )
+        else:
+            bound = "none" if found.low is None else f"{found.low:.0%}"
+            text = f"{start}{found.share:.0%}, lower bound {bound} at {requirement.confidence:.0%}"
+        return Verdict(
+            text=text,
+            met=found.low is not None and found.low >= wanted,
+            model=mixed,
+            other=old,
+            demand="gain_kept",
+            tasks=requirement.tasks,
+            margin=wanted,
+            confidence=requirement.confidence,
+            difference=found.share or 0.0,
+            lower_bound=found.low or 0.0,
         )
 
     def _called(self, arm: str) -> str:
@@ -215,6 +289,20 @@ class Judge:
                 else None
             )
         return self._samples[task.name]
+
+
+def _ends(gain: Comparison) -> tuple[float | None, float | None]:
+    """Return the ends of a gain's interval, of losses counted downwards."""
+    if gain.interval is None:
+        return None, None
+    low, high = gain.interval
+    return (-high, -low) if gain.less else (low, high)
+
+
+def _around(found: GainKept) -> str:
+    if found.gain_low is None or found.gain_high is None:
+        return ""
+    return f" [{100 * found.gain_low:+.2f}, {100 * found.gain_high:+.2f}]"
 
 
 def _error(points: Array) -> tuple[float, float]:

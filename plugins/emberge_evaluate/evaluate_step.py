@@ -33,6 +33,7 @@ from emberge.engine import (
 )
 
 from emberge_evaluate.forgetting import forgetting_group, with_elsewhere
+from emberge_evaluate.indexes import columns_by_index, index_problems
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_model import (
     DOMAINS,
@@ -79,7 +80,9 @@ class Evaluate(Step):
     intervals of a paired bootstrap over `resamples` draws. Models that differ in `seed` alone are compared as
     one, with the spread of the seeds in the intervals. An evaluator's sizes of embeddings (`dims`) are
     columns of their own, `model@size`, and a curve, and so are its seeds (`model#seed`), which are compared
-    as one. Training costs are given where the models' steps know them. `require` are claims that must be
+    as one, and indexes of other models (`documents_of`), `model on old`. The share of the gain that an index
+    keeps, (model on old - old) / (model - old), is given with its interval where the old model is scored too.
+    Training costs are given where the models' steps know them. `require` are claims that must be
     true: if one is not, the scores are still published and the run ends with exit code 3.
 
     *Forgetting* is how much less than its base a model scores on tasks that are nobody's training domain:
@@ -160,7 +163,10 @@ class Evaluate(Step):
         for stray in _task_problems(tasks):
             yield context.problem(stray, "evaluators")
         words = [word for word in self._about if word not in DOMAINS]
-        for stray in unknown_words(words, tasks_of_columns(tasks)):
+        for stray in (
+            *unknown_words(words, tasks_of_columns(tasks)),
+            *self._unknown_indexes(tasks),
+        ):
             yield context.problem(stray, "require")
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
@@ -189,7 +195,10 @@ class Evaluate(Step):
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = list(_with_notes(plans, [model.folder for _, model in models.values()]))
         tasks = with_elsewhere(tasks, self.elsewhere)
-        strays = unknown_words(self._about, tasks_of_columns(tasks))
+        strays = [
+            *unknown_words(self._about, tasks_of_columns(tasks)),
+            *self._unknown_indexes(tasks),
+        ]
         for stray in (*_task_problems(tasks), *strays, *self._nowhere(tasks)):
             raise RecipeError(stray)
         scores: TaskScores = {}
@@ -198,7 +207,7 @@ class Evaluate(Step):
             scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
                 model, plans, workspace, name=name, place=place, of=len(models)
             )
-        columns = columns_by_seed(columns_by_size(models, tasks, scores))
+        columns = columns_by_seed(columns_by_index(columns_by_size(models, tasks, scores)))
         result = scores_of(
             columns, self.require, base=self.base, resamples=self.resamples, seed=workspace.seed
         )
@@ -240,6 +249,11 @@ class Evaluate(Step):
                 found[name] = replace(one, name=name), model
         return found
 
+    def _unknown_indexes(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+        """Yield problems with requirements on an index that no task is scored on."""
+        known = {task.index: task.index_of or "" for task in tasks if task.index is not None}
+        return (fault for one in self.require for fault in one.index_problems(known))
+
     def _strays(self) -> Iterator[str]:
         """Yield problems with models of requirements that are not scored."""
         scored = {entry.model.text for entry in self._entries}
@@ -266,7 +280,12 @@ def _with_notes(
 
 def _task_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield reasons why tasks cannot be columns of one table."""
-    yield from (*_mixed(tasks), *size_problems(tasks), *seed_problems(tasks))
+    yield from (
+        *_mixed(tasks),
+        *size_problems(tasks),
+        *seed_problems(tasks),
+        *index_problems(tasks),
+    )
 
 
 def _mixed(tasks: Sequence[TaskInfo]) -> Iterator[str]:

@@ -82,7 +82,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
         if not checked.problems and not any(sampler.files() for sampler in self.sampler):
             yield from self._look_ahead(context)
 
-    def check_model(self, checkpoint: Path) -> Iterable[str]:
+    def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
         if problems := self.backbone.check(checkpoint):
             return problems
         harm = self.backbone.check_training(checkpoint)

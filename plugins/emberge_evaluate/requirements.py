@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from emberge import ModelRef
+from emberge import ModelRef, suggest
+from emberge.engine import join_some
 
 __all__ = ["Demand", "Requirement"]
 
@@ -25,6 +26,11 @@ class Requirement:
 
     `forgetting: 0.5` is about the step's `base`, and by default about all other models: on tasks that are
     nobody's training domain each must be less than so many points below it, with this confidence.
+
+    With `on_index_of` the claim is about queries of the model on the index of an old one (the evaluator's
+    `documents_of`): with this confidence it keeps at least the share `gain_kept` of the gain from the old
+    model to the new one. Where that gain is not clear itself the claim is not met. `index` names the index
+    where several are of that model.
     """
 
     model: ModelRef | None = None
@@ -35,6 +41,9 @@ class Requirement:
     tasks: str = "all"
     margin: float = 0.0
     confidence: float = 0.95
+    on_index_of: ModelRef | None = None
+    gain_kept: float | None = None
+    index: str | None = None
 
     def demands(self) -> Iterator[tuple[Demand, ModelRef]]:
         """Yield each single comparison that is asked for."""
@@ -48,17 +57,52 @@ class Requirement:
         if self.model is not None:
             yield self.model
         yield from (other for _, other in self.demands())
+        if self.on_index_of is not None:
+            yield self.on_index_of
+
+    def index_label(self, known: Mapping[str, str]) -> str:
+        """Return the label of the index that it is about; `known` are references of models by label."""
+        of = [label for label, text in known.items() if text == str(self.on_index_of)]
+        return self.index if self.index is not None else of[0]
+
+    def index_problems(self, known: Mapping[str, str]) -> Iterator[str]:
+        """Yield why it is not clear which index it is about; `known` are references of models by label."""
+        if self.on_index_of is None:
+            return
+        of = [label for label, text in known.items() if text == str(self.on_index_of)]
+        if not of:
+            yield (
+                f"on_index_of: no evaluator scores on the index of {self.on_index_of}; give one "
+                f"`documents_of: {self.on_index_of}`"
+            )
+        elif self.index is None and len(of) > 1:
+            yield f"on_index_of: {self.on_index_of} has the indexes {join_some(of)}; name one as `index`"
+        elif self.index is not None and self.index not in of:
+            hint = suggest(self.index, of) or f"; there are {join_some(of)}"
+            yield f"index: {self.on_index_of} has no index '{self.index}'{hint}"
 
     def problems(self) -> Iterator[str]:
         """Yield the options that contradict themselves."""
-        compared = bool(self.not_worse_than or self.better_than)
+        compared = bool(self.not_worse_than or self.better_than or self.on_index_of)
         if not compared and self.forgetting is None:
-            yield "a requirement needs not_worse_than, better_than or forgetting"
+            yield (
+                "a requirement needs not_worse_than, better_than, forgetting, or on_index_of with gain_kept"
+            )
         if compared and self.model is None:
             yield "a requirement needs the model that it is about; name it under 'model'"
         if self.forgetting is not None and self.forgetting < 0:
             yield f"forgetting of {self.forgetting} points is below 0"
+        yield from self._contradictions_on_index()
         if not 0.5 <= self.confidence < 1:
             yield f"a confidence of {self.confidence} is no share from 0.5 to below 1"
         if self.margin < 0:
             yield f"a margin of {self.margin} points is below 0"
+
+    def _contradictions_on_index(self) -> Iterator[str]:
+        """Yield the options about an index that contradict themselves."""
+        if (self.on_index_of is None) != (self.gain_kept is None):
+            yield "a requirement on an index needs both, on_index_of and gain_kept"
+        if self.on_index_of is not None and self.on_index_of == self.model:
+            yield f"on_index_of: {self.model} has no gain over itself; name the old model"
+        if self.index is not None and self.on_index_of is None:
+            yield "index names one of the indexes of a model; give on_index_of"

@@ -91,9 +91,11 @@ def _follows(name: str, axis: str, rows: Sequence[Mapping[str, str]]) -> bool:
 
 def _plain_name(model: Scored) -> str:
     """Return the model's step without variables, or the name of a model that no step made."""
+    on = "" if model.index is None else f" on {model.index}"
     if model.reference.step is not None:
-        return model.reference.step.partition(".")[0]
-    return model.name if model.size is None else model.name.removesuffix(f"@{model.size}")
+        return model.reference.step.partition(".")[0] + on
+    name = model.name.removesuffix(on)
+    return (name if model.size is None else name.removesuffix(f"@{model.size}")) + on
 
 
 def _places(

@@ -63,8 +63,9 @@ class ScoreModel(Step):
         for problem in whole_problems(folder, adapter):
             yield context.problem(str(problem), "models")
         if folder is not None:
-            for fault in (one for each in self.evaluators for one in each.check_model(folder)):
-                yield context.problem(f"{self.model}: {fault}", "evaluators")
+            for evaluator in self.evaluators:
+                for fault in evaluator.check_model(folder, context):
+                    yield context.problem(f"{self.model}: {fault}", "evaluators")
 
     def run(self, workspace: Workspace) -> Artifact:
         plans = plan_tasks(self.evaluators, workspace, about=self.about)

@@ -26,6 +26,7 @@ from emberge.engine import (
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group
+from emberge_evaluate.gain_kept import gains_kept, judged_gains
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_curves import curves
 from emberge_evaluate.seed_groups import Arm, Scored, arms_of
@@ -61,9 +62,11 @@ def scores_of(
         means={m: {on: v for on, v in row.items() if v is not None} for m, row in means.items()},
         comparisons=_comparisons(judge, list(models), tasks, groups),
         forgetting=tuple(forgetting(judge, bases, elsewhere)),
+        gains_kept=tuple(gains_kept(models, arms, judge, [*groups, *(t.name for t in tasks)])),
         requirements=(
             *_judged(require, models, arms, judge),
             *_judged_forgetting(require, models, arms, judge, bases, elsewhere),
+            *judged_gains(require, models, arms, judge),
         ),
         costs=_costs({name: model for name, (_, model) in models.items()}),
         curves=tuple(curves([scored for scored, _ in models.values()], judge, groups)),
@@ -203,6 +206,8 @@ def _judged(
     arm_of = {model: arm.name for arm in arms for model in arm.members}
     by_reference: dict[tuple[str, int | None], list[str]] = {}
     for name, (scored, _) in models.items():
+        if scored.index is not None:
+            continue
         known = by_reference.setdefault((scored.reference.text, scored.size), [])
         known += [] if arm_of[name] in known else [arm_of[name]]
     sizes = dict.fromkeys(scored.size for scored, _ in models.values())

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from emberge.engine import FEW, Comparison, Scores, Task, TrainingCost, kind_of_group
+from emberge.engine import FEW, Comparison, GainKept, Scores, Task, TrainingCost, kind_of_group
 
 from emberge_evaluate.token_loss import NATS_PER_TOKEN
 
@@ -37,6 +37,7 @@ def table(scores: Scores) -> str:
     lines += _models(scores)
     if scores.pooled is None:
         lines += _differences(scores, "a paired bootstrap")
+    lines += _gains(scores)
     return "\n".join([*lines, *_domains(scores), *_notes(scores)]) + "\n"
 
 
@@ -213,6 +214,40 @@ def _difference(found: Comparison, scores: Scores) -> str:
         seeds = (_number(value, scores, "+") for value in found.by_seed.values())
         text += f" ({', '.join(seeds)})"
     return text
+
+
+def _gains(scores: Scores) -> Iterator[str]:
+    """Yield lines on the share of a new model's gain that each index keeps, over tasks and on each."""
+    names = {task.name for task in scores.tasks}
+    found = [one for one in scores.gains_kept if one.on == "task" or one.on in names]
+    if len(names) == 1:
+        found = [one for one in found if one.on in names]
+    if not found:
+        return
+    yield ""
+    yield (
+        "Share of the gain from the old model to the new one that an index keeps, "
+        f"(model on index - old) / (new - old), with {found[0].confidence:.0%} intervals of a paired "
+        "bootstrap; where the gain may be none it has no share:"
+    )
+    yield ""
+    columns = list(dict.fromkeys(one.on for one in found))
+    yield from _head(["model", *("all tasks" if on == "task" else on for on in columns)])
+    for model in dict.fromkeys(one.model for one in found):
+        cells = [_gain(one, scores) for one in found if one.model == model]
+        yield f"| {model} | {' | '.join(cells)} |"
+
+
+def _gain(found: GainKept, scores: Scores) -> str:
+    if found.share is not None:
+        low, high = (
+            ("?" if end is None else f"{100 * end:.0f}") for end in (found.low, found.high)
+        )
+        return f"{100 * found.share:.0f} % [{low}, {high}]"
+    text = f"no clear gain: {_number(found.gain, scores, '+')}"
+    if found.gain_low is None or found.gain_high is None:
+        return text
+    return f"{text} {_interval(found.gain_low, found.gain_high, scores, '+')}"
 
 
 def _domains(scores: Scores) -> Iterator[str]:

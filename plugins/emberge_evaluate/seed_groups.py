@@ -18,7 +18,8 @@ class Scored:
 
     `given` is the arm that the recipe names; `called` the name that it gives the model; `size` that of the
     embeddings where several are scored, which its name and its arm's then end with; `drawn` the seed of the
-    evaluation where there are several, which its name then ends with.
+    evaluation where there are several, which its name then ends with; `index` that of the index which it
+    searches where that is another model's, and `index_of` the reference of that model.
     """
 
     name: str
@@ -27,6 +28,8 @@ class Scored:
     given: str | None = None
     size: int | None = None
     drawn: int | None = None
+    index: str | None = None
+    index_of: str | None = None
 
     @property
     def step(self) -> str | None:
@@ -44,7 +47,8 @@ class Scored:
         if not self.given and (self.step is None or SEED not in self.variables):
             return self.model
         name = self.given or self.called or _without(str(self.step), {SEED})
-        return name if self.size is None else f"{name}@{self.size}"
+        sized = name if self.size is None else f"{name}@{self.size}"
+        return sized if self.index is None else f"{sized} on {self.index}"
 
     @property
     def model(self) -> str:

@@ -46,8 +46,11 @@ def columns_by_size(models: Models, tasks: Sequence[TaskInfo], scores: TaskScore
 
 
 def tasks_of_columns(tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
-    """Return each task once, by the name that it has in the columns of all sizes and seeds."""
-    plain = [replace(_plain(task), name=_name(task), seed=None) for task in tasks]
+    """Return each task once, by the name that it has in the columns of all sizes, seeds and indexes."""
+    plain = [
+        replace(_plain(task), name=task.plain_name, seed=None, index=None, index_of=None)
+        for task in tasks
+    ]
     return list({task.name: task for task in plain}.values())
 
 
@@ -66,10 +69,6 @@ def size_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
 
 def _sizes(tasks: Sequence[TaskInfo]) -> list[int]:
     return list(dict.fromkeys(task.size for task in tasks if task.size is not None))
-
-
-def _name(task: TaskInfo) -> str:
-    return task.name_without_size if task.seed is None else task.name_without_seed
 
 
 def _plain(task: TaskInfo) -> TaskInfo:

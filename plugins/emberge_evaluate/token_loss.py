@@ -87,7 +87,7 @@ class TokenLossOnTexts(Evaluator):
             if head.info.task != "text":
                 yield context.problem(_of_pairs(head.info.name, head.info.task), "evaluators")
 
-    def check_model(self, checkpoint: Path) -> Iterable[str]:
+    def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
         causal, bos = self.loss.causal, self.loss.bos
         return self.backbone.check(checkpoint) or self.backbone.check_predicts(
             checkpoint, causal=causal, bos=bos

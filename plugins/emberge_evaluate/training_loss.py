@@ -44,7 +44,7 @@ class TrainingLoss(Evaluator):
             within: null
     """
 
-    def check_model(self, checkpoint: Path) -> Iterable[str]:
+    def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
         from emberge.engine import read_artifact
 
         artifact = read_artifact(checkpoint)

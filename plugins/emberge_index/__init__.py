@@ -11,6 +11,11 @@ from pathlib import Path
 
 from emberge import Step, Verb, hookimpl
 
+from emberge_index.space.options import add_space_options
+from emberge_index.space.write_on_finish import step_finished
+
+__all__ = ["register_steps", "register_verbs", "step_finished"]  # hooks
+
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step] | str]:
@@ -27,7 +32,17 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge translate hnsw.faiss --by out/bridge --out new.faiss",
             add_options=_translate,
             run="emberge_index.vectors.translate_verb:translate",
-        )
+        ),
+        "space": Verb(
+            summary="tell whether two models' vectors may be mixed, translated, or neither",
+            examples="emberge space ./old ./new\n"
+            "emberge space ./old ./new --texts texts.txt --vectors index.npy --json space.json\n"
+            "emberge space kept/space.json ./new\n"
+            "emberge space ./model   (writes its passport)",
+            add_options=add_space_options,
+            run="emberge_index.space.one_space:run",
+            machine=True,
+        ),
     }
 
 

@@ -20,6 +20,7 @@ from emberge import (
     Encoder,
     EvalSet,
     Evaluator,
+    KeptIndex,
     Model,
     Preflight,
     Problem,
@@ -33,6 +34,7 @@ from emberge import (
 from emberge.engine import eval_texts, lacking_half, pick_eval_sets
 
 from emberge_mteb.domains import Domains
+from emberge_mteb.index_options import index_contents, index_faults, index_widths, unsearched
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets
 from emberge_mteb.media_inputs import first_tasks, kinds_read, missing_packages, unread_media
 from emberge_mteb.media_sides import local_media
@@ -86,6 +88,11 @@ class Mteb(Evaluator):
     to length one, as `matryoshka` trains them (Kusupati et al., 2022, arXiv:2205.13147). A step `evaluate`
     shows the sizes of a model side by side. All embeddings of a task are in memory until its last size.
 
+    With `documents_of` retrieval and reranking are scored on indexes too that stay when the model changes:
+    documents are embedded by the model that the index is of, with its own prompts, and queries by the model
+    that is scored. A step `evaluate` shows each as a column `model on old`, and the share of the new model's
+    gain that it keeps.
+
     Example:
         scores:
           evaluate:
@@ -111,6 +118,9 @@ class Mteb(Evaluator):
     """Type that the model computes in."""
     dims: tuple[int, ...] = ()
     """Sizes of embeddings to score, such as `[768, 256]`; by default the model's own alone."""
+    documents_of: tuple[KeptIndex, ...] = ()
+    """Indexes of other models that are searched beside the model's own: `$old`, or `{model: $old,
+    translations: [$bridge], anew: 20}`."""
     keep_embeddings: bool = False
     """Embeddings kept in OUT's store: a killed evaluation then goes on inside a task, and other steps that
     embed the same texts with the same model read them. They take 4 bytes a number."""
@@ -127,9 +137,13 @@ class Mteb(Evaluator):
             fault = f"dims are different sizes from 1 on, not {list(self.dims)}"
             yield context.problem(fault, "dims")
         yield from self._domains().check(context)
+        for fault in index_faults(self.documents_of, self.backbone, context):
+            yield context.problem(fault, "documents_of")
         yield from self._check_data(context)
         if self.tasks or self.benchmark:
             yield from self._check_named(context)
+        for fault in unsearched(self.preview(context) or ()) if self.documents_of else ():
+            yield context.problem(fault, "documents_of")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
         seen: list[str] = []
@@ -177,11 +191,14 @@ class Mteb(Evaluator):
         return Domains(self.in_domain, self.in_domain_of)
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
-        return self._at_sizes([source.info for source in self._sources(workspace)])
+        contents = index_contents(self.documents_of, workspace)
+        tasks = [source.info for source in self._sources(workspace)]
+        return self._at_sizes(self._on_indexes(tasks, contents))
 
-    def check_model(self, checkpoint: Path) -> Iterator[str]:
+    def check_model(self, checkpoint: Path, context: Preflight) -> Iterator[str]:
         if self.backbone is None or self.backbone.check(checkpoint):
             return
+        yield from index_widths(self.documents_of, self.backbone, checkpoint, context)
         if self.dims:
             yield from self._too_wide(self.backbone.dimension(checkpoint))
         if self.tasks or self.benchmark:
@@ -206,6 +223,13 @@ class Mteb(Evaluator):
                 f"{', '.join(map(str, wide))}; take that out of the evaluator's dims"
             )
 
+    def _on_indexes(
+        self, tasks: Sequence[TaskInfo], contents: Sequence[str] = ()
+    ) -> list[TaskInfo]:
+        """Return each task on the model's own index and then on those of other models."""
+        named = [*zip(self.documents_of, contents or [""] * len(self.documents_of), strict=True)]
+        return [one for task in tasks for one in (task, *(task.on_index(*pair) for pair in named))]
+
     def _at_sizes(self, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
         """Return each task at each size in turn, or the tasks as they are."""
         return [task.at_size(size) for task in tasks for size in self.dims] or list(tasks)
@@ -225,13 +249,14 @@ class Mteb(Evaluator):
                 found += [_named_info(task) for task in named]
         except DataError:
             return None
-        return self._at_sizes(found)
+        return self._at_sizes(self._on_indexes(found))
 
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
         import tempfile
 
+        from emberge_mteb.kept_index import Indexes
         from emberge_mteb.scoring import quiet, score_task
 
         sources = {source.info.name: source for source in self._sources(workspace)}
@@ -240,13 +265,20 @@ class Mteb(Evaluator):
         with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
             with quiet():
                 wrapped = self._load(model, workspace, shown, Path(media) / "task")
+            indexes = Indexes(
+                model,
+                wrapped,
+                self.documents_of,
+                workspace,
+                lambda old, place: self._load(old, workspace, shown, Path(media) / place),
+            )
             for task in tasks:
-                source = sources[task.name_without_size]
+                source = sources[task.plain_name]
                 with quiet():
                     made, texts = source.make()
+                    searched = indexes.searched(task, source.asked)
                 shown.begin(task.name, texts)
-                wrapped.prepare(source.asked, task.size)
-                score, units, result = score_task(made, wrapped)
+                score, units, result = score_task(made, searched)
                 if not math.isfinite(score):
                     workspace.warn(
                         f"{model.name} on {task.name}: mteb gives no defined {task.metric} "
@@ -264,7 +296,7 @@ class Mteb(Evaluator):
         """
         if self.backbone is None:
             return
-        named = {task.name_without_size for task in tasks}
+        named = {task.plain_name for task in tasks}
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
         for one in local_sets(self.data, workspace.data, rows):
             name = _local_name(one.set.name, one.split)
@@ -274,7 +306,7 @@ class Mteb(Evaluator):
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[Side, str]]:
         sources = {source.info.name: source for source in self._sources(workspace)}
-        return sources[task.name_without_size].texts()
+        return sources[task.plain_name].texts()
 
     def _sources(self, workspace: Workspace) -> list[_Source]:
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
@@ -361,6 +393,7 @@ class Mteb(Evaluator):
             self._embed(model, encoder, workspace, shown),
             name=model.name,
             fingerprint=model.fingerprint,
+            dimension=encoder.dimension,
             prompts=Prompts(self.prompt, own, own.get(config.get("default_prompt_name") or "", "")),
             similarity=similarity if similarity in SIMILARITIES else "cosine",
             count=shown.embedded,

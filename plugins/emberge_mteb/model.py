@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float32]
 
-__all__ = ["SIMILARITIES", "MtebModel"]
+__all__ = ["SIMILARITIES", "MtebModel", "cut_rows"]
 
 SIMILARITIES = ("cosine", "dot", "euclidean")  # what mteb ranks by
 _REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again
@@ -44,6 +44,7 @@ class MtebModel:
         *,
         name: str,
         fingerprint: str,
+        dimension: int,
         prompts: Prompts,
         similarity: str = "cosine",
         count: Callable[[int], None],
@@ -53,6 +54,7 @@ class MtebModel:
         from mteb.models.model_meta import ModelMeta
 
         self._embed = embed
+        self.dimension = dimension
         self._prompts = prompts
         self._similarity = similarity
         self._count = count
@@ -82,14 +84,19 @@ class MtebModel:
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> Matrix:
-        """Return embeddings [inputs, dimension] of a loader's batches, in order."""
+        """Return embeddings [inputs, dimension] of a loader's batches, in order, cut to the task's size."""
+        rows = self.whole(inputs, task_metadata=task_metadata, prompt_type=prompt_type)
+        return cut_rows(rows, self._size)
+
+    def whole(self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None) -> Matrix:
+        """Return embeddings [inputs, dimension] of a loader's batches, in order and whole."""
         from emberge.engine import MediaFolder
 
         folder = MediaFolder(self._media)
         texts = [text for batch in inputs for text in batch_inputs(batch, folder)]
         side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
         prompt = self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
-        return _cut(self._remembered(texts, prompt), self._size)
+        return self._remembered(texts, prompt)
 
     def _remembered(self, texts: Sequence[str], prompt: str) -> Matrix:
         import numpy as np
@@ -124,7 +131,7 @@ class MtebModel:
         return select_pairwise_similarity(embeddings1, embeddings2, function)
 
 
-def _cut(rows: Matrix, size: int | None) -> Matrix:
+def cut_rows(rows: Matrix, size: int | None) -> Matrix:
     """Return the first `size` numbers of each row at length one, or the rows as they are."""
     import numpy as np
 

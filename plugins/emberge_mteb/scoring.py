@@ -11,20 +11,19 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emberge import DataError, Units
-
-if TYPE_CHECKING:
-    from emberge_mteb.model import MtebModel
 
 __all__ = ["quiet", "score_task"]
 
 _BATCH = 1024  # texts that mteb's loader hands over at once; the encoder batches by itself
 
 
-def score_task(task: Any, model: MtebModel) -> tuple[float, Units | None, dict[str, Any]]:
+def score_task(task: Any, model: Any) -> tuple[float, Units | None, dict[str, Any]]:
     """Run mteb's evaluator and return the score; the task's data is loaded and serves this one model.
+
+    `model` is a `MtebModel`, or one that searches an index of another.
 
     Returns: (main score, units, mteb's result as JSON). The score is NaN where mteb could not define it.
     """

@@ -58,7 +58,7 @@ class EvaluateDuringTraining:
         known = True
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
-            for fault in evaluator.check_model(folder) if folder is not None else ():
+            for fault in evaluator.check_model(folder, context) if folder is not None else ():
                 yield context.problem(fault, "evaluate.evaluators")
             tasks = evaluator.preview(context)
             known &= tasks is not None

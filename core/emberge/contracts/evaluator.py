@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from emberge.contracts.reference import FileRef, ModelRef
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LESS_IS_BETTER",
     "Evaluator",
+    "KeptIndex",
     "Side",
     "TaskInfo",
     "TaskScore",
@@ -50,6 +53,37 @@ class Units:
     groups: Sequence[int] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeptIndex:
+    """Index that stays when the model changes: documents embedded by `model`, searched by another's queries.
+
+    Its vectors may be translated: of the results of steps `translate` in `translations` that one is taken
+    which leads from `model` to the model that is scored. With `anew` the scored model embeds the first so
+    many documents that each query finds, and orders them. `name` is its name in tables.
+    """
+
+    model: ModelRef
+    translations: tuple[FileRef, ...] = ()
+    anew: int = 0
+    name: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Name in tables: its own, or that of its model and of what was done to it."""
+        if self.name is not None:
+            return self.name
+        steps = dict.fromkeys(_short(one) for one in self.translations)
+        by = f" by {' or '.join(steps)}" if steps else ""
+        return f"{_short(self.model)}{by}{f', {self.anew} anew' if self.anew else ''}"
+
+
+def _short(reference: FileRef | ModelRef) -> str:
+    """Return a step's name without the variables of its `foreach`, or the last part of a path."""
+    if reference.step is not None:
+        return reference.step.partition(".")[0]
+    return reference.text.rstrip("/").rpartition("/")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
     """One task: its name, kind of task, main metric, languages, and domain relative to the training.
@@ -60,6 +94,8 @@ class TaskInfo:
     empty, scores are not reused. `split` is the half of the data that is scored, None where the evaluator
     does not know. `size` is the number of an embedding's first numbers that are scored, None for all of them.
     `seed` is that of an evaluation which draws, such as a fine-tuning; its name ends with it: `xnli#1`.
+    `index` is the label of the `KeptIndex` that is searched, and `index_of` the text of its model's
+    reference; both are None where a model searches its own documents.
     """
 
     name: str
@@ -72,6 +108,34 @@ class TaskInfo:
     split: Split | None = None
     size: int | None = None
     seed: int | None = None
+    index: str | None = None
+    index_of: str | None = None
+
+    def on_index(self, index: KeptIndex, content: str) -> TaskInfo:
+        """Return the task on an index that is kept, with its own name and fingerprint.
+
+        `content` names all that decides the index: its model's fingerprint, and those of its translations.
+        """
+        text = f"{self.fingerprint}\0index {content} {index.anew}".encode()
+        fingerprint = hashlib.sha256(text).hexdigest() if self.fingerprint else ""
+        return replace(
+            self,
+            name=f"{self.name} on {index.label}",
+            index=index.label,
+            index_of=index.model.text,
+            fingerprint=fingerprint,
+        )
+
+    @property
+    def name_without_index(self) -> str:
+        """Name of the task on every index: `search` of `search on old`."""
+        return self.name if self.index is None else self.name.removesuffix(f" on {self.index}")
+
+    @property
+    def plain_name(self) -> str:
+        """Name of the task on every index, at every size and under every seed."""
+        plain = replace(self, name=self.name_without_seed)
+        return replace(plain, name=plain.name_without_size).name_without_index
 
     def at_seed(self, seed: int) -> TaskInfo:
         """Return the task under a seed, with its own name and fingerprint."""
@@ -134,7 +198,7 @@ class Evaluator:
         """Return problems that show before a run."""
         return ()
 
-    def check_model(self, checkpoint: Path) -> Iterable[str]:
+    def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
         """Return reasons why it cannot score that checkpoint, from configs alone."""
         return ()
 

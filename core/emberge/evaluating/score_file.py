@@ -13,6 +13,7 @@ from emberge.errors import DataError
 from emberge.evaluating.scores import (
     Comparison,
     Estimate,
+    GainKept,
     Interval,
     Place,
     ScoreCurve,
@@ -53,6 +54,7 @@ def write_scores(folder: Path, scores: Scores) -> Path:
         "arms": [_written_arm(name, pooled) for name in pooled.models] if pooled else [],
         "arm_comparisons": _written_comparisons(pooled.comparisons) if pooled else [],
         "arm_forgetting": _written_comparisons(pooled.forgetting) if pooled else [],
+        "gains_kept": [asdict(one) for one in scores.gains_kept],
         "curves": [_written_curve(curve) for curve in scores.curves],
         "requirements": [asdict(verdict) for verdict in scores.requirements],
     }
@@ -154,6 +156,7 @@ def _scores(found: Mapping[str, Any]) -> Scores:
         means=_finite_values(found.get("means") or {}),
         comparisons=_comparisons(found.get("comparisons")),
         forgetting=_comparisons(found.get("forgetting")),
+        gains_kept=tuple(GainKept(**one) for one in found.get("gains_kept") or ()),
         requirements=tuple(Verdict(**one) for one in found.get("requirements") or ()),
         costs={
             m["name"]: TrainingCost(**m["training_cost"])

@@ -13,6 +13,7 @@ __all__ = [
     "MEANS",
     "Comparison",
     "Estimate",
+    "GainKept",
     "Interval",
     "Place",
     "ScoreCurve",
@@ -103,11 +104,33 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class GainKept:
+    """Share of the gain from `old` to `new` that `model` keeps: `new` searching an index of old vectors.
+
+    It is (model - old) / (new - old) on a task, or in a mean of `MEANS`, with its interval. Where the `gain`
+    itself may be none, as its interval says, there is no share of it, and all three are None.
+    """
+
+    model: str
+    new: str
+    old: str
+    on: str
+    gain: float
+    gain_low: float | None
+    gain_high: float | None
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Result of one requirement on two models or arms: whether it is met, in words and numbers.
 
     `demand` is "not_worse_than", "better_than" or "forgetting" (of the `other`), by `margin` points on
-    `tasks`; `lower_bound` is that of the `difference`.
+    `tasks`; `lower_bound` is that of the `difference`. With "gain_kept" all three are shares of the gain from
+    `other` to the model.
     """
 
     text: str
@@ -166,6 +189,7 @@ class Scores:
     means: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     comparisons: tuple[Comparison, ...] = ()
     forgetting: tuple[Comparison, ...] = ()
+    gains_kept: tuple[GainKept, ...] = ()
     requirements: tuple[Verdict, ...] = ()
     costs: Mapping[str, TrainingCost] = field(default_factory=dict)
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

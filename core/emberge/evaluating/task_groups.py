@@ -44,8 +44,8 @@ def groups_with_means(tasks: Sequence[TaskInfo]) -> list[str]:
 def _tasks_in_group(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
     """Return the tasks of a group: "all", of a domain ("in", "out", "elsewhere"), of one name or kind.
 
-    The name of a task that is scored at several sizes of embeddings, or under several seeds, means all of
-    them.
+    The name of a task that is scored at several sizes of embeddings, under several seeds, or on several
+    indexes means all of them.
     """
     if group == "all":
         return list(tasks)
@@ -56,7 +56,7 @@ def _tasks_in_group(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
     named = [
         task
         for task in tasks
-        if group in (task.name, task.name_without_size, task.name_without_seed)
+        if group in (task.name, task.name_without_size, task.name_without_seed, task.plain_name)
     ]
     return named or [task for task in tasks if task.kind == group]
 

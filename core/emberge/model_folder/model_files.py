@@ -57,6 +57,7 @@ class FileRule:
 
 
 _PLACE = "of the repository, not of the model"
+_PASSPORT = "the passport of another model's space"
 _CARD = "a card of its own is written"
 _STATE = "a training's state"
 _RECORD = "a training's record"
@@ -70,6 +71,7 @@ _NO_MODEL = "no file of a model"
 FILES = (
     FileRule((".*",), False, "no", _PLACE),
     FileRule(("README*", "artifact.json", "model_card*"), False, "no", _CARD),
+    FileRule(("space.json",), False, "no", _PASSPORT),
     FileRule(("optimizer*", "scheduler*", "rng_state*", "scaler*"), False, "no", _STATE),
     FileRule(("training_args.*", "zero_to_fp32.py", "latest"), False, "no", _STATE),
     FileRule(("checkpoint-*/", "checkpoints/", "global_step*/"), False, "no", _STATE),

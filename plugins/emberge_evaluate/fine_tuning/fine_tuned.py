@@ -114,7 +114,7 @@ class FineTuned(TuningOptions, Evaluator):
             for line in str(error).splitlines():
                 yield context.problem(line, "data")
 
-    def check_model(self, checkpoint: Path) -> Iterable[str]:
+    def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
         if problems := self.backbone.check(checkpoint):
             return problems
         pools = any(entry.head in _OF_TEXTS for entry in self.entries())

@@ -169,6 +169,7 @@ def mteb_model(omni: Path, media: Path) -> MtebModel:
         lambda texts, prompt: embedder.embed(texts, prompt=prompt),
         name="omni",
         fingerprint="0",
+        dimension=embedder.encoder.dimension,
         prompts=Prompts(),
         count=lambda _: None,
         media=media,
@@ -237,11 +238,11 @@ def test_a_text_model_and_a_task_of_images_are_refused_before_work(
     bert: Path, omni: Path, catalogue: Path, tmp_path: Path
 ) -> None:
     named = Mteb(tasks=("NIGHTSI2IRetrieval", "BeijingOpera"), backbone=BACKBONE)
-    image, audio = named.check_model(bert)
+    image, audio = named.check_model(bert, cast("Preflight", None))
     assert "NIGHTSI2IRetrieval" in image
     assert "image" in image
     assert "BeijingOpera" in audio
-    assert not list(named.check_model(omni))
+    assert not list(named.check_model(omni, cast("Preflight", None)))
     local, bench = evaluator(catalogue, "i2t"), Bench(tmp_path)
     with pytest.raises(DataError, match="i2t"):
         list(local.evaluate(model_at(bert), local.plan(bench), bench))

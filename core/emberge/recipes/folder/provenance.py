@@ -26,8 +26,8 @@ __all__ = [
     "recipe_hash",
 ]
 
-CHANGING = (ARTIFACT, "README.md")
-"""Files of a result that its hashes leave out: a model's card gets scores later."""
+CHANGING = (ARTIFACT, "README.md", "space.json")
+"""Files of a result that its hashes leave out: a model gets its card's scores and its passport later."""
 
 
 @dataclass(frozen=True, slots=True)

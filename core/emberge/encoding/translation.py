@@ -1,0 +1,81 @@
+"""Translations of embeddings: fitted maps from the space of one model to that of another, read from a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emberge.errors import DataError
+
+__all__ = ["Translation", "read_translation"]
+
+_FILE, _KEY = "translation.safetensors", "translation"
+
+
+@dataclass(frozen=True, eq=False)
+class Translation:
+    """Map of row vectors x [d] to x · `matrix` + `offset` [e], then of length one if the target's are.
+
+    `source` and `target` are fingerprints of the two models.
+    """
+
+    source: str
+    target: str
+    matrix: NDArray[np.float64]
+    offset: NDArray[np.float64]
+    unit: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all that decides the vectors which it gives."""
+        digest = hashlib.sha256(f"{self.source} {self.target} {self.unit}".encode())
+        for values in (self.matrix, self.offset):
+            digest.update(np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()
+
+    def apply(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the translated rows, float32 [n, e].
+
+        Raises:
+            DataError: for rows of another size than the source's.
+        """
+        if rows.shape[1] != len(self.matrix):
+            raise DataError(
+                f"a translation of vectors of {len(self.matrix)} numbers got some of {rows.shape[1]}; give "
+                "it those of the model that it was fitted from"
+            )
+        moved = rows.astype(np.float64) @ self.matrix + self.offset
+        if self.unit:
+            moved /= np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-30)
+        return moved.astype(np.float32)
+
+
+def read_translation(place: Path) -> Translation:
+    """Return the translation of a file, or in the folder of a step that has left one.
+
+    Raises:
+        DataError: when there is none, or one that cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = place / _FILE if place.is_dir() else place
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            header = json.loads((file.metadata() or {})[_KEY])
+            matrix, offset = file.get_tensor("matrix"), file.get_tensor("offset")
+        return Translation(
+            header["source"]["fingerprint"],
+            header["target"]["fingerprint"],
+            matrix,
+            offset,
+            bool(header["target"]["normalised"]),
+        )
+    except (OSError, KeyError, ValueError, TypeError, SafetensorError) as error:
+        raise DataError(
+            f"{path}: is no translation of embeddings ({error!r}); name the result of a step `translate`"
+        ) from error

@@ -1,0 +1,85 @@
+"""Canary texts, whose vectors tell one space of embeddings from another, and texts that a fit is tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from emberge import Encoder
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float32]
+
+__all__ = ["CANARIES", "Canaries", "embed_canaries", "probe_texts"]
+
+Canaries = dict[str, "Matrix"]
+
+CANARIES = (
+    "The cat sat on the mat.",
+    "How do I reset my password?",
+    "Paris is the capital of France.",
+    "def add(a, b):\n    return a + b",
+    "Der schnelle braune Fuchs springt über den faulen Hund.",
+    "SELECT name, price FROM products WHERE price > 100 ORDER BY price DESC;",
+    "The patient was given 20 mg of the drug twice a day for six weeks.",
+    "¿Dónde está la estación de tren más cercana?",
+    "Quarterly revenue rose by 12 % while costs stayed flat.",
+    "Photosynthesis turns light, water and carbon dioxide into sugar and oxygen.",
+    "The tenant shall pay the rent on the first day of each month.",
+    "bonjour",
+    "What is the weather like in Tokyo in April?",
+    "A quantum computer uses qubits, which can be in a superposition of states.",
+    "Fehler 404: Die Seite wurde nicht gefunden.",
+    "She opened the letter with trembling hands and began to read.",
+    "Bake at 180 °C for 40 minutes, until a skewer comes out clean.",
+    "for i in range(10): print(i)",
+    "Le chat dort sur le canapé.",
+    "The team won the match in the last minute of extra time.",
+    "best laptop for students under 500",
+    "In 1969 two people walked on the Moon for the first time.",
+    "Please find the signed contract attached.",
+    "今天天气很好。",
+    "Interest rates were raised by a quarter of a point to slow inflation.",
+    "git commit -m 'fix a typo'",
+    "The river has flooded the road to the village again.",
+    "Wie hoch ist der Mount Everest?",
+    "An apple a day keeps the doctor away.",
+    "TypeError: unsupported operand type(s) for +: 'int' and 'str'",
+    "Any act or omission that causes loss gives rise to a duty to repair it, unless the person who caused it "
+    "proves that neither intent nor negligence was involved, or that the loss would have come about anyway.",
+    "1234567890",
+)
+
+
+def embed_canaries(encoder: Encoder) -> Canaries:
+    """Return the canaries' vectors [32, d] as documents, and as queries where those have another prompt."""
+    from emberge.engine import TextEmbedder
+
+    embedder = TextEmbedder(encoder)
+    query, document = prompts_of(encoder.prompts)
+    found = {"document": embedder.embed(CANARIES, prompt=document)}
+    if query != document:
+        found["query"] = embedder.embed(CANARIES, prompt=query)
+    return found
+
+
+def prompts_of(prompts: dict[str, str] | object) -> tuple[str, str]:
+    """Return a model's prompts before queries and documents, empty where it has none."""
+    own = dict(prompts)  # type: ignore[call-overload]
+    return own.get("query", ""), own.get("document", own.get("passage", ""))
+
+
+def probe_texts(count: int = 512) -> Sequence[str]:
+    """Return texts that are on every machine: paragraphs of Python's own help, the same for one release."""
+    from pydoc_data.topics import topics
+
+    found: dict[str, None] = {}
+    for topic in sorted(topics):
+        for paragraph in topics[topic].split("\n\n"):
+            words = paragraph.split()
+            if 8 <= len(words) <= 60:
+                found[" ".join(words)] = None
+    step = max(1, len(found) // count)
+    return list(found)[::step][:count]

@@ -1,0 +1,86 @@
+"""Comparison of two spaces: same, translatable with the error of a fit, or foreign."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from emberge_index.translation.folds import fit_folds, folds_of
+
+if TYPE_CHECKING:
+    from emberge_index.space.canaries import Canaries
+
+__all__ = [
+    "SAME",
+    "FitError",
+    "Verdict",
+    "canary_distance",
+    "fit_error",
+    "largest_distance",
+    "verdict_of",
+]
+
+# Largest distance of a text's two vectors, as a share of their length, in one space: a cosine of 0.999.
+SAME = 0.0447
+# Least share of texts that find themselves among all others once their vectors are translated.
+FOUND = 0.9
+
+Verdict = Literal["same", "translatable", "foreign"]
+
+
+@dataclass(frozen=True)
+class FitError:
+    """Error of an affine map between two spaces on texts that it was not fitted on.
+
+    `cosine` is the mean cosine of a translated vector with the true one, `found` the share of texts whose own
+    vector is the nearest of all `texts`.
+    """
+
+    texts: int
+    cosine: float
+    found: float
+    ridge: float | None
+
+
+def verdict_of(distance: float | None, fit: FitError | None) -> Verdict:
+    """Return the verdict on two spaces by the distance of their canaries and the error of a fit."""
+    if distance is not None and distance <= SAME:
+        return "same"
+    return "translatable" if fit is not None and fit.found >= FOUND else "foreign"
+
+
+def canary_distance(first: Canaries, second: Canaries, side: str = "document") -> float | None:
+    """Return the largest distance between the vectors of a canary; None between different sizes."""
+    return largest_distance(*(one.get(side, one["document"]) for one in (first, second)))
+
+
+def largest_distance(first: Any, second: Any) -> float | None:
+    """Return the largest distance of two rows, as a share of the longer one; None between different sizes."""
+    import numpy as np
+
+    if first.shape != second.shape:
+        return None
+    lengths = np.maximum(np.linalg.norm(first, axis=1), np.linalg.norm(second, axis=1))
+    apart = np.linalg.norm(np.asarray(first, np.float64) - second, axis=1)
+    return float((apart / np.maximum(lengths, 1e-30)).max())
+
+
+def fit_error(texts: Sequence[str], source: Any, target: Any) -> FitError:
+    """Return the error of the best affine map from `source` [n, d] to `target` [n, e], out of fold."""
+    import numpy as np
+
+    folds = fit_folds(source, target, folds_of(texts), "affine")
+    guessed, true = _unit(folds.out_of_fold), _unit(target)
+    near = guessed @ true.T
+    own = near.diagonal().copy()
+    np.fill_diagonal(near, -2.0)
+    found = float((own > near.max(1)).mean())
+    return FitError(len(texts), float(own.mean()), found, folds.ridge)
+
+
+def _unit(rows: Any) -> Any:
+    import numpy as np
+
+    rows = np.asarray(rows, np.float64)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)

@@ -1,0 +1,248 @@
+"""The verb `space`: the passport of one model, or the verdict on the spaces of two."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import Backbone, CheckpointError, DataError, ModelRef, RecipeError
+from emberge.engine import find_machine, locate_model, write_text
+
+from emberge_index.space.canaries import CANARIES, embed_canaries, probe_texts
+from emberge_index.space.compare import (
+    FitError,
+    Verdict,
+    canary_distance,
+    fit_error,
+    verdict_of,
+)
+from emberge_index.space.passport import Passport, passport_of, read_passport, write_passport
+from emberge_index.space.stored_vectors import (
+    read_texts,
+    read_vectors,
+    require_passport,
+    require_sample,
+)
+
+if TYPE_CHECKING:
+    from emberge import Encoder, Plugins
+
+__all__ = ["CODES", "Compared", "Space", "compare", "run"]
+
+CODES: dict[Verdict, int] = {"same": 0, "translatable": 3, "foreign": 4}
+# Texts that show whether vectors are a model's.
+_SAMPLE = 32
+
+
+def run(options: argparse.Namespace, plugins: Plugins) -> int:
+    """Write a model's passport, or print the verdict on two; return its exit code."""
+    machine = find_machine(options.devices, options.workers, options.memory)
+    backbone = plugins.find("text_encoder", "backbone").type()
+
+    def space(text: str) -> Space:
+        path = Path(text)
+        if path.is_file():
+            return Space(text, None, backbone, machine.devices[0], path)
+        bare = not text.startswith((".", "/", "~")) and path.is_dir()
+        found = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
+        if found.adapter is not None:
+            raise CheckpointError(f"{text}: an adapter has no space of its own; merge it first")
+        return Space(found.name, found.folder, backbone, machine.devices[0])
+
+    first = space(options.first)
+    if options.second is None:
+        _refuse_beside(options)
+        print("\n".join(first.written()))
+        return 0
+    found = compare(first, space(options.second), texts=options.texts, vectors=options.vectors)
+    print("\n".join(found.lines()))
+    if options.json is not None:
+        write_text(options.json, json.dumps(found.plain(), indent=1, ensure_ascii=False) + "\n")
+        print(f"written: {options.json}")
+    return CODES[found.verdict]
+
+
+def _refuse_beside(options: argparse.Namespace) -> None:
+    given = [name for name in ("texts", "vectors", "json") if getattr(options, name) is not None]
+    if given:
+        raise RecipeError(f"--{given[0]} is for a comparison; name a second model")
+
+
+@dataclass(frozen=True)
+class Space:
+    """The space of one model: its folder, or only the passport that was kept in `file`."""
+
+    name: str
+    folder: Path | None
+    backbone: Backbone
+    device: str = "cpu"
+    file: Path | None = None
+
+    @cached_property
+    def passport(self) -> Passport:
+        """Facts as they are now, with the canaries of the kept passport where that is of the same model."""
+        if self.folder is None:
+            return read_passport(self.file or Path())
+        faults = self.backbone.check(self.folder)
+        if faults:
+            raise CheckpointError(f"{self.name}: {faults[0]}")
+        found = passport_of(self.folder, self.backbone.dimension(self.folder))
+        try:
+            kept = read_passport(self.folder)
+        except CheckpointError:
+            return found
+        return replace(found, canaries=kept.canaries) if kept == found else found
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The loaded model.
+
+        Raises:
+            CheckpointError: where only its passport is at hand.
+        """
+        if self.folder is None:
+            raise CheckpointError(
+                f"{self.name}: is a passport without its model, so texts cannot be embedded; give --texts and "
+                "--vectors, what the index has, or the model"
+            )
+        return self.backbone.load(self.folder, device=self.device, dtype="float32")
+
+    @cached_property
+    def with_canaries(self) -> Passport:
+        """The passport with its canaries, which are embedded if none were kept."""
+        if self.passport.canaries:
+            return self.passport
+        canaries = embed_canaries(self.encoder)
+        width = int(canaries["document"].shape[1])
+        return replace(self.passport, canaries=canaries, dimension=width)
+
+    def documents(self, texts: Sequence[str]) -> Any:
+        """Return the vectors of texts as documents."""
+        return self._embed(texts, self.passport.prompts[1])
+
+    def queries(self, texts: Sequence[str]) -> Any | None:
+        """Return the vectors of texts as queries; None where they are those of documents."""
+        query, document = self.passport.prompts
+        return None if query == document else self._embed(texts, query)
+
+    def _embed(self, texts: Sequence[str], prompt: str) -> Any:
+        from emberge.engine import TextEmbedder
+
+        return TextEmbedder(self.encoder).embed(texts, prompt=prompt)
+
+    def written(self) -> Iterator[str]:
+        """Write the passport into the model's folder, and yield what it says."""
+        passport = self.with_canaries
+        yield f"{self.name}: {facts(passport)}"
+        if self.folder is not None:
+            yield f"written: {write_passport(self.folder, passport)}"
+
+
+def facts(passport: Passport) -> str:
+    """Return the facts of a passport in words."""
+    length = "length one" if passport.normalised else "any length"
+    return (
+        f"{passport.dimension or 'unknown'} numbers of {length}, {passport.pooling}, "
+        f"space {passport.fingerprint[:12]}"
+    )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Outcome of a comparison: the verdict, and the numbers that it is by."""
+
+    first: str
+    second: str
+    verdict: Verdict
+    differences: dict[str, tuple[Any, Any]]
+    query_prompts: tuple[str, str]
+    distance: float | None = None
+    query_distance: float | None = None
+    fit: FitError | None = None
+
+    def lines(self) -> Iterator[str]:
+        """Yield the outcome for the terminal."""
+        yield f"A {self.first}, B {self.second}"
+        hidden = ("weights", "tokenizer")
+        for name, pair in self.differences.items():
+            words = "differ" if name in hidden else f"{pair[0]!r} and {pair[1]!r}"
+            yield f"  {name}: {words}"
+        if self.distance is not None:
+            yield f"  {len(CANARIES)} canaries: at most {self.distance:.2%} of a vector's length apart"
+        if self.fit is not None:
+            yield (
+                f"  a fit on {self.fit.texts} texts: cosine {self.fit.cosine:.4f} on texts it has not seen, "
+                f"{self.fit.found:.1%} find themselves"
+            )
+        if self.query_prompts[0] != self.query_prompts[1]:
+            yield f"  queries have other prompts: {self.query_prompts[0]!r} and {self.query_prompts[1]!r}"
+        meaning = {
+            "same": "vectors of both may be mixed",
+            "translatable": "translate the stored vectors, or embed them again; never mix them",
+            "foreign": "no map is good enough: embed everything again",
+        }
+        yield f"{self.verdict}: {meaning[self.verdict]}"
+
+    def plain(self) -> dict[str, Any]:
+        """Return the outcome as values of JSON."""
+        return asdict(self)
+
+
+def compare(
+    first: Space, second: Space, *, texts: Path | None = None, vectors: Path | None = None
+) -> Compared:
+    """Return the verdict on documents of two spaces, by their passports, their canaries, and a fit.
+
+    Raises:
+        DataError: for vectors that are not the first model's.
+        CheckpointError: for a model that cannot be read.
+    """
+    probes = read_texts(texts) if texts is not None else probe_texts()
+    stored = _stored(first, probes if texts is not None else None, vectors)
+    differences = first.passport.differences(second.passport)
+    found = Compared(
+        first.name,
+        second.name,
+        "same",
+        differences,
+        (first.passport.prompts[0], second.passport.prompts[0]),
+    )
+    if not differences:
+        return found
+    canaries = first.with_canaries.canaries, second.with_canaries.canaries
+    distance = canary_distance(*canaries)
+    found = replace(
+        found, distance=distance, query_distance=canary_distance(*canaries, side="query")
+    )
+    if verdict_of(distance, None) == "same":
+        return found
+    source = first.documents(probes) if stored is None else stored
+    fit = fit_error(probes, source, second.documents(probes))
+    return replace(found, verdict=verdict_of(distance, fit), fit=fit)
+
+
+def _stored(first: Space, texts: Sequence[str] | None, vectors: Path | None) -> Any | None:
+    """Return the vectors that were stored for the texts, once it is clear that they are the model's."""
+    if vectors is None:
+        return None
+    rows = read_vectors(vectors)
+    require_passport(vectors, rows, first.passport, first.name)
+    if texts is None:
+        return None
+    if len(texts) != len(rows):
+        raise DataError(
+            f"{vectors}: has {len(rows)} vectors, and there are {len(texts)} texts; give --texts a line for "
+            "each vector, in their order"
+        )
+    if first.folder is not None:
+        places = list(range(0, len(texts), max(1, len(texts) // _SAMPLE)))[:_SAMPLE]
+        some = [texts[place] for place in places]
+        require_sample(
+            vectors, rows[places], first.documents(some), first.queries(some), first.name
+        )
+    return rows

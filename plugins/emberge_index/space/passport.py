@@ -1,0 +1,165 @@
+"""Passport of a model's space: fingerprints of all that decides its embeddings, and its canaries' vectors."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import CheckpointError
+from emberge.engine import (
+    TOKENIZER_FILES,
+    Checkpoint,
+    file_content,
+    read_layout,
+    read_settings,
+    tokenizer_folder,
+    write_text,
+)
+
+from emberge_index.space.canaries import CANARIES, prompts_of
+
+if TYPE_CHECKING:
+    from emberge_index.space.canaries import Canaries
+
+__all__ = ["PASSPORT", "Passport", "passport_of", "read_passport", "write_passport"]
+
+PASSPORT = "space.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Passport:
+    """Facts of a space: two models with equal ones embed documents alike.
+
+    `weights` hashes all tensors by name, `tokenizer` its files; `pooling` names all modules after the
+    transformer. `prompts` are those before queries and documents. `canaries` may be missing.
+    """
+
+    weights: str
+    tokenizer: str
+    pooling: str
+    prompts: tuple[str, str]
+    dimension: int | None
+    normalised: bool
+    max_length: int | None
+    similarity: str
+    canaries: Canaries = field(default_factory=dict, compare=False)
+
+    def differences(self, other: Passport) -> dict[str, tuple[Any, Any]]:
+        """Return facts that differ by name, this one's first, but for the prompt before queries."""
+        names = ("weights", "tokenizer", "pooling", "normalised", "max_length")
+        found = {name: (getattr(self, name), getattr(other, name)) for name in names}
+        found["document prompt"] = (self.prompts[1], other.prompts[1])
+        return {name: pair for name, pair in found.items() if pair[0] != pair[1]}
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all facts that decide the vectors of documents."""
+        facts = (self.weights, self.tokenizer, self.pooling, self.prompts[1], self.max_length)
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def passport_of(folder: Path, dimension: int | None = None) -> Passport:
+    """Return the passport of a model's folder as it is now, without canaries, from its files.
+
+    Raises:
+        CheckpointError: for a folder that is no model of texts.
+    """
+    checkpoint, layout = Checkpoint(folder), read_layout(folder)
+    digest = hashlib.sha256()
+    known = {
+        file: file_content(file).tensors for file in {s.file for s in checkpoint.specs.values()}
+    }
+    for name, spec in sorted(checkpoint.specs.items()):
+        own = known[spec.file]
+        plain = next((n for n in own if n == name or name.endswith(f".{n}")), name)
+        digest.update(f"{name} {spec.dtype} {list(spec.shape)} {own.get(plain)}\n".encode())
+    chain = [module.kind for module in layout.modules]
+    prompt = "" if layout.include_prompt else " without the prompt"
+    return Passport(
+        weights=digest.hexdigest(),
+        tokenizer=_hash_of([tokenizer_folder(checkpoint) / name for name in TOKENIZER_FILES]),
+        pooling=f"{'+'.join(layout.pooling)}{prompt}, {' '.join(chain) or 'no modules'}",
+        prompts=prompts_of(layout.prompts),
+        dimension=dimension,
+        normalised="Normalize" in chain,
+        max_length=layout.max_length,
+        similarity=str(read_settings(folder).get("similarity_fn_name") or "cosine"),
+    )
+
+
+def _hash_of(files: Sequence[Path]) -> str:
+    """Return a hash of the names and contents of those files that there are."""
+    digest = hashlib.sha256()
+    for path in files:
+        if path.is_file():
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def write_passport(folder: Path, passport: Passport) -> Path:
+    """Write a passport into a model's folder and return its file."""
+    content: dict[str, Any] = {
+        "format": _FORMAT,
+        "fingerprint": passport.fingerprint,
+        "weights": passport.weights,
+        "tokenizer": passport.tokenizer,
+        "pooling": passport.pooling,
+        "prompts": {"query": passport.prompts[0], "document": passport.prompts[1]},
+        "dimension": passport.dimension,
+        "normalised": passport.normalised,
+        "max_length": passport.max_length,
+        "similarity": passport.similarity,
+    }
+    if passport.canaries:
+        content["canaries"] = {
+            "texts": CANARIES,
+            "float16": {side: _packed(rows) for side, rows in passport.canaries.items()},
+        }
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    write_text(folder / PASSPORT, text + "\n")
+    return folder / PASSPORT
+
+
+def read_passport(path: Path) -> Passport:
+    """Return the passport in a model's folder, or of a file that was kept beside an index.
+
+    Raises:
+        CheckpointError: when it is missing or is no passport.
+    """
+    file = path / PASSPORT if path.is_dir() else path
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        kept = found.get("canaries") or {"texts": CANARIES, "float16": {}}
+        same = list(kept["texts"]) == list(CANARIES)  # vectors of other texts say nothing here
+        return Passport(
+            weights=str(found["weights"]),
+            tokenizer=str(found["tokenizer"]),
+            pooling=str(found["pooling"]),
+            prompts=(str(found["prompts"]["query"]), str(found["prompts"]["document"])),
+            dimension=found["dimension"],
+            normalised=bool(found["normalised"]),
+            max_length=found["max_length"],
+            similarity=str(found["similarity"]),
+            canaries={s: _unpacked(text) for s, text in kept["float16"].items()} if same else {},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{file}: this is no passport of a space ({error!r}); `emberge space MODEL` writes one"
+        ) from error
+
+
+def _packed(rows: Any) -> str:
+    return base64.b64encode(rows.astype("<f2").tobytes()).decode()
+
+
+def _unpacked(text: str) -> Any:
+    import numpy as np
+
+    rows = np.frombuffer(base64.b64decode(text), "<f2").astype(np.float32)
+    return rows.reshape(len(CANARIES), -1)
