@@ -1,0 +1,100 @@
+"""Pages of the reference on components: one page a kind, from the same data as `emberge show`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from emberge.plugins import KINDS, Plugins
+from emberge.recipes.docs.describe import component_page, component_rows, option_line
+
+__all__ = ["anchor", "component_pages", "kind_title", "kind_path", "prose"]
+
+_PAPER = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
+_PLURALS = {"loss": "losses", "merge strategy": "merge strategies"}
+_USED_IN = {
+    "step": "A step is written as `id: {kind: options}` under `steps:` of a [recipe](recipe.md).",
+    "sampler": "A training's `sampler` is a chain: links that choose rows, and last one that groups them.",
+    "loss": "A training's `loss` is one, a list that is summed, or one for each task or dataset.",
+    "backbone": "`backbone` is how a step makes an encoder of a model's folder.",
+    "merge transform": "A transform is a link of a merge's `strategy` before the last.",
+    "merge strategy": "A merge's `strategy` is one of these, or a list of links that ends with one.",
+    "evaluator": "`evaluators` of the steps `evaluate` and `select`, and of a training's `evaluate`.",
+    "reader": "A reader is chosen by the ending of a data file, and has no options.",
+    "launcher": "`--launcher NAME`, or `--launcher '{NAME: {options}}'`, on the command line.",
+}
+
+
+def kind_title(kind: str) -> str:
+    """Return the plural of a kind of component, as the title of its page."""
+    return _PLURALS.get(kind, f"{kind}s").capitalize()
+
+
+def kind_path(kind: str) -> str:
+    """Return the path of a kind's page below `docs`."""
+    return f"reference/{kind_title(kind).lower().replace(' ', '-')}.md"
+
+
+def anchor(row: Mapping[str, Any]) -> str:
+    """Return the anchor of a component on its kind's page."""
+    return str(row["full_name"].replace(":", "-") if row["clash"] else row["name"])
+
+
+def component_pages(plugins: Plugins) -> dict[str, str]:
+    """Return the Markdown of every kind's page, by its path."""
+    rows = component_rows(plugins)
+    return {
+        kind_path(kind): "\n".join(_page(plugins, kind, [r for r in rows if r["kind"] == kind]))
+        for kind in KINDS
+    }
+
+
+def _page(plugins: Plugins, kind: str, rows: list[dict[str, Any]]) -> Iterator[str]:
+    yield f"# {kind_title(kind)}\n"
+    yield f"{_USED_IN[kind]} `emberge show NAME` prints the same in a terminal.\n"
+    yield from ("| name | plugin | summary |", "|---|---|---|")
+    for row in rows:
+        summary = prose(row["summary"]).replace("|", "\\|")
+        yield f"| [`{row['name']}`](#{anchor(row)}) | `{row['plugin']}` | {summary} |"
+    for row in rows:
+        (full,) = [p for p in component_page(plugins, row["full_name"]) if p["kind"] == kind]
+        yield from _component(full)
+
+
+def _component(page: Mapping[str, Any]) -> Iterator[str]:
+    yield f"\n## {page['name']} {{ #{anchor(page)} }}\n"
+    yield f"`{page['full_name']}`\n"
+    yield prose(page["doc"])
+    if page["suffixes"]:
+        yield f"\nReads files that end with {', '.join(f'`{s}`' for s in page['suffixes'])}."
+    if page["example"]:
+        language = "console" if page["example"].startswith("emberge ") else "yaml"
+        yield f"\n```{language}\n{page['example'].rstrip()}\n```"
+    if page["options"]:
+        yield "\n**Options**\n"
+        yield from _options(page["options"], "")
+
+
+def _options(options: list[dict[str, Any]], indent: str) -> Iterator[str]:
+    for option in options:
+        name, _, rest = option_line(option).partition(": ")
+        yield f"{indent}-   `{name}`: {prose(rest)}"
+        if option["doc"]:
+            yield f"\n{indent}    {prose(option['doc'])}"
+        yield ""
+        yield from _options(option.get("options", []), indent + "    ")
+
+
+# ── docstrings as Markdown ──────────────────────────────────────────────────────────────────────
+
+
+def prose(text: str) -> str:
+    """Return a docstring as Markdown: what is no code in backticks has no markup, papers are links."""
+    parts = re.split(r"(`[^`]+`)", text)
+    return "".join(part if part.startswith("`") else _plain(part) for part in parts)
+
+
+def _plain(text: str) -> str:
+    escaped = re.sub(r"([*_<\[\]|])(?!\s)", r"\\\1", text)
+    return _PAPER.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", escaped)

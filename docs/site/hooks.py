@@ -1,0 +1,36 @@
+"""Hooks of mkdocs: the reference is generated while the site is built, and no page loads from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from components import component_pages
+from emberge import load_plugins
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from names import name_pages
+
+# What a browser fetches to show a page: scripts, styles, images and fonts of another server.
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//|<link(?=[^>]*stylesheet)[^>]*href=["']?(?:https?:)?//|url\(["']?(?:https?:)?//|@import ["'](?:https?:)?//"""
+)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the generated pages of the reference to those that are written by hand."""
+    pages = {**component_pages(load_plugins(block=())), **name_pages()}
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_post_build(config: Any) -> None:
+    """Refuse a site of which a page or a style loads something from another server."""
+    site = Path(config.site_dir)
+    files = [file for ending in ("*.html", "*.css") for file in site.rglob(ending)]
+    found = [file for file in files if _LOADED.search(file.read_text("utf-8"))]
+    if found:
+        names = ", ".join(str(file.relative_to(site)) for file in found[:5])
+        raise PluginError(f"these load something from another server: {names}")

@@ -1,0 +1,150 @@
+"""Pages of the reference on verbs, hooks, errors and public Python names, from their own documentation."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from components import prose
+from emberge import errors, hookspecs
+from emberge.cli.arguments import VERBS, parse
+
+__all__ = ["name_pages"]
+
+_CORE = Path(inspect.getfile(errors)).parent
+_STUBS = {"emberge": "__init__.pyi", "emberge.engine": "engine.pyi"}
+_FOR = {
+    "emberge": "For authors of components. Importing it loads no torch.",
+    "emberge.engine": "For authors of steps and scripts.",
+}
+
+
+def name_pages() -> dict[str, str]:
+    """Return the Markdown of each of these pages, by its path below `docs`."""
+    return {
+        "reference/verbs.md": "\n".join(_verbs()),
+        "reference/hooks.md": "\n".join(_hooks()),
+        "reference/errors.md": "\n".join(_errors()),
+        "reference/python.md": "\n".join(_python()),
+    }
+
+
+# ── verbs ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _verbs() -> Iterator[str]:
+    yield "# Verbs\n"
+    yield "Each verb of the command line, as `emberge VERB --help` prints it.\n"
+    yield from ("| verb | what it does |", "|---|---|")
+    for verb, (summary, _) in VERBS.items():
+        yield f"| [`emberge {verb}`](#{verb}) | {summary[0].upper()}{summary[1:]}. |"
+    for verb in VERBS:
+        yield f"\n## {verb} {{ #{verb} }}\n\n```text\n{_help(verb)}\n```"
+
+
+def _help(verb: str) -> str:
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "96"
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
+            parse([verb, "--help"])
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+    return shown.getvalue().rstrip()
+
+
+# ── hooks ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _hooks() -> Iterator[str]:
+    yield "# Hooks\n"
+    yield (
+        "A hook is a function in a plugin's module that is marked `@hookimpl`. It takes only the arguments "
+        "that it wants, by name.\n"
+    )
+    for name, hook in vars(hookspecs).items():
+        if not hasattr(hook, "emberge_spec"):
+            continue
+        yield f"## {name} {{ #{name} }}\n"
+        signature = str(inspect.signature(hook)).replace("'", "")
+        yield f"```python\n{name}{signature}\n```\n"
+        yield prose(inspect.getdoc(hook) or "") + "\n"
+
+
+# ── errors ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _errors() -> Iterator[str]:
+    yield "# Errors\n"
+    yield (
+        "An error names the problem, its place and the remedy, and is printed without a traceback; `--debug` "
+        "shows one. A place is `file:line` of a recipe or data file, or the name of a tensor, data set or "
+        "step. `emberge check` prints all problems of a recipe at once, before any work starts.\n"
+    )
+    yield from ("| error | exit code | when |", "|---|---|---|")
+    for one in _classes():
+        first = (inspect.getdoc(one) or "").partition("\n")[0]
+        yield f"| `{one.__name__}` | {one.exit_code} | {prose(first)} |"
+    yield "\nExit code 0 is for work that is done. A plugin raises the same classes, from `emberge`.\n"
+    yield "## Problem { #Problem }\n"
+    yield prose(inspect.getdoc(errors.Problem) or "")
+    yield "\n" + (
+        "A misspelt name comes with the one that was meant: `did you mean 'learning_rate'?`. After an error "
+        "of a step the run ends; the same command goes on from the last finished step once the cause is gone."
+    )
+
+
+def _classes() -> list[type[errors.EmbergeError]]:
+    found = [getattr(errors, name) for name in errors.__all__]
+    return [one for one in found if inspect.isclass(one) and issubclass(one, Exception)]
+
+
+# ── public names ────────────────────────────────────────────────────────────────────────────────
+
+
+def _python() -> Iterator[str]:
+    yield "# Python names\n"
+    yield "A plugin or a script imports these and no others; the modules behind them may change.\n"
+    for facade, stub in _STUBS.items():
+        yield f"## {facade}\n\n{_FOR[facade]}\n"
+        yield from ("| name | what it is |", "|---|---|")
+        for name, module in sorted(_listed(_CORE / stub).items()):
+            yield f"| `{name}` | {_first_line(module, name).replace(chr(10), ' ')} |"
+        yield ""
+    yield (
+        "`emberge.testing` has the laws that components are held to: see "
+        "[Testing a plugin](../plugins/testing.md)."
+    )
+
+
+def _listed(stub: Path) -> dict[str, str]:
+    """Return each name of a stub with the module that it comes from."""
+    return {
+        alias.name: node.module or ""
+        for node in ast.parse(stub.read_text("utf-8")).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def _first_line(module: str, name: str) -> str:
+    """Return the first sentence of a name's docstring, or a constant's value, without importing it."""
+    place = _CORE.joinpath(*module.split("."))
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    text = file.read_text("utf-8")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return prose((ast.get_docstring(node) or "").partition("\n\n")[0])
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return f"`{ast.unparse(node.value)}`".replace("|", "\\|")
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name and node.value:
+            return f"`{ast.unparse(node.value)}`".replace("|", "\\|")
+    return ""
