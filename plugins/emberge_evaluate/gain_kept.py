@@ -48,7 +48,7 @@ def judged_gains(
     indexes = {s.index: s.index_of or "" for s, _ in models.values() if s.index is not None}
     done = set()
     for requirement in require:
-        if requirement.on_index_of is None:
+        if requirement.on_index_of is None or requirement.model is None:
             continue
         label, on = (
             requirement.index_label(indexes),
@@ -57,8 +57,8 @@ def judged_gains(
         text, old = requirement.model.text, requirement.on_index_of.text
         for size in dict.fromkeys(scored.size for scored, _ in models.values()):
             three = [(text, size, label), (text, size, None), (old, size, None)]
-            mixed, *others = (by_reference[place] for place in three)
+            mixed, new, old_arm = (by_reference[place] for place in three)
             key = (mixed, on, requirement.gain_kept, requirement.confidence)
             if key not in done:
                 done.add(key)
-                yield judge.judge_gain(requirement, mixed, *others, on)
+                yield judge.judge_gain(requirement, mixed, new, old_arm, on)
