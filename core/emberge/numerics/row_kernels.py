@@ -302,7 +302,7 @@ def _room(models: int) -> Any:
 
 @_compiled
 def decode(rows: Any, program: Any, size: int, less_first: bool, out: Any) -> None:
-    """Write the values after all links into `out` [rows, size]; the others less the first one's if asked for."""
+    """Write the values after all links into `out` [rows, size], or the first and the others less it."""
     left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
     half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
     for first in range(0, size, CHUNK):
