@@ -20,7 +20,7 @@ from emberge.numerics.compiling import cached_in
 __all__ = [
     "combine",
     "decode",
-    "drop_by_rank",
+    "drop_ranked",
     "elect",
     "encode",
     "largest",
@@ -469,7 +469,7 @@ def mix(first: int, places: Any) -> None:
 
 
 @_compiled
-def drop_by_rank(values: Any, chances: Any, places: Any, first: int, second: int) -> None:
+def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int) -> None:
     """Zero values of rows [rows, width] by the chance of each one's rank and a hash of its place.
 
     `places` has the mixed places, and `chances` [width] rise. Counts of magnitudes in bins bound each
