@@ -22,6 +22,11 @@ settings.register_profile(
 settings.load_profile("any machine")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return one worker more than there are cores: tests wait for processes of their own."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random BERT as a SentenceTransformers folder; do not write into it."""
