@@ -392,14 +392,14 @@ class Block:
         shape = (len(values), *[1] * (len(self.shape) or 0))
         return kept._copy(kept=densities.to(self._dtype).reshape(shape))
 
-    def drop_by_rank(self, lines: Sequence[tuple[float, float]], salt: str) -> Block:
+    def drop_ranked(self, lines: Sequence[tuple[float, float]], salt: str) -> Block:
         """Return the block with deltas that stay with the chance of their magnitude's rank in their row.
 
         A line has the least magnitude's chance and what each further rank adds; equal magnitudes are
         ranked in their order, and a tensor of one dimension is one row.
         """
         from emberge.numerics.noise import SPAN, uniform
-        from emberge.numerics.ranked_drop import chances_of, drop_by_rank
+        from emberge.numerics.ranked_drop import chances_of, drop_ranked
 
         width = rows_of(self.shape)[1]
         program = self._program(deltas=True)
@@ -409,7 +409,7 @@ class Block:
             mask = uniform(deltas, self.start, self._keys(salt)).lt_(kept)
             return self.with_deltas(mask.mul_(deltas), kept=kept)
         deltas = program.decode()
-        drop_by_rank(deltas, lines, width, self.start, self._keys(salt), program.kernels)
+        drop_ranked(deltas, lines, width, self.start, self._keys(salt), program.kernels)
         block = self.with_deltas(deltas)._copy(
             chances=lambda: chances_of(self.deltas, lines, width)
         )

@@ -33,7 +33,7 @@ def kernels_line(numbers: int) -> str:
     if not worth_compiling(numbers):
         return "plain torch, as there is little to merge"
     if importlib.util.find_spec("numba") is None:
-        return "plain torch; faster with numba: pip install 'emberge[fast]'"
+        return "plain torch; faster with numba: pip install 'emberge[kernels]'"
     place = "kept in " + str(kept_in()) if can_keep() else f"anew, as {kept_in()} cannot be written"
     return f"compiled by numba, {place}"
 

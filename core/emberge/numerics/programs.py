@@ -65,7 +65,7 @@ class Program:
         return cls(known, rows, coded, stored.shape, stored.size, 1 if merged else count)
 
     def decode(self, *, less_first: bool = False) -> Tensor:
-        """Return the values after all links, [models, *rows]; the others less the first one's if asked for."""
+        """Return the values after all links, [models, *rows]; or the first, and the others less it."""
         out = pooled_like(_LIKE, (self.models, *self.shape))
         flat = out.view(self.models, -1).numpy()
         self.kernels.decode(self.rows, self.links, self.size, less_first, flat)

@@ -12,7 +12,7 @@ from torch import Tensor
 from emberge.numerics.buffers import pooled_like
 from emberge.numerics.noise import odd_numbers
 
-__all__ = ["by_rank", "chances_of", "drop_by_rank"]
+__all__ = ["by_rank", "chances_of", "drop_ranked"]
 
 # Values whose places are mixed together, for all models: they stay in the second cache.
 _TOGETHER = 1 << 16
@@ -48,7 +48,7 @@ def by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
     return torch.empty_like(magnitudes).scatter_(1, order, values.expand_as(magnitudes))
 
 
-def drop_by_rank(
+def drop_ranked(
     deltas: Tensor,
     lines: Sequence[Line],
     width: int,
@@ -68,7 +68,7 @@ def drop_by_rank(
     for first in range(0, flat.shape[1], step):
         kernels.mix(start + first * width, places)
         for rows, chance, numbers in zip(flat, chances, multipliers, strict=True):
-            kernels.drop_by_rank(rows[first : first + step], chance, places, *numbers)
+            kernels.drop_ranked(rows[first : first + step], chance, places, *numbers)
 
 
 def _line(line: Line, width: int, like: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from emberge.numerics.compiling import cached_in
 __all__ = [
     "combine",
     "decode",
-    "drop_by_rank",
+    "drop_ranked",
     "elect",
     "encode",
     "largest",
@@ -302,7 +302,7 @@ def _room(models: int) -> Any:
 
 @_compiled
 def decode(rows: Any, program: Any, size: int, less_first: bool, out: Any) -> None:
-    """Write the values after all links into `out` [rows, size]; the others less the first one's if asked for."""
+    """Write the values after all links into `out` [rows, size], or the first and the others less it."""
     left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
     half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
     for first in range(0, size, CHUNK):
@@ -469,7 +469,7 @@ def mix(first: int, places: Any) -> None:
 
 
 @_compiled
-def drop_by_rank(values: Any, chances: Any, places: Any, first: int, second: int) -> None:
+def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int) -> None:
     """Zero values of rows [rows, width] by the chance of each one's rank and a hash of its place.
 
     `places` has the mixed places, and `chances` [width] rise. Counts of magnitudes in bins bound each

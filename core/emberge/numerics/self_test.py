@@ -15,7 +15,7 @@ from emberge.numerics.inner_products import less_first
 from emberge.numerics.links import Divided, Dropped, Kept, Limit, Link, Scaled, Selected
 from emberge.numerics.noise import uniform
 from emberge.numerics.programs import Program
-from emberge.numerics.ranked_drop import chances_of, drop_by_rank
+from emberge.numerics.ranked_drop import chances_of, drop_ranked
 from emberge.numerics.stored_rows import ALIGNED, Place, StoredRows, words_are_finite
 
 __all__ = ["first_difference"]
@@ -90,9 +90,9 @@ def _ranked(kernels: Any, plain: Program, deltas: Tensor) -> Iterator[tuple[str,
     lines, keys = [(0.3, 0.4 / _WIDTH)] * _MODELS, [(m,) for m in range(_MODELS)]
     rows = deltas[:, : _SIZE // _WIDTH * _WIDTH].contiguous()
     dropped = rows.clone()
-    drop_by_rank(dropped, lines, _WIDTH, 0, keys, kernels)
+    drop_ranked(dropped, lines, _WIDTH, 0, keys, kernels)
     mask = uniform(rows, 0, keys).lt_(chances_of(rows, lines, _WIDTH))
-    yield "drop_by_rank", dropped, mask.mul_(rows)
+    yield "drop_ranked", dropped, mask.mul_(rows)
     patterns = np.abs(deltas.numpy()).view(np.int32)
     low, high = np.sort(patterns[1])[[_SIZE // 4, _SIZE // 2]].tolist()
     bracket, frequent = np.array([[low, high]]), np.array([[low, -1]])

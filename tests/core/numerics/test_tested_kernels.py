@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import types
 from pathlib import Path
 
 import pytest
+from emberge import numerics
 from emberge.numerics import compiling, tested_kernels
 
 MANY = 1 << 30
@@ -30,7 +32,7 @@ def test_small_merges_and_a_wish_go_without(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_numba_the_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     assert tested_kernels.kernels.__wrapped__() is None
-    assert "emberge[fast]" in compiling.kernels_line(MANY)
+    assert "emberge[kernels]" in compiling.kernels_line(MANY)
 
 
 def test_a_folder_that_cannot_be_written_is_named(
@@ -91,3 +93,22 @@ def test_a_compiler_that_fails_is_warned_about(
     monkeypatch.setattr(tested_kernels, "first_difference", fails)
     with pytest.warns(RuntimeWarning, match="no LLVM here"):
         assert tested_kernels.kernels.__wrapped__() is None
+
+
+def test_a_numba_that_cannot_be_imported_is_warned_about(
+    untested: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(numerics, "row_kernels", raising=False)
+    monkeypatch.setitem(sys.modules, "emberge.numerics.row_kernels", None)
+    with pytest.warns(RuntimeWarning, match="numba does not work here"):
+        assert tested_kernels.kernels.__wrapped__() is None
+
+
+def test_without_a_folder_kernels_are_for_one_run(
+    untested: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tested_kernels, "can_keep", lambda: False)
+    monkeypatch.setattr(tested_kernels, "first_difference", lambda _: "")
+    with pytest.warns(RuntimeWarning, match="cannot be written"):
+        assert tested_kernels.kernels.__wrapped__() is not None
+    assert not untested.exists()

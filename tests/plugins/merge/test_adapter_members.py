@@ -119,13 +119,20 @@ def test_no_registered_strategy_is_left_out() -> None:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_members_that_are_adapters_give_the_bytes_of_whole_ones(
-    name: str, base: Path, adapters: list[Path], wholes: list[Path], tmp_path: Path
+    name: str,
+    base: Path,
+    adapters: list[Path],
+    wholes: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """By plain torch, and by kernels where there are any."""
     strategy = measured(STRATEGIES[name], wholes[0], tmp_path / "statistics")
     origin = MergeInput("base", base)
     count, based = fitting(strategy, origin, len(adapters))
     made = []
-    for whole in (False, True):
+    for whole, kernels in ((False, "never"), (True, "never"), (False, "always")):
+        monkeypatch.setenv("EMBERGE_KERNELS", kernels)
         members = [
             MergeInput(
                 f"m{i}",
@@ -136,8 +143,9 @@ def test_members_that_are_adapters_give_the_bytes_of_whole_ones(
             )
             for i in range(count)
         ]
-        made.append(bytes_of(members, strategy, origin if based else None, tmp_path / f"{whole}"))
-    assert made[0] == made[1]
+        out = tmp_path / f"{whole} {kernels}"
+        made.append(bytes_of(members, strategy, origin if based else None, out))
+    assert made[0] == made[1] == made[2]
 
 
 def deep(folder: Path, layers: int, members: int = 3) -> list[str]:

@@ -35,7 +35,7 @@ class DropByRank(MergeTransform):
     def apply(self, block: Block, stats: Stats) -> Block:
         width = math.prod(block.shape[1:] if len(block.shape) > 1 else block.shape)
         pairs = zip(block.options.density.tolist(), block.options.epsilon.tolist(), strict=True)
-        return block.drop_by_rank([chances(*pair, width) for pair in pairs], "drop_by_rank")
+        return block.drop_ranked([chances(*pair, width) for pair in pairs], "drop_by_rank")
 
 
 def chances(density: float, epsilon: float, width: int) -> tuple[float, float]:

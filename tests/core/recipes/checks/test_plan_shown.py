@@ -150,6 +150,7 @@ def test_scales_are_shown_as_they_are(place: Path, capsys: pytest.CaptureFixture
     plan, _ = check(capsys, models=["./a", "./b"], base="./base", strategy="task_arithmetic")
     assert plan["weights"][-1] == "sum  2: taken as they are, as factors"
     assert plan["method"] == ["task_arithmetic, around the base ./base"]
+    assert plan["kernels"] == ["plain torch, as there is little to merge"]
     plan, _ = check(capsys, models=["./a", "./b"], strategy={"slerp": {"t": 0.2}})
     assert plan["weights"] == ["not used by slerp"]
     assert plan["method"] == ["slerp (t 0.2)"]
