@@ -33,6 +33,7 @@ from emberge.engine import (
 )
 
 from emberge_evaluate.forgetting import forgetting_group, with_elsewhere
+from emberge_evaluate.headroom import Row, headroom_problems, headroom_rows
 from emberge_evaluate.indexes import columns_by_index, index_problems
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_model import (
@@ -109,6 +110,8 @@ class Evaluate(Step):
     """The model that the others came of, for what they forgot of it."""
     elsewhere: tuple[str, ...] = ()
     """Tasks or kinds of them that are nobody's training domain, or `ood` for all out of domain."""
+    headroom: tuple[ModelRef, ...] = ()
+    """Members of merges, for two more rows: their ensemble, and an oracle with the best for each task."""
     require: tuple[Requirement, ...] = ()
     resamples: int = 4000
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
@@ -124,11 +127,11 @@ class Evaluate(Step):
 
     @property
     def _entries(self) -> tuple[ModelEntry, ...]:
-        """The models of the recipe, and its base if that is none of them."""
+        """The models of the recipe, and its base and members that are none of them."""
+        more = [*self.headroom, *([self.base] if self.base is not None else [])]
         known = {entry.model.text for entry in self.models}
-        if self.base is None or self.base.text in known:
-            return self.models
-        return (*self.models, ModelEntry(model=self.base))
+        added = {one.text: ModelEntry(model=one) for one in more if one.text not in known}
+        return (*self.models, *added.values())
 
     @property
     def _references(self) -> list[ModelRef]:
@@ -146,6 +149,8 @@ class Evaluate(Step):
             yield context.problem("there is no evaluator", "evaluators")
         yield from self._check_models(context)
         yield from self._check_require(context)
+        for fault in headroom_problems(self.headroom, self.evaluators):
+            yield context.problem(fault, "headroom")
         if self.resamples < 100:
             yield context.problem("a bootstrap needs at least 100 resamples", "resamples")
         folders = [context.model(entry.model) for entry in self._entries]
@@ -207,12 +212,16 @@ class Evaluate(Step):
             scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
                 model, plans, workspace, name=name, place=place, of=len(models)
             )
+        rows = self._headroom(models, tasks, scores, workspace)
+        models |= {name: row for name, row, _ in rows}
+        scores |= {name: {**found} for name, _, found in rows}
         columns = columns_by_seed(columns_by_index(columns_by_size(models, tasks, scores)))
         result = scores_of(
             columns, self.require, base=self.base, resamples=self.resamples, seed=workspace.seed
         )
         _write(result, scores, workspace)
-        figures = [figure for one in self.evaluators for figure in one.figures(scores)]
+        made = {name: own for name, own in scores.items() if not models[name][0].headroom}
+        figures = [figure for one in self.evaluators for figure in one.figures(made)]
         unmet = [verdict.text for verdict in result.requirements if not verdict.met]
         return Artifact(
             kind="scores",
@@ -228,6 +237,22 @@ class Evaluate(Step):
                 "unmet": [] if workspace.rehearsal else unmet,
             },
         )
+
+    def _headroom(
+        self,
+        models: Mapping[str, tuple[Scored, Model]],
+        tasks: Sequence[TaskInfo],
+        scores: TaskScores,
+        workspace: Workspace,
+    ) -> list[Row]:
+        """Return the rows of the members' ensemble and oracle, if any members are named."""
+        wanted = {reference.text for reference in self.headroom}
+        members = {
+            name: model for name, (one, model) in models.items() if one.reference.text in wanted
+        }
+        if not wanted:
+            return []
+        return list(headroom_rows(members, self.evaluators, tasks, scores, workspace))
 
     def _nowhere(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield the problem of a requirement on forgetting without tasks that would show it."""

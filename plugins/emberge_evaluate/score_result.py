@@ -24,6 +24,7 @@ from emberge.engine import (
     means_over_tasks,
 )
 
+from emberge_evaluate.against_linear import against_linear, linear_merges
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group
 from emberge_evaluate.gain_kept import gains_kept, judged_gains
@@ -52,6 +53,7 @@ def scores_of(
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
     groups = groups_with_means(tasks)
     values = {m: {t.name: mine[t.name].score for t in tasks} for m, mine in scores.items()}
+    linear = linear_merges(models)
     bases, elsewhere = bases_of(models, base), forgetting_group(tasks)
     means = {model: means_over_tasks(tasks, values[model]) for model in models}
     found = Scores(
@@ -63,6 +65,8 @@ def scores_of(
         comparisons=_comparisons(judge, list(models), tasks, groups),
         forgetting=tuple(forgetting(judge, bases, elsewhere)),
         gains_kept=tuple(gains_kept(models, arms, judge, [*groups, *(t.name for t in tasks)])),
+        against_linear=tuple(against_linear(judge, linear, groups)),
+        headroom=tuple(name for name, (scored, _) in models.items() if scored.headroom),
         requirements=(
             *_judged(require, models, arms, judge),
             *_judged_forgetting(require, models, arms, judge, bases, elsewhere),
@@ -76,8 +80,13 @@ def scores_of(
     if all(len(arm.models) == 1 for arm in arms):
         return found
     pooled = _pooled(found, arms, judge, tasks, groups)
-    lost = tuple(forgetting(judge, bases, elsewhere, arms))
-    return replace(found, pooled=replace(pooled, forgetting=lost))
+    pooled = replace(
+        pooled,
+        forgetting=tuple(forgetting(judge, bases, elsewhere, arms)),
+        against_linear=tuple(against_linear(judge, linear, groups, arms)),
+        headroom=tuple(arm.name for arm in arms if {*arm.members} & {*found.headroom}),
+    )
+    return replace(found, pooled=pooled)
 
 
 def _pooled(
@@ -241,7 +250,11 @@ def _judged_forgetting(
         about = [
             name
             for name in bases
-            if requirement.model is None or models[name][0].reference.text == requirement.model.text
+            if (requirement.model is None and not models[name][0].headroom)
+            or (
+                requirement.model is not None
+                and models[name][0].reference.text == requirement.model.text
+            )
         ]
         for arm, base in dict.fromkeys((arm_of[name], arm_of[bases[name]]) for name in about):
             yield judge.judge(requirement, "forgetting", arm, base, elsewhere)

@@ -36,7 +36,7 @@ def table(scores: Scores) -> str:
         lines += [*_arms(scores.pooled), "Each model:", ""]
     lines += _models(scores)
     if scores.pooled is None:
-        lines += _differences(scores, "a paired bootstrap")
+        lines += [*_differences(scores, "a paired bootstrap"), *_linear(scores)]
     lines += _gains(scores)
     return "\n".join([*lines, *_domains(scores), *_notes(scores)]) + "\n"
 
@@ -74,6 +74,7 @@ def _arms(pooled: Scores) -> Iterator[str]:
         "a bootstrap of test examples and Student's t over seeds, paired where both have the same"
     )
     yield from _differences(pooled, words)
+    yield from _linear(pooled)
     yield ""
 
 
@@ -139,9 +140,13 @@ def _head(names: Sequence[str]) -> list[str]:
 
 def _row(label: str, values: Sequence[float], scores: Scores, notes: Sequence[str] = ()) -> str:
     texts = [_number(value, scores) for value in values]
-    best = (min if scores.less else max)(texts, key=float)
-    differ = len(set(texts)) > 1  # where all are equal none is best
-    cells = [f"**{text}**" if differ and text == best else text for text in texts]
+    made = [text for text, m in zip(texts, scores.models, strict=True) if m in scores.made]
+    best = (min if scores.less else max)(made, key=float)
+    differ = len(set(made)) > 1  # where all are equal none is best
+    cells = [
+        f"**{text}**" if differ and text == best and model in scores.made else text
+        for text, model in zip(texts, scores.models, strict=True)
+    ]
     if notes:
         cells = [" ".join(filter(None, pair)) for pair in zip(cells, notes, strict=True)]
     return f"| {label} | {' | '.join(cells)} |"
@@ -171,8 +176,8 @@ def _forgetting(scores: Scores) -> Iterator[str]:
 def _ranks(scores: Scores) -> Iterator[str]:
     """Yield the row of normalised ranks, of which less is better, if there are any."""
     if ranks := scores.ranks:
-        cells = [f"{ranks[model]:.2f}" for model in scores.models]
-        best = min(cells, key=float)
+        cells = [f"{ranks[model]:.2f}" if model in ranks else "–" for model in scores.models]
+        best = f"{min(ranks.values()):.2f}"
         marked = [f"**{cell}**" if cell == best and len(set(cells)) > 1 else cell for cell in cells]
         yield f"| *normalised rank (0 is best)* | {' | '.join(marked)} |"
 
@@ -204,6 +209,22 @@ def _differences(scores: Scores, words: str) -> list[str]:
         cells = [_difference(one, scores) for one in found if one.model == model]
         lines.append(f"| {model} | {' | '.join(cells)} |")
     return lines
+
+
+def _linear(scores: Scores) -> Iterator[str]:
+    """Yield which merges differ from the linear one of the same members by more than noise."""
+    for linear in dict.fromkeys(one.reference for one in scores.against_linear):
+        mine = [one for one in scores.against_linear if one.reference == linear]
+        merges = list(dict.fromkeys(one.model for one in mine))
+        clear = [one for one in mine if one.verdict in ("better", "worse") and one.on in GROUPS]
+        yield ""
+        if not clear:
+            known = any(one.interval for one in mine)
+            why = "by more than noise" if known else "as far as is known: there are no intervals"
+            yield f"No merge of these differs from linear ({linear}) {why}: {', '.join(merges)}."
+            continue
+        shown = (f"{one.model} {GROUPS[one.on]} {_difference(one, scores)}" for one in clear)
+        yield f"By more than noise these differ from linear ({linear}): {'; '.join(shown)}."
 
 
 def _difference(found: Comparison, scores: Scores) -> str:

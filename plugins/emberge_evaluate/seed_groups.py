@@ -19,7 +19,8 @@ class Scored:
     `given` is the arm that the recipe names; `called` the name that it gives the model; `size` that of the
     embeddings where several are scored, which its name and its arm's then end with; `drawn` the seed of the
     evaluation where there are several, which its name then ends with; `index` that of the index which it
-    searches where that is another model's, and `index_of` the reference of that model.
+    searches where that is another model's, and `index_of` the reference of that model. `headroom` marks a row
+    that is no model: what an ensemble of some, or the best of them for each task, would score.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Scored:
     drawn: int | None = None
     index: str | None = None
     index_of: str | None = None
+    headroom: bool = False
 
     @property
     def step(self) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from emberge.engine import MEANS, Comparison, Estimate, Scores, count_noun
 
@@ -33,7 +33,7 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Chi
     if scores.forgetting:
         lines.append(_forgetting(scores))
     for on in scores.headlines():
-        scored = [m for m in scores.models if scores.value(m, on) is not None]
+        scored = [m for m in scores.made if scores.value(m, on) is not None]
         if not scored:
             continue
         choose = min if scores.less else max
@@ -47,7 +47,29 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Chi
         ]
         sentences = [("; ", part) if i else part for i, part in enumerate(parts)]
         lines.append((_place(on), ": ", sentences, "."))
-    return lines
+    return [*lines, *_against_linear(scores)]
+
+
+def _against_linear(scores: Scores) -> Iterator[Child]:
+    """Yield which merges do more than the linear one of the same members, in means over tasks."""
+    for linear in dict.fromkeys(one.reference for one in scores.against_linear):
+        mine = [
+            one
+            for one in scores.against_linear
+            if one.reference == linear and one.on in MEANS and one.interval is not None
+        ]
+        clear = [one for one in mine if one.verdict in ("better", "worse")]
+        if mine and not clear:
+            names = ", ".join(dict.fromkeys(one.model for one in mine))
+            yield f"No merge of these differs from linear ({linear}) by more than noise: {names}."
+        for one in clear:
+            yield (
+                f"{_place(one.on)}, by more than noise: ",
+                tag("b", one.model),
+                " ",
+                _compared(one),
+                ".",
+            )
 
 
 def _forgetting(scores: Scores) -> Child:

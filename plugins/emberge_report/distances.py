@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emberge import Machine, Model
 
-__all__ = ["Distances", "layer_distances"]
+__all__ = ["Distances", "kinship", "layer_distances"]
+
+# Parents of a merge whose changes are compared pair by pair; more tell nothing new about the others.
+_MOST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +44,18 @@ def layer_distances(base: Model, model: Model, machine: Machine | None = None) -
         total=found.total().distance,
         left_out=found.left_out,
     )
+
+
+def kinship(base: Model, parents: Sequence[Model], machine: Machine | None = None) -> str:
+    """Return a sentence on how alike the parents of a merge changed from the base; "" where they did not.
+
+    Raises:
+        CheckpointError: when a folder has no safetensors, or the models have no tensor in common.
+    """
+    from emberge.engine import compare_weights, kinship_words
+
+    cosines = []
+    for first, second in combinations(parents[:_MOST], 2):
+        cosine = compare_weights(first, second, base, machine=machine).change_cosine()
+        cosines += [] if cosine is None else [cosine]
+    return kinship_words(cosines)

@@ -49,6 +49,8 @@ class Made:
     distances: Distances | None = None
     no_distances: str = ""
     """Why there are no distances."""
+    kin: str = ""
+    """Sentence on how alike the parents of a merge changed."""
 
     @property
     def details(self) -> Mapping[str, Any]:
@@ -146,6 +148,7 @@ def gather(
     for i, one in enumerate(made):
         workspace.progress(i, len(made), "models", f"distances of {one.name}")
         measured.append(_with_distances(one, given, made, workspace, steps[0].folder))
+    measured = list(_with_kin(measured, given, workspace, steps[0].folder))
     return replace(story, made=tuple(measured), base=given.name if given else _one_base(measured))
 
 
@@ -184,6 +187,26 @@ def _with_distances(
         return replace(made, distances=found)
     except EmbergeError as error:
         return replace(made, no_distances=str(error))
+
+
+def _with_kin(
+    made: Sequence[Made], given: Model | None, workspace: Workspace, beside: Path
+) -> Iterator[Made]:
+    """Yield the models, merges with how alike their parents changed, where these are of the run too."""
+    from emberge_report.distances import kinship
+
+    named = {one.name: one for one in made}
+    known: dict[tuple[str, ...], str] = {}
+    for one in made:
+        parents = one.parents if one.merged else ()
+        if len(parents) > 1 and all(name in named for name in parents) and parents not in known:
+            try:
+                base = given or _own_base(one, made, workspace, beside)
+                models = [workspace.model(_as_model(named[name])) for name in parents]
+                known[parents] = kinship(base, models, workspace.machine) if base else ""
+            except EmbergeError:
+                known[parents] = ""  # why is beside the distances
+        yield replace(one, kin=known.get(parents, ""))
 
 
 def _as_model(made: Made) -> ModelRef:

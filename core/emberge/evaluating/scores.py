@@ -179,7 +179,9 @@ class Scores:
     Where models were trained with several seeds, `pooled` are the same by arm: its models are the arms, with
     the `spreads` of their `members`, which are models by seed. Where embeddings were scored at several sizes,
     each model is several, `model@size`, of the `sizes`. `forgetting` compares the base with each model that
-    came of it, on tasks that are nobody's training domain: how much less the model scores.
+    came of it, on tasks that are nobody's training domain: how much less the model scores. `against_linear`
+    compares merges with the linear merge of the same members. The rows of `headroom` are no models that a
+    recipe made: the members' ensemble, and an oracle that takes the best member for each task.
     """
 
     fingerprints: Mapping[str, str]
@@ -190,6 +192,8 @@ class Scores:
     comparisons: tuple[Comparison, ...] = ()
     forgetting: tuple[Comparison, ...] = ()
     gains_kept: tuple[GainKept, ...] = ()
+    against_linear: tuple[Comparison, ...] = ()
+    headroom: tuple[str, ...] = ()
     requirements: tuple[Verdict, ...] = ()
     costs: Mapping[str, TrainingCost] = field(default_factory=dict)
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -217,6 +221,11 @@ class Scores:
     def models(self) -> tuple[str, ...]:
         """Models in the order scored."""
         return tuple(self.fingerprints)
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Models in the order scored, without the rows that show headroom."""
+        return tuple(name for name in self.fingerprints if name not in self.headroom)
 
     @property
     def reference(self) -> str | None:
@@ -248,7 +257,7 @@ class Scores:
 
     def best(self, on: str) -> float | None:
         """Return the best score of any model, None where there are not two to compare."""
-        values = [v for m in self.models if (v := self.value(m, on)) is not None]
+        values = [v for m in self.made if (v := self.value(m, on)) is not None]
         return (min if self.less else max)(values) if len(values) > 1 else None
 
     @property
@@ -259,12 +268,12 @@ class Scores:
         is the mean (BidirLM, arXiv:2604.02045). There are none of losses, two models, one task or missing
         scores.
         """
-        rows = [[self.values[m].get(task.name) for m in self.models] for task in self.tasks]
+        rows = [[self.values[m].get(task.name) for m in self.made] for task in self.tasks]
         known = [[v for v in row if v is not None] for row in rows]
-        if self.less or len(self.models) < 3 or len(rows) < 2 or known != rows:
+        if self.less or len(self.made) < 3 or len(rows) < 2 or known != rows:
             return {}
         ranks = [_normalised(row) for row in known]
-        return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.models)}
+        return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.made)}
 
     @property
     def means_known(self) -> tuple[str, ...]:

@@ -94,8 +94,9 @@ class MergePlan:
     takes shares), and `shares` have them by layer; `weight_sum` is the mean sum of the weights as given.
     `unseen` names the models that do not exist yet; with `alike` the others differ in nothing but their
     weights. `left` names the tensors of models of which only the text trunk is taken. `licences` are those
-    that the parents' cards state. `tokens` is None where all tokenizers are equal byte for byte. `plans` are
-    those of the slices, where there are slices.
+    that the parents' cards state, `changes_alike` estimated cosines of the models' changes from the base, by
+    pair. `tokens` is None where all tokenizers are equal byte for byte. `plans` are those of the slices,
+    where there are slices.
     """
 
     request: MergeRequest
@@ -114,6 +115,7 @@ class MergePlan:
     unseen: frozenset[str] = frozenset()
     alike: bool = True
     licences: Mapping[str, str | None] = field(default_factory=dict)
+    changes_alike: tuple[float, ...] = ()
     tokens: TokenPlan | None = None
     plans: tuple[MergePlan, ...] = ()
 

@@ -65,6 +65,7 @@ class ProbeSets(Step):
     sets: tuple[
         Literal["licences", "papers", "mathematics", "cpp", "places", "things", "languages"], ...
     ] = ("licences", "papers", "mathematics", "cpp", "places", "things", "languages")
+    """The sets to write; by default all seven."""
     queries: int = 150
     """Queries of a set, or texts to classify, at most."""
     documents: int = 400

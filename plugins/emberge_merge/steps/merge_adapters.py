@@ -217,7 +217,8 @@ def _combination(strategy: Sequence[Stage]) -> Combination | None:
     """Return the factors of the models' changes, where the strategy only adds them up; else None."""
     last, left = strategy[-1], 1.0
     if isinstance(last, KeepBase):
-        last, left = last.by, 1 - last.keep
+        left = 1 - last.keep
+        last = last.by
     if len(strategy) != 1 or not isinstance(last, Linear | TaskArithmetic):
         return None
     if isinstance(last, Linear) and not last.normalize:

@@ -187,6 +187,7 @@ def _merge(made: Made, looks: Looks) -> Markup:
             f" in {duration(made.seconds)}" if made.seconds is not None else None,
             ".",
         ),
+        tag("p", f"Its parents are {made.kin}.") if made.kin else None,
         tag("div", table(["Parent", left("Weight")], rows), class_="narrow"),
         _by_layer(made),
         truncation(made.name, made.details),

@@ -199,7 +199,8 @@ def _cost(scores: Scores, model: str) -> Markup:
 
 
 def _rank(scores: Scores, model: str) -> Markup:
-    return tag("td", f"{scores.ranks[model]:.2f}")
+    ranks = scores.ranks
+    return tag("td", f"{ranks[model]:.2f}" if model in ranks else "–")
 
 
 def _heading(scores: Scores, on: str) -> list[Child]:
@@ -212,7 +213,7 @@ def _score(scores: Scores, model: str, on: str) -> Markup:
     value, interval = scores.value(model, on), scores.interval(model, on)
     around = " – ".join(points(end, scores.less) for end in interval) if interval else None
     spread = scores.spread(model, on)
-    best = value is not None and value == scores.best(on)
+    best = value is not None and model in scores.made and value == scores.best(on)
     return tag(
         "td",
         tag("span", "★ ", class_="star", aria_label=_best(scores)) if best else None,

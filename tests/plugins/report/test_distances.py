@@ -9,7 +9,7 @@ import pytest
 import torch
 from emberge import CheckpointError, Model
 from emberge.engine import layer_of, layer_order, whole_model
-from emberge_report.distances import layer_distances
+from emberge_report.distances import kinship, layer_distances
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
@@ -96,3 +96,11 @@ def test_layers_stand_in_the_order_of_the_model() -> None:
     mixed = ["pooler", "layers.10", "final", "visual.blocks.2", "layers.2", "embeddings"]
     ordered = ["embeddings", "layers.2", "layers.10", "visual.blocks.2", "final", "pooler"]
     assert layer_order(mixed) == ordered
+
+
+def test_parents_of_a_merge_are_called_what_their_changes_are(
+    bert: Path, berts: list[Path]
+) -> None:
+    parents = [model(folder) for folder in berts[:3]]
+    assert kinship(model(bert), parents).partition(",")[0] in ("siblings", "relatives", "strangers")
+    assert kinship(model(bert), [parents[0], model(bert)]) == ""

@@ -121,6 +121,11 @@ def test_a_difference_whose_interval_holds_zero_is_not_called_better(tmp_path: P
     assert not [c for c in cells[0:1] if "better" in c]
 
 
+def test_a_merges_parents_are_called_siblings_or_strangers(page: str) -> None:
+    assert "Its parents are" in words(page)
+    assert "cosine of their changes" in words(page)
+
+
 def test_the_highest_score_of_each_column_is_marked(page: str) -> None:
     best = [cell for cell in parsed(page).iter("td") if cell.get("class") == "best"]
     assert len(best) == 5

@@ -109,6 +109,10 @@ class Comparison:
         """Return the sums over all weights, vectors too."""
         return sum(self.weights.values(), PairSums())
 
+    def change_cosine(self) -> float | None:
+        """Return the cosine of the two models' changes from the base, over all weights; None without them."""
+        return sum(self.changes.values(), PairSums()).cosine
+
     def mean_cosine(self, parts: Collection[Part] = MATRICES) -> float | None:
         """Return the mean over the text trunk's layers of the cosine of some parts; None without layers."""
         sums = (self.of(layer, parts) for layer in self.layers if is_trunk_layer(layer))

@@ -15,7 +15,7 @@ from emberge.model_folder.names.tensor_names import layer_number
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.wording import count_noun
 
-__all__ = ["far_layers"]
+__all__ = ["Read", "far_layers", "is_plain", "numbers_of", "runs"]
 
 # Numbers read in each of as many places of a matrix: with seven matrices a layer, some 7,000 of each layer,
 # whose cosine is within 0.02 of that of all of them.
@@ -51,23 +51,24 @@ def _cosines(plan: MergePlan, place: int, read: Read) -> Mapping[int, float]:
         if layer is None or tensor.action != "merge" or len(tensor.out.shape) < 2:
             continue
         first, second = tensor.sources[0], tensor.sources[place]
-        if not (_is_plain(first) and _is_plain(second)):
+        if not (is_plain(first) and is_plain(second)):
             continue
         assert first is not None
         assert second is not None
-        for start, count in _runs(min(first.elements, second.elements)):
-            a, b = _numbers(first, start, count, read), _numbers(second, start, count, read)
+        for start, count in runs(min(first.elements, second.elements)):
+            a, b = numbers_of(first, start, count, read), numbers_of(second, start, count, read)
             found = sums.setdefault(layer, [0.0, 0.0, 0.0])
             for i, pair in enumerate(((a, b), (a, a), (b, b))):
                 found[i] += sum(map(operator.mul, *pair))
     return {la: ab / math.sqrt(aa * bb) for la, (ab, aa, bb) in sums.items() if aa > 0 and bb > 0}
 
 
-def _is_plain(spec: TensorSpec | None) -> bool:
+def is_plain(spec: TensorSpec | None) -> bool:
+    """Return whether a file has the tensor as it is, in a dtype that is read here."""
     return type(spec) is TensorSpec and spec.dtype in _READ
 
 
-def _runs(elements: int) -> Iterator[tuple[int, int]]:
+def runs(elements: int) -> Iterator[tuple[int, int]]:
     """Yield (first element, number) of what is read of a matrix; all of a small one."""
     if elements <= _RUN * _PLACES:
         yield 0, elements
@@ -76,7 +77,8 @@ def _runs(elements: int) -> Iterator[tuple[int, int]]:
         yield (elements - _RUN) * i // (_PLACES - 1), _RUN
 
 
-def _numbers(spec: TensorSpec, start: int, count: int, read: Read) -> array[float]:
+def numbers_of(spec: TensorSpec, start: int, count: int, read: Read) -> array[float]:
+    """Read so many of a tensor's elements, from one on."""
     data = read(spec.file, spec.offset + start * spec.itemsize, count * spec.itemsize)
     return _READ[spec.dtype](data)
 

@@ -193,7 +193,7 @@ def _with_tensors(
     if not problems:
         plan = _weighed(plan)
         more = plan_warnings(plan, checkpoints)
-        plan = replace(plan, alike=more.alike, licences=more.licences)
+        plan = replace(plan, alike=more.alike, licences=more.licences, changes_alike=more.changes)
         found.warnings += more.warnings
     return replace(plan, problems=tuple(problems), warnings=(*warnings, *found.warnings))
 

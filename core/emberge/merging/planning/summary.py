@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from emberge.contracts.stage import Stage
 from emberge.contracts.step import Machine
+from emberge.merging.comparing.kinship import kinship_words
 from emberge.merging.merge_plan import MergePlan
 from emberge.merging.planning.cost import forecast
 from emberge.merging.planning.effective_weights import weighing
@@ -115,6 +116,8 @@ def _weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
 
 
 def _beside(plan: MergePlan) -> Iterator[tuple[str, str]]:
+    if plan.changes_alike:
+        yield "members", f"{kinship_words(plan.changes_alike)} (estimated)"
     seen = [m.name for m in plan.request.everyone if m.folder is not None]
     if plan.alike and len(seen) > 1:
         yield "alike", "vocabulary, special tokens, pooling, prompts, longest text and similarity"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from emberge.contracts.stage import MergeTransform, Stage
 from emberge.merging.merge_plan import MergePlan, weights_of
+from emberge.merging.planning.compare_changes import changes_alike
 from emberge.merging.planning.compare_layers import far_layers
 from emberge.merging.request import MergeRequest
 from emberge.merging.stage_options import stage_name
@@ -35,6 +36,8 @@ class PlanWarnings:
     warnings: tuple[str, ...]
     alike: bool
     licences: Mapping[str, str | None]
+    changes: tuple[float, ...] = ()
+    """Cosines of models' changes from the base, pair by pair."""
 
 
 def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> PlanWarnings:
@@ -47,7 +50,7 @@ def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Pla
         *_tokens(plan, checkpoints),
         *doubts_of_licences(licences),
     )
-    return PlanWarnings(warnings, _alike(plan, checkpoints), licences)
+    return PlanWarnings(warnings, _alike(plan, checkpoints), licences, _changes(plan))
 
 
 def _weights(plan: MergePlan) -> Iterator[str]:
@@ -147,6 +150,14 @@ def _far_layers(plan: MergePlan) -> Iterator[str]:
     if plan.request.part is None:
         with _OpenFiles() as files:
             yield from far_layers(plan, files.read)
+
+
+def _changes(plan: MergePlan) -> tuple[float, ...]:
+    """Return the cosines of models' changes from the base; slices may mix places."""
+    if plan.request.base is None or plan.request.part is not None:
+        return ()
+    with _OpenFiles() as files:
+        return changes_alike(plan, files.read)
 
 
 def _same_weights(first: str, second: str) -> str:
