@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from emberge import Units
 from emberge_evaluate.bootstrap import resample, statistic
-from emberge_weights.candidates import EQUAL, draw_candidates, from_equal
-from emberge_weights.choice import choose, simplest
-from emberge_weights.unit_scores import Statistic, UnitScores
+from emberge_weights.inputs.weight_sets import Statistic
+from emberge_weights.scores.unit_scores import UnitScores
+from emberge_weights.search.candidates import EQUAL, draw_candidates, from_equal
+from emberge_weights.search.choice import choose, simplest
 from numpy.typing import NDArray
 
 STATISTICS: tuple[Statistic, ...] = ("mean", "spearman", "average_precision")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from emberge_weights.inputs.weight_sets import Statistic
+
 __all__ = ["UnitScores", "mean_score", "standard_error"]
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
-Statistic = Literal["mean", "spearman", "average_precision"]
 
 
 @dataclass(frozen=True, eq=False)

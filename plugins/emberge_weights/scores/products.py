@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge_weights.members import Sides, StoredVectors
+from emberge_weights.inputs.members import Sides, StoredVectors
 
 __all__ = ["PairProducts", "products_of", "quadratic", "stacked"]
 
