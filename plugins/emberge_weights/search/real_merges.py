@@ -102,7 +102,7 @@ def merged_sides(
     embedder: SetEmbedder,
 ) -> Sequence[Sides]:
     """Return the vectors of all sets by the models merged with weights; those of a single model are known."""
-    used = np.flatnonzero(weights)
+    used = np.flatnonzero(weights).tolist()
     if len(used) == 1:
         return members[used[0]]
     inputs = member_inputs(models, weights.tolist())
