@@ -6,28 +6,26 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emberge import Artifact, DataError, Expected, ModelRef, Preflight, Problem
 from emberge.engine import MergeInput, count_noun, lacking_half, pick_eval_sets, read_settings
 
-from emberge_weights.member_faults import plan_of, plan_problems
-from emberge_weights.weight_sets import FEWEST, SetEntry, WeightSet, read_sets, unusable
-
-if TYPE_CHECKING:
-    from emberge_weights.find_weights import FindWeights
+from emberge_weights.inputs.member_faults import plan_of, plan_problems
+from emberge_weights.inputs.weight_sets import FEWEST, SetEntry, WeightSet, read_sets, unusable
+from emberge_weights.search_options import SearchOptions
 
 __all__ = ["problems"]
 
-# Standard deviation of the difference of two models on a query, in points of nDCG@10; measured.
-_SPREAD = 15.0
+# Standard deviation over queries of the difference of a specialist and a mean of specialists, in points of
+# nDCG@10: 5 to 10 for all-MiniLM-L6-v2 on nl2bash and squad.
+_SPREAD = 10.0
 # Share of queries up to which sets may have some in common.
 SHARED = 0.05
 # Hashes of queries by the name of their set.
 Keys = Mapping[str, frozenset[bytes]]
 
 
-def problems(step: FindWeights, context: Preflight) -> Iterator[Problem]:
+def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     """Yield problems of the options, the sets and the models of a search."""
     if not step.data:
         yield context.problem("data names no evaluation set", "data")
@@ -37,7 +35,7 @@ def problems(step: FindWeights, context: Preflight) -> Iterator[Problem]:
     yield from _model_problems(step, context)
 
 
-def _set_problems(step: FindWeights, context: Preflight) -> Iterator[Problem]:
+def _set_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     keys: dict[str, Keys] = {}
     for option in ("data", "elsewhere", "tests"):
         entries: Sequence[SetEntry] = getattr(step, option)
@@ -58,7 +56,7 @@ def _set_problems(step: FindWeights, context: Preflight) -> Iterator[Problem]:
         )
 
 
-def _test_halves(step: FindWeights, context: Preflight) -> Keys:
+def _test_halves(step: SearchOptions, context: Preflight) -> Keys:
     """Return hashes of the test halves of the sets whose dev halves are chosen by."""
     there = []
     for entry in step.data:
@@ -76,13 +74,13 @@ def _test_halves(step: FindWeights, context: Preflight) -> Keys:
 
 
 def _read(
-    step: FindWeights, entries: Sequence[SetEntry], context: Preflight
+    step: SearchOptions, entries: Sequence[SetEntry], context: Preflight
 ) -> Iterator[WeightSet]:
     return read_sets(entries, context.data, context.readers, step.metric)
 
 
 def _set_faults(
-    step: FindWeights, entries: Sequence[SetEntry], context: Preflight
+    step: SearchOptions, entries: Sequence[SetEntry], context: Preflight
 ) -> Iterator[str]:
     for entry in entries:
         try:
@@ -128,7 +126,7 @@ def _overlaps(data: Keys, others: Keys, where: str) -> Iterator[tuple[str, bool]
                 yield fault, shared > SHARED * len(keys)
 
 
-def _model_problems(step: FindWeights, context: Preflight) -> Iterator[Problem]:
+def _model_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     """Yield what keeps the members from being merged by their weights, seen without weights."""
     references = [*step.models, *([step.base] if step.base is not None else [])]
     for text, count in Counter(reference.text for reference in references).items():
@@ -151,7 +149,7 @@ def _model_problems(step: FindWeights, context: Preflight) -> Iterator[Problem]:
 
 
 def _alone(
-    step: FindWeights, reference: ModelRef, folder: Path, context: Preflight
+    step: SearchOptions, reference: ModelRef, folder: Path, context: Preflight
 ) -> Iterator[Problem]:
     """Yield problems of one model."""
     for fault in step.backbone.check(folder):

@@ -1,29 +1,20 @@
-"""The `find_weights` step: weights of a merge from the embeddings of its members, before it is made."""
+"""The `find_weights` step: weights of a merge from the embeddings of its members."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import (
-    Artifact,
-    Backbone,
-    ModelRef,
-    Preflight,
-    Problem,
-    Stage,
-    Step,
-    Workspace,
-    component,
-)
+from emberge import Artifact, Preflight, Problem, Workspace
 
-from emberge_weights.weight_sets import Metric, SetEntry, read_sets
+from emberge_weights.inputs.weight_sets import read_sets
+from emberge_weights.search_options import SearchOptions
 
 __all__ = ["FindWeights"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FindWeights(Step):
+class FindWeights(SearchOptions):
     """Weights of a merge, found in minutes from embeddings alone.
 
     Models that grew from one base merge like their ensemble: the merged model's embedding of a text is close
@@ -59,43 +50,17 @@ class FindWeights(Step):
     produces = "file"
     loads = ("torch",)
 
-    models: tuple[ModelRef, ...]
-    """The models to merge."""
-    base: ModelRef | None = None
-    """Their common ancestor, a member that may have a weight."""
-    data: tuple[SetEntry, ...]
-    """Evaluation sets to choose by, of which `dev` halves are taken."""
-    elsewhere: tuple[SetEntry, ...] = ()
-    """Sets of other domains: what each weighting gains in `data` is shown beside what it loses here."""
-    tests: tuple[SetEntry, ...] = ()
-    """Sets that the result will be reported on, which `data` must not share queries with."""
-    metric: Metric = "task"
-    candidates: int = 1000
-    """Weightings to look at."""
-    anchors: int = 5
-    """Weightings to merge for real, equal weights among them; what is foretold is corrected by these."""
-    prompt: str | None = None
-    """Text before queries, in which `{instruction}` and `{prompt}` are the set's, or else the models' own."""
-    max_length: int | None = None
-    """Tokens of a text at most; by default what the models read."""
-    backbone: Backbone = component("text_encoder")
-    """Reading of the checkpoints."""
-    strategy: Stage = component("linear")
-    """Mean of weights by which members are merged."""
-    seed: int | None = None
-    """Seed of candidates and halves; by default the recipe's."""
-
     def check(self, context: Preflight) -> Iterator[Problem]:
         from emberge_weights.checks import problems
 
         yield from problems(self, context)
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_weights.embed_sets import SetEmbedder
-        from emberge_weights.member_faults import plan_members
-        from emberge_weights.real_merges import merged_sides, pick_anchors, score_anchors
-        from emberge_weights.result import Result
-        from emberge_weights.search import search
+        from emberge_weights.inputs.embed_sets import SetEmbedder
+        from emberge_weights.inputs.member_faults import plan_members
+        from emberge_weights.result.result import Result
+        from emberge_weights.search.real_merges import merged_sides, pick_anchors, score_anchors
+        from emberge_weights.search.search import search
 
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
         sets, elsewhere = (

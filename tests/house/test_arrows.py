@@ -56,6 +56,7 @@ ROOMS: Mapping[str, str] = {
 FLOORS: Mapping[str, tuple[str, ...]] = {
     "merging": (
         "stage_options",
+        "found_weights",
         "tokens",
         "request",
         "adapters",

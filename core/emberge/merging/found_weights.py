@@ -58,11 +58,11 @@ class FoundWeights:
         text = json.dumps({"models": models, **self.facts}, indent=1, ensure_ascii=False)
         write_text(folder / WEIGHTS_FILE, text + "\n")
 
-    def problems(self, models: Iterable[tuple[str, str]], known: Sequence[str] = ()) -> list[str]:
+    def problems(self, models: Iterable[tuple[str, str]], unseen: Sequence[str] = ()) -> list[str]:
         """Return reasons why the weights do not fit models, which are (name, fingerprint) pairs.
 
-        A model of no weight may be missing. While some models are `known` by name alone, as those that are
-        yet to be made, what belongs to none of the others may belong to them.
+        A model of no weight may be missing. While some models are `unseen`, as those that are yet to be
+        made, what belongs to none of the others may belong to them.
         """
         given = {fingerprint: name for name, fingerprint in models}
         found = [
@@ -72,7 +72,7 @@ class FoundWeights:
             if fingerprint not in self.weights
         ]
         lacking = [k for k, w in self.weights.items() if w > _LEAST and k not in given]
-        if not known and not found:
+        if not unseen and not found:
             found += [
                 f"the weights give {self.weights[key]:.3g} to '{self.names.get(key, key)}', which is not "
                 "among the models; add it there"

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from emberge import Units
 from emberge_evaluate.bootstrap import resample, statistic
-from emberge_weights.candidates import EQUAL, draw_candidates, from_equal
-from emberge_weights.choice import choose, simplest
-from emberge_weights.unit_scores import Statistic, UnitScores
+from emberge_weights.inputs.weight_sets import Statistic
+from emberge_weights.scores.unit_scores import UnitScores
+from emberge_weights.search.candidates import EQUAL, draw_candidates, from_equal
+from emberge_weights.search.choice import choose, simplest
+from emberge_weights.search.real_merges import Anchors, pick_anchors
+from emberge_weights.search.search import Search
 from numpy.typing import NDArray
 
 STATISTICS: tuple[Statistic, ...] = ("mean", "spearman", "average_precision")
@@ -90,3 +93,23 @@ def test_candidates_are_weights_and_begin_with_equal_ones() -> None:
     np.testing.assert_array_equal(weights, draw_candidates(4, True, 500, 1))
     assert from_equal(weights)[5] == pytest.approx(1)
     assert len(draw_candidates(2, False, 1, 0)) == 3
+
+
+def test_the_last_word_is_had_by_real_merges_of_candidates_apart() -> None:
+    weights, scores = drawn(3, "spearman", units=400, signal=2.0)
+    found = Search(weights, scores, (), choose(weights, scores, 3))
+    places = pick_anchors(found, 5)
+    assert len(places) == 5
+    assert places[0] == EQUAL
+    assert found.choice.place in places
+    for number, place in enumerate(places):
+        for other in places[:number]:
+            assert abs(weights[place] - weights[other]).sum() / 2 > 0.05
+    as_foretold = Anchors(places, [scores[0].taken(places)], ())
+    assert as_foretold.final(found) == found.choice.place
+    # Merges of which none is better than equal weights.
+    assert Anchors(places, [scores[0].taken([EQUAL] * 5)], ()).final(found) == EQUAL
+    by_chance, chance = drawn(4, "spearman")
+    nothing = Search(by_chance, chance, (), choose(by_chance, chance, 4))
+    some = pick_anchors(nothing, 3)
+    assert Anchors(some, [chance[0].taken(some)], ()).final(nothing) == EQUAL

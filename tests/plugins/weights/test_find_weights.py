@@ -166,7 +166,7 @@ def test_few_queries_are_refused_with_what_they_can_tell(place: Path, plugins: P
     found = faults(place, text, plugins)
     assert "36 querys" not in found
     assert "36 queries" in found
-    assert "5 points" in found
+    assert "3 points" in found
 
 
 def test_a_score_that_takes_more_than_similarities_is_refused(

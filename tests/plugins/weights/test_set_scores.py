@@ -10,10 +10,10 @@ from emberge import DataRef
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
-from emberge_weights.embed_sets import SetEmbedder
-from emberge_weights.members import Sides
-from emberge_weights.set_scores import score_set
-from emberge_weights.weight_sets import SetEntry, WeightSet, read_sets
+from emberge_weights.inputs.embed_sets import SetEmbedder
+from emberge_weights.inputs.members import Sides
+from emberge_weights.inputs.weight_sets import SetEntry, WeightSet, read_sets
+from emberge_weights.scores.set_scores import score_set
 from numpy.typing import NDArray
 
 from tests.plugins.mteb.bench import Bench, model_at

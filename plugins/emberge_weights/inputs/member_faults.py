@@ -31,7 +31,7 @@ def plan_of(inputs: Sequence[MergeInput], strategy: Stage) -> MergePlan:
 
 
 def plan_problems(plan: MergePlan) -> Iterator[str]:
-    """Yield reasons why members cannot be merged, or why their ensemble says nothing of the merge."""
+    """Yield reasons why members cannot be merged, or why their ensemble foretells no merge."""
     yield from (str(problem) for problem in plan.problems)
     if plan.tokens is not None:
         yield (

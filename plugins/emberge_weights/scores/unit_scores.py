@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from emberge_weights.inputs.weight_sets import Statistic
+
 __all__ = ["UnitScores", "mean_score", "standard_error"]
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
-Statistic = Literal["mean", "spearman", "average_precision"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +96,6 @@ def _of_precision(values: NDArray[np.float32], gold: Array) -> Array:
     later = [np.cumsum((hit * part / rank)[:, ::-1], axis=1)[:, ::-1] for part in (1.0, precision)]
     own = hit * (precision - average)
     influence = units / positives * (own + hit * later[0] - later[1])
-    found = np.empty_like(influence)
+    found: Array = np.empty_like(influence)
     np.put_along_axis(found, order, average + influence, axis=1)
     return found

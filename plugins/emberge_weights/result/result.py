@@ -11,13 +11,13 @@ import numpy as np
 from emberge import Artifact, Model, Workspace
 from emberge.engine import FoundWeights, write_text
 
-from emberge_weights.candidates import EQUAL
-from emberge_weights.choice import HeldOut
-from emberge_weights.front import Front, front_of
-from emberge_weights.real_merges import Anchors
-from emberge_weights.search import Search
-from emberge_weights.unit_scores import UnitScores, mean_score, standard_error
-from emberge_weights.weights_table import table
+from emberge_weights.result.front import Front, front_of
+from emberge_weights.result.weights_table import table
+from emberge_weights.scores.unit_scores import UnitScores, mean_score, standard_error
+from emberge_weights.search.candidates import EQUAL
+from emberge_weights.search.choice import HeldOut
+from emberge_weights.search.real_merges import Anchors
+from emberge_weights.search.search import Search
 
 __all__ = ["Result"]
 
@@ -26,7 +26,7 @@ TABLE = "weights.md"
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a search has found; the base, where there is one, is the last of the models."""
+    """Models and what a search has found of them; the base, where there is one, is the last."""
 
     models: Sequence[Model]
     licences: Sequence[str | None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emberge import Backbone
 
-from emberge_weights.weight_sets import WeightSet
+from emberge_weights.inputs.weight_sets import WeightSet
 
 if TYPE_CHECKING:
     import numpy as np

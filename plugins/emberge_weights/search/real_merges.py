@@ -15,20 +15,20 @@ from emberge import Model, Stage, Workspace
 from emberge.engine import MergeInput, MergeRequest, merge_checkpoints
 from numpy.typing import NDArray
 
-from emberge_weights.candidates import EQUAL, from_equal
-from emberge_weights.choice import simplest
-from emberge_weights.embed_sets import SetEmbedder
-from emberge_weights.member_faults import member_inputs
-from emberge_weights.members import Sides
-from emberge_weights.search import Search
-from emberge_weights.set_scores import score_set
-from emberge_weights.unit_scores import UnitScores, mean_score
-from emberge_weights.weight_sets import WeightSet
+from emberge_weights.inputs.embed_sets import SetEmbedder
+from emberge_weights.inputs.member_faults import member_inputs
+from emberge_weights.inputs.members import Sides
+from emberge_weights.inputs.weight_sets import WeightSet
+from emberge_weights.scores.set_scores import score_set
+from emberge_weights.scores.unit_scores import UnitScores, mean_score
+from emberge_weights.search.candidates import EQUAL, from_equal
+from emberge_weights.search.choice import simplest
+from emberge_weights.search.search import Search
 
 __all__ = ["Anchors", "merged_sides", "pick_anchors", "score_anchors"]
 
 Array = NDArray[np.float64]
-# Nearer than this to another anchor a candidate is left out: it would say the same.
+# Nearer than this to another anchor a candidate is left out: it would add nothing.
 APART = 0.05
 
 
@@ -102,7 +102,7 @@ def merged_sides(
     embedder: SetEmbedder,
 ) -> Sequence[Sides]:
     """Return the vectors of all sets by the models merged with weights; those of a single model are known."""
-    used = np.flatnonzero(weights)
+    used = np.flatnonzero(weights).tolist()
     if len(used) == 1:
         return members[used[0]]
     inputs = member_inputs(models, weights.tolist())

@@ -20,13 +20,12 @@ from emberge import (
 )
 from emberge.engine import load_eval_set, pick_eval_sets
 
-from emberge_weights.unit_scores import Statistic
-
-__all__ = ["FEWEST", "Metric", "SetEntry", "WeightSet", "read_sets", "unusable"]
+__all__ = ["FEWEST", "Metric", "SetEntry", "Statistic", "WeightSet", "read_sets", "unusable"]
 
 Metric = Literal["task", "agreement", "neighbours"]
 Split = Literal["test", "dev"]
-# Fewer queries tell too little.
+Statistic = Literal["mean", "spearman", "average_precision"]
+# With fewer queries chance decides.
 FEWEST = 50
 _METRICS: Mapping[str, tuple[str, ...]] = {
     "retrieval": ("ndcg_at_10",),

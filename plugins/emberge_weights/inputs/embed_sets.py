@@ -9,8 +9,8 @@ from pathlib import Path
 from emberge import Backbone, Model, Workspace
 from emberge.engine import EmbeddingStore, whole_model
 
-from emberge_weights.members import Prompting, Sides, StoredVectors, before_length_one
-from emberge_weights.weight_sets import WeightSet
+from emberge_weights.inputs.members import Prompting, Sides, StoredVectors, before_length_one
+from emberge_weights.inputs.weight_sets import WeightSet
 
 __all__ = ["SetEmbedder"]
 

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge_weights.members import Sides, StoredVectors
-from emberge_weights.products import PairProducts, products_of, quadratic, stacked
-from emberge_weights.unit_scores import UnitScores
-from emberge_weights.weight_sets import WeightSet
+from emberge_weights.inputs.members import Sides, StoredVectors
+from emberge_weights.inputs.weight_sets import WeightSet
+from emberge_weights.scores.products import PairProducts, products_of, quadratic, stacked
+from emberge_weights.scores.unit_scores import UnitScores
 
 __all__ = ["score_set"]
 

@@ -9,12 +9,12 @@ import numpy as np
 from emberge import stable_seed
 from numpy.typing import NDArray
 
-from emberge_weights.candidates import draw_candidates
-from emberge_weights.choice import Choice, choose
-from emberge_weights.members import Sides
-from emberge_weights.set_scores import score_set
-from emberge_weights.unit_scores import UnitScores, mean_score
-from emberge_weights.weight_sets import WeightSet
+from emberge_weights.inputs.members import Sides
+from emberge_weights.inputs.weight_sets import WeightSet
+from emberge_weights.scores.set_scores import score_set
+from emberge_weights.scores.unit_scores import UnitScores, mean_score
+from emberge_weights.search.candidates import draw_candidates
+from emberge_weights.search.choice import Choice, choose
 
 __all__ = ["Search", "search"]
 

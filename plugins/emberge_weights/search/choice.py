@@ -9,8 +9,8 @@ import numpy as np
 from emberge import stable_seed
 from numpy.typing import NDArray
 
-from emberge_weights.candidates import EQUAL, from_equal
-from emberge_weights.unit_scores import UnitScores, mean_score, standard_error
+from emberge_weights.scores.unit_scores import UnitScores, mean_score, standard_error
+from emberge_weights.search.candidates import EQUAL, from_equal
 
 __all__ = ["Choice", "HeldOut", "choose", "held_out", "simplest"]
 

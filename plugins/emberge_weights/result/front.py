@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge_weights.candidates import EQUAL
-from emberge_weights.search import Search
+from emberge_weights.search.candidates import EQUAL
+from emberge_weights.search.search import Search
 
 __all__ = ["Front", "front_of"]
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge_weights.members import Sides, StoredVectors
+from emberge_weights.inputs.members import Sides, StoredVectors
 
 __all__ = ["PairProducts", "products_of", "quadratic", "stacked"]
 
@@ -68,12 +68,12 @@ def products_of(
         places, back = np.unique(documents[part], return_inverse=True)
         right = stacked([one.documents for one in members], places)
         lengths = _folded(right @ right.mT)
-        back = torch.from_numpy(back.reshape(documents[part].shape))
-        pairs = right[back]  # [queries, of each, members, d]
+        place_of = torch.from_numpy(back.reshape(documents[part].shape))
+        pairs = right[place_of]  # [queries, of each, members, d]
         dots = torch.einsum("qmd,qpnd->qpmn", left, pairs)
         yield (
             part,
-            PairProducts(_folded(dots), _folded(left @ left.mT), lengths[:, back]),
+            PairProducts(_folded(dots), _folded(left @ left.mT), lengths[:, place_of]),
         )
 
 

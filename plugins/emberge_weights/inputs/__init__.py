@@ -1,0 +1,1 @@
+"""Inputs of a search: its sets, its members, and the vectors of both."""

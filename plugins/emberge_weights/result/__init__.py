@@ -1,0 +1,1 @@
+"""The result: its file, its table and its figure."""

@@ -1,0 +1,1 @@
+"""Search: candidates, the choice among them, and real merges."""

@@ -1,0 +1,42 @@
+"""Options of a search for weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emberge import Backbone, ModelRef, Stage, Step, component
+
+from emberge_weights.inputs.weight_sets import Metric, SetEntry
+
+__all__ = ["SearchOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(Step):
+    """Models, sets and limits of a search."""
+
+    models: tuple[ModelRef, ...]
+    """The models to merge."""
+    base: ModelRef | None = None
+    """Their common ancestor, a member that may have a weight."""
+    data: tuple[SetEntry, ...]
+    """Evaluation sets to choose by, of which `dev` halves are taken."""
+    elsewhere: tuple[SetEntry, ...] = ()
+    """Sets of other domains: what each weighting gains in `data` is shown beside what it loses here."""
+    tests: tuple[SetEntry, ...] = ()
+    """Sets that the result will be reported on, which `data` must not share queries with."""
+    metric: Metric = "task"
+    candidates: int = 1000
+    """Weightings to look at."""
+    anchors: int = 5
+    """Weightings to merge for real, equal weights among them; what is foretold is corrected by these."""
+    prompt: str | None = None
+    """Text before queries, in which `{instruction}` and `{prompt}` are the set's, or else the models' own."""
+    max_length: int | None = None
+    """Tokens of a text at most; by default what the models read."""
+    backbone: Backbone = component("text_encoder")
+    """Reading of the checkpoints."""
+    strategy: Stage = component("linear")
+    """Mean of weights by which members are merged."""
+    seed: int | None = None
+    """Seed of candidates and halves; by default the recipe's."""
