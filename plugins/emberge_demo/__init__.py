@@ -11,6 +11,7 @@ from emberge import hookimpl
 def register_steps() -> Mapping[str, str]:
     return {
         "drawn_media": "emberge_demo.drawn_media:DrawnMedia",
+        "probe_sets": "emberge_demo.probe.probe_sets:ProbeSets",
         "stdlib_corpus": "emberge_demo.stdlib_corpus:StdlibCorpus",
         "stdlib_tasks": "emberge_demo.stdlib_tasks:StdlibTasks",
         "stdlib_texts": "emberge_demo.stdlib_texts:StdlibTexts",

@@ -29,7 +29,7 @@ class Judge:
     (clustering) are themselves drawn, where a mean is over several of them. Seeds enter by Student's t of
     their spread, as a handful is too few to be drawn from: differences seed by seed where two arms have the
     same seeds (a paired test), else those of two samples (Welch, 1947). An arm of one model is that
-    model alone. What is compared `on` is "all", "type", "in", "out", a kind of task such as
+    model alone. What is compared `on` is "all", "type", "in", "out", "elsewhere", a kind of task such as
     "kind:sts", or the name of a task.
     """
 
@@ -80,12 +80,15 @@ class Judge:
         if self.less:
             difference, samples = -difference, -samples
         bound = lower_bound(samples, requirement.confidence)
-        margin = requirement.margin / 100
-        met = bound >= -margin if demand == "not_worse_than" else bound > margin
-        by = f" by more than {requirement.margin:g} points" if requirement.margin else ""
+        points = requirement.margin if demand != "forgetting" else requirement.forgetting or 0.0
+        margin = points / 100
+        met = bound > margin if demand == "better_than" else bound >= -margin
+        by = f" by more than {points:g} points" if points else ""
+        claim = f"{demand.replace('_', ' ')} {self._called(other)}{by} on {requirement.tasks}"
+        if demand == "forgetting":
+            claim = f"forgets at most {points:g} points of {self._called(other)} on tasks {on}"
         text = (
-            f"{self._called(arm)} {demand.replace('_', ' ')} {self._called(other)}{by} on "
-            f"{requirement.tasks}: {'gain' if self.less else 'difference'} "
+            f"{self._called(arm)} {claim}: {'gain' if self.less else 'difference'} "
             f"{100 * difference:+.2f} points, lower bound "
             f"{100 * bound:+.2f} at {requirement.confidence:.0%}"
         )
@@ -95,8 +98,8 @@ class Judge:
             model=arm,
             other=other,
             demand=demand,
-            tasks=requirement.tasks,
-            margin=requirement.margin,
+            tasks=requirement.tasks if demand != "forgetting" else on,
+            margin=points,
             confidence=requirement.confidence,
             difference=difference,
             lower_bound=bound,

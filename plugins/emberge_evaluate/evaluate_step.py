@@ -32,6 +32,8 @@ from emberge.engine import (
     write_scores,
 )
 
+from emberge_evaluate.forgetting import forgetting_group, with_elsewhere
+from emberge_evaluate.headroom import Row, headroom_problems, headroom_rows
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_model import (
     DOMAINS,
@@ -81,6 +83,10 @@ class Evaluate(Step):
     as one. Training costs are given where the models' steps know them. `require` are claims that must be
     true: if one is not, the scores are still published and the run ends with exit code 3.
 
+    *Forgetting* is how much less than its base a model scores on tasks that are nobody's training domain:
+    those `elsewhere`, by this option or by their catalogue's `domain`, and where there are none those out of
+    domain. The base is `base`, which is scored too, or of the models the one that others were trained from.
+
     It leaves `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table, ×
     100) and each evaluator's own results under `results/<model>/<task>.json`.
 
@@ -97,6 +103,12 @@ class Evaluate(Step):
     """The models to score; differences are to the first."""
     evaluators: tuple[Evaluator, ...]
     """Evaluators that score them: `{mteb: {…}}`."""
+    base: ModelRef | None = None
+    """The model that the others came of, for what they forgot of it."""
+    elsewhere: tuple[str, ...] = ()
+    """Tasks or kinds of them that are nobody's training domain, or `ood` for all out of domain."""
+    headroom: tuple[ModelRef, ...] = ()
+    """Members of merges, for two more rows: their ensemble, and an oracle with the best for each task."""
     require: tuple[Requirement, ...] = ()
     resamples: int = 4000
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
@@ -111,12 +123,21 @@ class Evaluate(Step):
         return replace(self, _parts=parts_by_model(self._references, parts))
 
     @property
+    def _entries(self) -> tuple[ModelEntry, ...]:
+        """The models of the recipe, and its base and members that are none of them."""
+        more = [*self.headroom, *([self.base] if self.base is not None else [])]
+        known = {entry.model.text for entry in self.models}
+        added = {one.text: ModelEntry(model=one) for one in more if one.text not in known}
+        return (*self.models, *added.values())
+
+    @property
     def _references(self) -> list[ModelRef]:
-        return [entry.model for entry in self.models]
+        return [entry.model for entry in self._entries]
 
     @property
     def _about(self) -> tuple[str, ...]:
-        return tuple(sorted({requirement.tasks for requirement in self.require}))
+        words = {requirement.tasks for requirement in self.require} | {*self.elsewhere}
+        return tuple(sorted(words - {"elsewhere"} if self.elsewhere else words))
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self.models:
@@ -125,9 +146,11 @@ class Evaluate(Step):
             yield context.problem("there is no evaluator", "evaluators")
         yield from self._check_models(context)
         yield from self._check_require(context)
+        for fault in headroom_problems(self.headroom, self.evaluators):
+            yield context.problem(fault, "headroom")
         if self.resamples < 100:
             yield context.problem("a bootstrap needs at least 100 resamples", "resamples")
-        folders = [context.model(entry.model) for entry in self.models]
+        folders = [context.model(entry.model) for entry in self._entries]
         here = [folder for folder in folders if folder is not None]
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
@@ -147,7 +170,7 @@ class Evaluate(Step):
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         if not self._parts:  # they look at their models themselves
-            for entry in self.models:
+            for entry in self._entries:
                 part = ScoreModel(model=entry.model, evaluators=self.evaluators)
                 yield from part.check(context)
         counted = Counter((entry.model.text, entry.name) for entry in self.models)
@@ -159,6 +182,8 @@ class Evaluate(Step):
         for requirement in self.require:
             for fault in requirement.problems():
                 yield context.problem(fault, "require")
+            if requirement.forgetting is not None and self.base is None:
+                yield context.problem(_NO_BASE, "require")
         for stray in self._strays():
             yield context.problem(stray, "require")
 
@@ -168,8 +193,9 @@ class Evaluate(Step):
         models = self._resolve(workspace)
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = list(_with_notes(plans, [model.folder for _, model in models.values()]))
+        tasks = with_elsewhere(tasks, self.elsewhere)
         strays = unknown_words(self._about, tasks_of_columns(tasks))
-        for stray in (*_task_problems(tasks), *strays):
+        for stray in (*_task_problems(tasks), *strays, *self._nowhere(tasks)):
             raise RecipeError(stray)
         scores: TaskScores = {}
         for place, (name, (entry, model)) in enumerate(models.items()):
@@ -177,10 +203,16 @@ class Evaluate(Step):
             scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
                 model, plans, workspace, name=name, place=place, of=len(models)
             )
+        rows = self._headroom(models, tasks, scores, workspace)
+        models |= {name: row for name, row, _ in rows}
+        scores |= {name: {**found} for name, _, found in rows}
         columns = columns_by_seed(columns_by_size(models, tasks, scores))
-        result = scores_of(columns, self.require, resamples=self.resamples, seed=workspace.seed)
+        result = scores_of(
+            columns, self.require, base=self.base, resamples=self.resamples, seed=workspace.seed
+        )
         _write(result, scores, workspace)
-        figures = [figure for one in self.evaluators for figure in one.figures(scores)]
+        made = {name: own for name, own in scores.items() if not models[name][0].headroom}
+        figures = [figure for one in self.evaluators for figure in one.figures(made)]
         unmet = [verdict.text for verdict in result.requirements if not verdict.met]
         return Artifact(
             kind="scores",
@@ -197,10 +229,34 @@ class Evaluate(Step):
             },
         )
 
+    def _headroom(
+        self,
+        models: Mapping[str, tuple[Scored, Model]],
+        tasks: Sequence[TaskInfo],
+        scores: TaskScores,
+        workspace: Workspace,
+    ) -> list[Row]:
+        """Return the rows of the members' ensemble and oracle, if any members are named."""
+        wanted = {reference.text for reference in self.headroom}
+        members = {
+            name: model for name, (one, model) in models.items() if one.reference.text in wanted
+        }
+        if not wanted:
+            return []
+        return list(headroom_rows(members, self.evaluators, tasks, scores, workspace))
+
+    def _nowhere(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+        """Yield the problem of a requirement on forgetting without tasks that would show it."""
+        if forgetting_group(tasks) is None and any(r.forgetting is not None for r in self.require):
+            yield (
+                "forgetting is required, and no task is known to be nobody's training domain; name such "
+                "under 'elsewhere', or give `domain` in the catalogue"
+            )
+
     def _resolve(self, workspace: Workspace) -> dict[str, tuple[Scored, Model]]:
         """Return models by their names in tables, with the recipe's entry of each."""
         found: dict[str, tuple[Scored, Model]] = {}
-        for entry in self.models:
+        for entry in self._entries:
             models = workspace.models(entry.model)
             for number, model in enumerate(models, 1):
                 one = Scored(model.name, entry.model, entry.name, entry.arm)
@@ -211,11 +267,16 @@ class Evaluate(Step):
 
     def _strays(self) -> Iterator[str]:
         """Yield problems with models of requirements that are not scored."""
-        scored = {entry.model.text for entry in self.models}
+        scored = {entry.model.text for entry in self._entries}
         for requirement in self.require:
             for reference in requirement.references():
                 if reference.text not in scored:
                     yield f"'{reference}' is in a requirement but not among the models; add it there"
+
+
+_NO_BASE = (
+    "a requirement on forgetting is about the base; name it under 'base', and it is scored too"
+)
 
 
 def _with_notes(

@@ -10,7 +10,7 @@ from emberge import ModelRef
 
 __all__ = ["Demand", "Requirement"]
 
-Demand = Literal["not_worse_than", "better_than"]
+Demand = Literal["not_worse_than", "better_than", "forgetting"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +22,16 @@ class Requirement:
     which less is better. By a paired bootstrap, with this `confidence` the difference (model − other) must be
     at least −margin for `not_worse_than`, and more than margin for `better_than`. Models of one arm (several
     seeds) are judged together, by their mean, with the spread of the seeds in the bound.
+
+    `forgetting: 0.5` is about the step's `base`, and by default about all other models: on tasks that are
+    nobody's training domain each must be less than so many points below it, with this confidence.
     """
 
-    model: ModelRef
+    model: ModelRef | None = None
     not_worse_than: tuple[ModelRef, ...] = ()
     better_than: tuple[ModelRef, ...] = ()
+    forgetting: float | None = None
+    """Points that a model may lose on tasks elsewhere."""
     tasks: str = "all"
     margin: float = 0.0
     confidence: float = 0.95
@@ -40,13 +45,19 @@ class Requirement:
 
     def references(self) -> Iterator[ModelRef]:
         """Yield every model that it is about."""
-        yield self.model
+        if self.model is not None:
+            yield self.model
         yield from (other for _, other in self.demands())
 
     def problems(self) -> Iterator[str]:
         """Yield the options that contradict themselves."""
-        if not (self.not_worse_than or self.better_than):
-            yield "a requirement needs not_worse_than or better_than"
+        compared = bool(self.not_worse_than or self.better_than)
+        if not compared and self.forgetting is None:
+            yield "a requirement needs not_worse_than, better_than or forgetting"
+        if compared and self.model is None:
+            yield "a requirement needs the model that it is about; name it under 'model'"
+        if self.forgetting is not None and self.forgetting < 0:
+            yield f"forgetting of {self.forgetting} points is below 0"
         if not 0.5 <= self.confidence < 1:
             yield f"a confidence of {self.confidence} is no share from 0.5 to below 1"
         if self.margin < 0:

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 # Words for tasks that mean nothing while domains are not known, as before a run.
-DOMAINS = ("ind", "ood")
+DOMAINS = ("ind", "ood", "elsewhere")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from emberge import Artifact, CheckpointError, Model, TaskInfo, TaskScore
+from emberge import Artifact, CheckpointError, Model, ModelRef, TaskInfo, TaskScore
 from emberge.engine import (
     GROUP_OF,
     MEAN_OF,
@@ -24,7 +24,9 @@ from emberge.engine import (
     means_over_tasks,
 )
 
+from emberge_evaluate.against_linear import against_linear, linear_merges
 from emberge_evaluate.comparison import Judge
+from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_curves import curves
 from emberge_evaluate.seed_groups import Arm, Scored, arms_of
@@ -37,14 +39,21 @@ TaskScores = Mapping[str, Mapping[str, TaskScore]]
 
 
 def scores_of(
-    columns: Columns, require: Sequence[Requirement], *, resamples: int, seed: int
+    columns: Columns,
+    require: Sequence[Requirement],
+    *,
+    base: ModelRef | None = None,
+    resamples: int,
+    seed: int,
 ) -> Scores:
-    """Return the whole result of models' scores."""
+    """Return the whole result of models' scores; without a `base` that of their artifacts is taken."""
     models, tasks, scores = columns.models, columns.tasks, columns.scores
     arms = arms_of(scored for scored, _ in models.values())
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
     groups = groups_with_means(tasks)
     values = {m: {t.name: mine[t.name].score for t in tasks} for m, mine in scores.items()}
+    linear = linear_merges(models)
+    bases, elsewhere = bases_of(models, base), forgetting_group(tasks)
     means = {model: means_over_tasks(tasks, values[model]) for model in models}
     found = Scores(
         fingerprints={name: model.fingerprint for name, (_, model) in models.items()},
@@ -53,7 +62,13 @@ def scores_of(
         intervals=_intervals(_estimates(models, judge, tasks, groups)),
         means={m: {on: v for on, v in row.items() if v is not None} for m, row in means.items()},
         comparisons=_comparisons(judge, list(models), tasks, groups),
-        requirements=tuple(_judged(require, models, arms, judge)),
+        forgetting=tuple(forgetting(judge, bases, elsewhere)),
+        against_linear=tuple(against_linear(judge, linear, groups)),
+        headroom=tuple(name for name, (scored, _) in models.items() if scored.headroom),
+        requirements=(
+            *_judged(require, models, arms, judge),
+            *_judged_forgetting(require, models, arms, judge, bases, elsewhere),
+        ),
         costs=_costs({name: model for name, (_, model) in models.items()}),
         curves=tuple(curves([scored for scored, _ in models.values()], judge, groups)),
         parameters=_parameters({name: model for name, (_, model) in models.items()}),
@@ -61,7 +76,14 @@ def scores_of(
     )
     if all(len(arm.models) == 1 for arm in arms):
         return found
-    return replace(found, pooled=_pooled(found, arms, judge, tasks, groups))
+    pooled = _pooled(found, arms, judge, tasks, groups)
+    pooled = replace(
+        pooled,
+        forgetting=tuple(forgetting(judge, bases, elsewhere, arms)),
+        against_linear=tuple(against_linear(judge, linear, groups, arms)),
+        headroom=tuple(arm.name for arm in arms if {*arm.members} & {*found.headroom}),
+    )
+    return replace(found, pooled=pooled)
 
 
 def _pooled(
@@ -195,6 +217,8 @@ def _judged(
     sizes = dict.fromkeys(scored.size for scored, _ in models.values())
     done = set()
     for requirement in require:
+        if requirement.model is None:
+            continue
         on = GROUP_OF.get(requirement.tasks, requirement.tasks)
         for size, (demand, reference) in itertools.product(sizes, requirement.demands()):
             for model in by_reference[requirement.model.text, size]:
@@ -203,3 +227,29 @@ def _judged(
                     if model != other and key not in done:
                         done.add(key)
                         yield judge.judge(requirement, demand, model, other, on)
+
+
+def _judged_forgetting(
+    require: Sequence[Requirement],
+    models: Mapping[str, tuple[Scored, Model]],
+    arms: Sequence[Arm],
+    judge: Judge,
+    bases: Mapping[str, str],
+    elsewhere: str | None,
+) -> Iterator[Verdict]:
+    """Yield the verdict on what each model or arm may forget, once."""
+    arm_of = {model: arm.name for arm in arms for model in arm.members}
+    for requirement in require:
+        if requirement.forgetting is None or elsewhere is None:
+            continue
+        about = [
+            name
+            for name in bases
+            if (requirement.model is None and not models[name][0].headroom)
+            or (
+                requirement.model is not None
+                and models[name][0].reference.text == requirement.model.text
+            )
+        ]
+        for arm, base in dict.fromkeys((arm_of[name], arm_of[bases[name]]) for name in about):
+            yield judge.judge(requirement, "forgetting", arm, base, elsewhere)

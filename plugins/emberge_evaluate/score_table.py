@@ -17,9 +17,16 @@ MEANS = {
     "type": "mean over kinds of task",
     "in": "in domain",
     "out": "out of domain",
+    "elsewhere": "elsewhere",
 }
 # Means that differences are shown on, with their titles.
-GROUPS = {"task": "all tasks", "type": "kinds of task", "in": "in domain", "out": "out of domain"}
+GROUPS = {
+    "task": "all tasks",
+    "type": "kinds of task",
+    "in": "in domain",
+    "out": "out of domain",
+    "elsewhere": "elsewhere",
+}
 
 
 def table(scores: Scores) -> str:
@@ -29,7 +36,7 @@ def table(scores: Scores) -> str:
         lines += [*_arms(scores.pooled), "Each model:", ""]
     lines += _models(scores)
     if scores.pooled is None:
-        lines += _differences(scores, "a paired bootstrap")
+        lines += [*_differences(scores, "a paired bootstrap"), *_linear(scores)]
     return "\n".join([*lines, *_domains(scores), *_notes(scores)]) + "\n"
 
 
@@ -45,6 +52,7 @@ def _models(scores: Scores) -> Iterator[str]:
         notes = [_interval(*pair, scores) if pair else "" for pair in around]
         values = [scores.means[model][mean] for model in models]
         yield _row(f"*{label}*", values, scores, notes if len(models) <= FEW else ())
+    yield from _forgetting(scores)
     yield from _ranks(scores)
     yield from _cost([scores.costs.get(model) for model in models])
 
@@ -58,12 +66,14 @@ def _arms(pooled: Scores) -> Iterator[str]:
         yield _estimates(task.name, task.name, pooled)
     for mean, label in _new_means(pooled):
         yield _estimates(f"*{label}*", mean, pooled)
+    yield from _forgetting(pooled)
     yield from _ranks(pooled)
     yield from _cost([pooled.costs.get(arm) for arm in arms])
     words = (
         "a bootstrap of test examples and Student's t over seeds, paired where both have the same"
     )
     yield from _differences(pooled, words)
+    yield from _linear(pooled)
     yield ""
 
 
@@ -129,9 +139,13 @@ def _head(names: Sequence[str]) -> list[str]:
 
 def _row(label: str, values: Sequence[float], scores: Scores, notes: Sequence[str] = ()) -> str:
     texts = [_number(value, scores) for value in values]
-    best = (min if scores.less else max)(texts, key=float)
-    differ = len(set(texts)) > 1  # where all are equal none is best
-    cells = [f"**{text}**" if differ and text == best else text for text in texts]
+    made = [text for text, m in zip(texts, scores.models, strict=True) if m in scores.made]
+    best = (min if scores.less else max)(made, key=float)
+    differ = len(set(made)) > 1  # where all are equal none is best
+    cells = [
+        f"**{text}**" if differ and text == best and model in scores.made else text
+        for text, model in zip(texts, scores.models, strict=True)
+    ]
     if notes:
         cells = [" ".join(filter(None, pair)) for pair in zip(cells, notes, strict=True)]
     return f"| {label} | {' | '.join(cells)} |"
@@ -146,11 +160,23 @@ def _interval(low: float, high: float, scores: Scores, sign: str = "") -> str:
     return f"[{_number(low, scores, sign)}, {_number(high, scores, sign)}]"
 
 
+def _forgetting(scores: Scores) -> Iterator[str]:
+    """Yield the row of what each model forgot of its base, of which less is better, if that is known."""
+    if not scores.forgetting:
+        return
+    cells = []
+    for lost in map(scores.forgotten, scores.models):
+        around = f" {_interval(*lost.interval, scores, '+')}" if lost and lost.interval else ""
+        cells.append(f"{_number(lost.mean, scores, '+')}{around}" if lost else "–")
+    where = MEANS[scores.forgetting[0].on]
+    yield f"| *forgetting, {where} (less is better)* | {' | '.join(cells)} |"
+
+
 def _ranks(scores: Scores) -> Iterator[str]:
     """Yield the row of normalised ranks, of which less is better, if there are any."""
     if ranks := scores.ranks:
-        cells = [f"{ranks[model]:.2f}" for model in scores.models]
-        best = min(cells, key=float)
+        cells = [f"{ranks[model]:.2f}" if model in ranks else "–" for model in scores.models]
+        best = f"{min(ranks.values()):.2f}"
         marked = [f"**{cell}**" if cell == best and len(set(cells)) > 1 else cell for cell in cells]
         yield f"| *normalised rank (0 is best)* | {' | '.join(marked)} |"
 
@@ -184,6 +210,22 @@ def _differences(scores: Scores, words: str) -> list[str]:
     return lines
 
 
+def _linear(scores: Scores) -> Iterator[str]:
+    """Yield which merges differ from the linear one of the same members by more than noise."""
+    for linear in dict.fromkeys(one.reference for one in scores.against_linear):
+        mine = [one for one in scores.against_linear if one.reference == linear]
+        merges = list(dict.fromkeys(one.model for one in mine))
+        clear = [one for one in mine if one.verdict in ("better", "worse") and one.on in GROUPS]
+        yield ""
+        if not clear:
+            known = any(one.interval for one in mine)
+            why = "by more than noise" if known else "as far as is known: there are no intervals"
+            yield f"No merge of these differs from linear ({linear}) {why}: {', '.join(merges)}."
+            continue
+        shown = (f"{one.model} {GROUPS[one.on]} {_difference(one, scores)}" for one in clear)
+        yield f"By more than noise these differ from linear ({linear}): {'; '.join(shown)}."
+
+
 def _difference(found: Comparison, scores: Scores) -> str:
     text = _number(found.difference, scores, "+")
     if found.interval is not None:
@@ -196,7 +238,11 @@ def _difference(found: Comparison, scores: Scores) -> str:
 
 def _domains(scores: Scores) -> Iterator[str]:
     """Yield which tasks count as in domain, as no reader can know."""
-    for domain, words in (("in", "In domain"), ("out", "Out of domain")):
+    for domain, words in (
+        ("in", "In domain"),
+        ("out", "Out of domain"),
+        ("elsewhere", "Elsewhere"),
+    ):
         names = [task.name for task in scores.tasks if task.domain == domain]
         if names:
             yield ""

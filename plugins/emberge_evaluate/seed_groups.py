@@ -18,7 +18,8 @@ class Scored:
 
     `given` is the arm that the recipe names; `called` the name that it gives the model; `size` that of the
     embeddings where several are scored, which its name and its arm's then end with; `drawn` the seed of the
-    evaluation where there are several, which its name then ends with.
+    evaluation where there are several, which its name then ends with. `headroom` marks a row that is no
+    model: what an ensemble of some, or the best of them for each task, would score.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Scored:
     given: str | None = None
     size: int | None = None
     drawn: int | None = None
+    headroom: bool = False
 
     @property
     def step(self) -> str | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from emberge.engine import MEANS, Comparison, Scores
+from emberge.engine import MEANS, Comparison, Estimate, Scores, count_noun
 
 from emberge_report.charts.markup import Child, tag
 from emberge_report.page.tables import points, signed
 
-__all__ = ["conclusions"]
+__all__ = ["WHERE", "conclusions", "loss_in_words"]
+
+# Words for the tasks that forgetting is measured on.
+WHERE = {"elsewhere": "that are nobody's training domain", "out": "out of domain"}
 
 
 def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Child]:
@@ -27,8 +30,10 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Chi
             if name in arm_of
         }
         scores = pooled
+    if scores.forgetting:
+        lines.append(_forgetting(scores))
     for on in scores.headlines():
-        scored = [m for m in scores.models if scores.value(m, on) is not None]
+        scored = [m for m in scores.made if scores.value(m, on) is not None]
         if not scored:
             continue
         choose = min if scores.less else max
@@ -42,7 +47,57 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Chi
         ]
         sentences = [("; ", part) if i else part for i, part in enumerate(parts)]
         lines.append((_place(on), ": ", sentences, "."))
-    return lines
+    return [*lines, *_against_linear(scores)]
+
+
+def _against_linear(scores: Scores) -> Iterator[Child]:
+    """Yield which merges do more than the linear one of the same members, in means over tasks."""
+    for linear in dict.fromkeys(one.reference for one in scores.against_linear):
+        mine = [
+            one
+            for one in scores.against_linear
+            if one.reference == linear and one.on in MEANS and one.interval is not None
+        ]
+        clear = [one for one in mine if one.verdict in ("better", "worse")]
+        if mine and not clear:
+            names = ", ".join(dict.fromkeys(one.model for one in mine))
+            yield f"No merge of these differs from linear ({linear}) by more than noise: {names}."
+        for one in clear:
+            yield (
+                f"{_place(one.on)}, by more than noise: ",
+                tag("b", one.model),
+                " ",
+                _compared(one),
+                ".",
+            )
+
+
+def _forgetting(scores: Scores) -> Child:
+    """Return a sentence on what models lost of their base on tasks that are nobody's training domain."""
+    first = scores.forgetting[0]
+    count = sum(task.domain == first.on for task in scores.tasks)
+    parts: list[Child] = []
+    for model in (one.reference for one in scores.forgetting):
+        lost = scores.forgotten(model)
+        if lost is not None:
+            parts.append((tag("b", model), f" {loss_in_words(lost, scores.less)}"))
+    listed = [("; ", part) if i else part for i, part in enumerate(parts)]
+    where = f"on {count_noun(count, 'task')} {WHERE[first.on]}, against {first.model}"
+    return (f"Forgetting, {where}: ", listed, ".")
+
+
+def loss_in_words(lost: Estimate, less: bool) -> str:
+    """Return how much a model forgot, in words that claim no more than the interval allows."""
+    if lost.interval is None:
+        verb = "loses" if lost.mean > 0 else "gains"
+        return f"{verb} {points(abs(lost.mean), less)}, no interval known"
+    low, high = lost.interval
+    if high < 0:
+        return f"gains {points(-lost.mean, less)} [{points(-high, less)}, {points(-low, less)}]"
+    if low > 0:
+        return f"loses {points(lost.mean, less)} [{points(low, less)}, {points(high, less)}]"
+    around = f"[{signed(low, less)}, {signed(high, less)}]"
+    return f"loses {signed(lost.mean, less)} {around}, which may be nothing"
 
 
 def _conclusion(
@@ -75,4 +130,5 @@ def _compared(difference: Comparison | None) -> Child:
 
 
 def _place(on: str) -> str:
-    return {"in": "In domain", "out": "Out of domain"}.get(on, MEANS.get(on, on).capitalize())
+    words = {"in": "In domain", "out": "Out of domain", "elsewhere": "Elsewhere"}
+    return words.get(on, MEANS.get(on, on).capitalize())

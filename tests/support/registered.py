@@ -32,6 +32,12 @@ CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
     "group": ([Group(by=Linear()), Linear()], {"one_hot": True}),
     "iso_c": (chain("iso_c"), CHOOSES),
     "karcher": (chain("karcher"), {"one_hot": True}),
+    # The base is in the result even of copies of one model.
+    "keep_base": (chain("keep_base", keep=0.5, by=Linear()), {"identity": False}),
+    "keep_base, karcher": (
+        chain("keep_base", by=chain("karcher")[0], keep=0.2),
+        {"identity": False},
+    ),
     "layer_softmax": (chain("layer_softmax"), {}),
     "layer_softmax, slerp": (chain("layer_softmax", interpolate="slerp"), {}),
     "linear": (chain("linear"), {"one_hot": True}),

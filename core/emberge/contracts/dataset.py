@@ -37,7 +37,8 @@ TASK_KINDS: tuple[TaskKind, ...] = (
     "pair_classification",
     "text",
 )
-Domain = Literal["in", "out"]
+# In domain, out of it, or elsewhere: far from all that anybody trained on, where only forgetting shows.
+Domain = Literal["in", "out", "elsewhere"]
 # A lazy sequence of row numbers: a range, an array, or a list.
 Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 

@@ -54,6 +54,7 @@ class Units:
 class TaskInfo:
     """One task: its name, kind of task, main metric, languages, and domain relative to the training.
 
+    In the domain "elsewhere" a model can only lose what its base could do: nothing like it was trained on.
     `metric` is one of `LESS_IS_BETTER` for a loss. `note` is for readers of the score (a cut corpus).
     `fingerprint` hashes all that the score depends on beside the model: data, options, versions; where it is
     empty, scores are not reused. `split` is the half of the data that is scored, None where the evaluator

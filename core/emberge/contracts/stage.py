@@ -189,6 +189,11 @@ class MergeTransform(Stage):
 class MergeStrategy(Stage):
     """N models to one: the last link of a chain."""
 
+    @property
+    def base_share(self) -> float:
+        """The share of the base in the result, which leaves the models so much less than their weights."""
+        return 0.0
+
     def merge(self, block: Block, stats: Stats) -> Tensor:
         """Return the merged rows, shaped like one model's rows."""
         raise NotImplementedError

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
-from emberge.contracts.dataset import TASK_KINDS
+from emberge.contracts.dataset import TASK_KINDS, Domain
 from emberge.contracts.reference import DataRef
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
 from emberge.data.file_summary import shown
@@ -219,8 +219,8 @@ class _CatalogueReader(_NodeReader):
 
     def domain(self, node: yaml.Node) -> Any:
         word = self.text(node)
-        if word not in ("in", "out"):
-            raise self.error(node, f"domain is 'in' or 'out', not '{word}'")
+        if word not in get_args(Domain):
+            raise self.error(node, f"domain is 'in', 'out' or 'elsewhere', not '{word}'")
         return word
 
     def negatives(self, node: yaml.Node) -> Any:

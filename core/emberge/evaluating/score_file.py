@@ -30,7 +30,7 @@ SCORES_FILE = "scores.json"
 _GROUP_OF_MEAN = {"task": "all"}
 _MEAN_OF_GROUP = {"all": "task"}
 _Fact = TypeVar("_Fact")
-_MEANS = ("task", "type", "in", "out")
+_MEANS = ("task", "type", "in", "out", "elsewhere")
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────
@@ -49,8 +49,14 @@ def write_scores(folder: Path, scores: Scores) -> Path:
         "normalised_ranks": dict((pooled or scores).ranks),
         "mean_intervals": {m: _on_means(row, scores) for m, row in scores.intervals.items()},
         "comparisons": _written_comparisons(scores.comparisons),
+        "forgetting": _written_comparisons(scores.forgetting),
+        "against_linear": _written_comparisons(scores.against_linear),
+        "headroom": list(scores.headroom),
         "arms": [_written_arm(name, pooled) for name in pooled.models] if pooled else [],
         "arm_comparisons": _written_comparisons(pooled.comparisons) if pooled else [],
+        "arm_forgetting": _written_comparisons(pooled.forgetting) if pooled else [],
+        "arm_against_linear": _written_comparisons(pooled.against_linear) if pooled else [],
+        "arm_headroom": list(pooled.headroom) if pooled else [],
         "curves": [_written_curve(curve) for curve in scores.curves],
         "requirements": [asdict(verdict) for verdict in scores.requirements],
     }
@@ -151,6 +157,9 @@ def _scores(found: Mapping[str, Any]) -> Scores:
         intervals=around,
         means=_finite_values(found.get("means") or {}),
         comparisons=_comparisons(found.get("comparisons")),
+        forgetting=_comparisons(found.get("forgetting")),
+        against_linear=_comparisons(found.get("against_linear")),
+        headroom=tuple(found.get("headroom") or ()),
         requirements=tuple(Verdict(**one) for one in found.get("requirements") or ()),
         costs={
             m["name"]: TrainingCost(**m["training_cost"])
@@ -190,6 +199,9 @@ def _pooled(scores: Scores, arms: Sequence[Any], found: Mapping[str, Any]) -> Sc
         },
         members={arm["name"]: dict(zip(arm["seeds"], arm["models"], strict=True)) for arm in arms},
         comparisons=_comparisons(found.get("arm_comparisons")),
+        forgetting=_comparisons(found.get("arm_forgetting")),
+        against_linear=_comparisons(found.get("arm_against_linear")),
+        headroom=tuple(found.get("arm_headroom") or ()),
         requirements=(),
         costs=_of_first(scores.costs, arms),
         parameters=_of_first(scores.parameters, arms),

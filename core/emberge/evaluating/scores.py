@@ -26,6 +26,7 @@ __all__ = [
 MEANS = {
     "in": "in-domain mean",
     "out": "out-of-domain mean",
+    "elsewhere": "mean elsewhere",
     "task": "mean over tasks",
     "type": "mean over task types",
 }
@@ -37,7 +38,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Task:
-    """Task that models were scored on; `domain` is "in", "out" or None where it is unknown."""
+    """Task that models were scored on; `domain` is "in", "out", "elsewhere", or None: unknown."""
 
     name: str
     kind: str = ""
@@ -105,8 +106,8 @@ class Comparison:
 class Verdict:
     """Result of one requirement on two models or arms: whether it is met, in words and numbers.
 
-    `demand` is "not_worse_than" or "better_than", by `margin` points on `tasks`; `lower_bound` is that of the
-    `difference`.
+    `demand` is "not_worse_than", "better_than" or "forgetting" (of the `other`), by `margin` points on
+    `tasks`; `lower_bound` is that of the `difference`.
     """
 
     text: str
@@ -154,7 +155,10 @@ class Scores:
 
     Where models were trained with several seeds, `pooled` are the same by arm: its models are the arms, with
     the `spreads` of their `members`, which are models by seed. Where embeddings were scored at several sizes,
-    each model is several, `model@size`, of the `sizes`.
+    each model is several, `model@size`, of the `sizes`. `forgetting` compares the base with each model that
+    came of it, on tasks that are nobody's training domain: how much less the model scores. `against_linear`
+    compares merges with the linear merge of the same members. The rows of `headroom` are no models that a
+    recipe made: the members' ensemble, and an oracle that takes the best member for each task.
     """
 
     fingerprints: Mapping[str, str]
@@ -163,6 +167,9 @@ class Scores:
     intervals: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
     means: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     comparisons: tuple[Comparison, ...] = ()
+    forgetting: tuple[Comparison, ...] = ()
+    against_linear: tuple[Comparison, ...] = ()
+    headroom: tuple[str, ...] = ()
     requirements: tuple[Verdict, ...] = ()
     costs: Mapping[str, TrainingCost] = field(default_factory=dict)
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -190,6 +197,11 @@ class Scores:
     def models(self) -> tuple[str, ...]:
         """Models in the order scored."""
         return tuple(self.fingerprints)
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Models in the order scored, without the rows that show headroom."""
+        return tuple(name for name in self.fingerprints if name not in self.headroom)
 
     @property
     def reference(self) -> str | None:
@@ -221,7 +233,7 @@ class Scores:
 
     def best(self, on: str) -> float | None:
         """Return the best score of any model, None where there are not two to compare."""
-        values = [v for m in self.models if (v := self.value(m, on)) is not None]
+        values = [v for m in self.made if (v := self.value(m, on)) is not None]
         return (min if self.less else max)(values) if len(values) > 1 else None
 
     @property
@@ -232,12 +244,12 @@ class Scores:
         is the mean (BidirLM, arXiv:2604.02045). There are none of losses, two models, one task or missing
         scores.
         """
-        rows = [[self.values[m].get(task.name) for m in self.models] for task in self.tasks]
+        rows = [[self.values[m].get(task.name) for m in self.made] for task in self.tasks]
         known = [[v for v in row if v is not None] for row in rows]
-        if self.less or len(self.models) < 3 or len(rows) < 2 or known != rows:
+        if self.less or len(self.made) < 3 or len(rows) < 2 or known != rows:
             return {}
         ranks = [_normalised(row) for row in known]
-        return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.models)}
+        return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.made)}
 
     @property
     def means_known(self) -> tuple[str, ...]:
@@ -253,6 +265,16 @@ class Scores:
         means = tuple(m for m in self.means_known if self._adds_to_tasks(m))
         return (*means, *tasks) if len(tasks) > FEW else (*tasks, *means)
 
+    def forgotten(self, model: str) -> Estimate | None:
+        """Return how much a model forgot, from 0 up for a loss of what its base could do; None if unknown."""
+        found = next((one for one in self.forgetting if one.reference == model), None)
+        if found is None:
+            return None
+        if not found.less:
+            return Estimate(found.difference, None, found.low, found.high)
+        low, high = (None if end is None else -end for end in (found.high, found.low))
+        return Estimate(-found.difference, None, low, high)
+
     def _adds_to_tasks(self, mean: str) -> bool:
         if mean == "type":
             return len({task.kind for task in self.tasks}) > 1
@@ -261,8 +283,8 @@ class Scores:
         return sum(task.domain == mean for task in self.tasks) > 1
 
     def headlines(self) -> tuple[str, ...]:
-        """Return the means that a run is judged by: in and out of domain, else the mean over tasks."""
-        domains = tuple(mean for mean in self.means_known if mean in ("in", "out"))
+        """Return the means that a run is judged by: of each domain, else the mean over tasks."""
+        domains = tuple(mean for mean in self.means_known if mean in ("in", "out", "elsewhere"))
         return domains or self.means_known[:1] or self.columns()[:1]
 
     def difference(self, model: str, on: str, reference: str | None = None) -> Comparison | None:

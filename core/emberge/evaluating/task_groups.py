@@ -23,7 +23,8 @@ __all__ = [
 ]
 
 # Names of the means over groups of tasks in a result; a mean over one kind is named as its group.
-MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out"}
+MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out", "elsewhere": "elsewhere"}
+_DOMAINS = ("in", "out", "elsewhere")
 # Beginning of the name of a group that is one kind of task, as a task may be called like a kind.
 _KIND = "kind:"
 
@@ -41,7 +42,7 @@ def groups_with_means(tasks: Sequence[TaskInfo]) -> list[str]:
 
 
 def _tasks_in_group(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
-    """Return the tasks of a group: "all", "in" or "out" of domain, of one name, or of one kind.
+    """Return the tasks of a group: "all", of a domain ("in", "out", "elsewhere"), of one name or kind.
 
     The name of a task that is scored at several sizes of embeddings, or under several seeds, means all of
     them.
@@ -50,7 +51,7 @@ def _tasks_in_group(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
         return list(tasks)
     if (kind := kind_of_group(group)) is not None:
         return [task for task in tasks if task.kind == kind]
-    if group in ("in", "out"):
+    if group in _DOMAINS:
         return [task for task in tasks if task.domain == group]
     named = [
         task
@@ -77,7 +78,7 @@ def parts_of_group(tasks: Sequence[TaskInfo], group: str) -> list[list[TaskInfo]
 def means_over_tasks(
     tasks: Sequence[TaskInfo], scores: Mapping[str, float]
 ) -> dict[str, float | None]:
-    """Return a model's means over all tasks, kinds of task, in and out of domain, and each kind.
+    """Return a model's means over all tasks, kinds of task, each domain, and each kind.
 
     A mean of `MEAN_OF` that is over no task is None.
     """
@@ -90,11 +91,14 @@ def means_over_tasks(
 
 
 # Words of a recipe for groups of tasks.
-GROUP_OF = {"all": "all", "kinds": "type", "ind": "in", "ood": "out"}
+GROUP_OF = {"all": "all", "kinds": "type", "ind": "in", "ood": "out", "elsewhere": "elsewhere"}
+
+
+_WHERE = {"ind": "in domain", "ood": "out of domain", "elsewhere": "elsewhere"}
 
 
 def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
-    """Return the tasks that a recipe means: `all`, `kinds`, `ind`, `ood`, a kind of task, or one task's name.
+    """Return the tasks that a recipe means: by a word of `GROUP_OF`, a kind of task, or one task's name.
 
     Raises:
         RecipeError: when there is none.
@@ -102,10 +106,9 @@ def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
     chosen = [task for part in parts_of_group(tasks, GROUP_OF.get(word, word)) for task in part]
     if chosen:
         return chosen
-    if word in ("ind", "ood"):
+    if word in _WHERE:
         raise RecipeError(
-            f"`tasks: {word}`: none of the tasks is {'in' if word == 'ind' else 'out of'} domain; give "
-            "`domain` in the catalogue"
+            f"`tasks: {word}`: none of the tasks is {_WHERE[word]}; give `domain` in the catalogue"
         )
     known = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
     longer = [name for name in known if name.startswith(word)]  # development data have a name's end

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from emberge import ChainSpec, MergeStrategy, MergeTransform, chain
 
 from emberge_merge.methods.averages.emr import Emr
+from emberge_merge.methods.averages.keep_base import KeepBase
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.nearswap import NearSwap
 from emberge_merge.methods.averages.passthrough import Passthrough
@@ -240,6 +241,7 @@ def strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
         "fisher": Fisher,
         "iso_c": IsoC,
         "karcher": Karcher,
+        "keep_base": KeepBase,
         "linear": Linear,
         "model_stock": ModelStock,
         "multi_slerp": MultiSlerp,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,9 +28,11 @@ from emberge_merge.steps.merge_options import (
     Weights,
     as_found,
     find_by_check,
+    keep_base,
     merge_inputs,
     merge_slices,
     one_model,
+    require_keep,
     require_vocabulary,
     size_problems,
     slice_details,
@@ -53,8 +55,9 @@ class Merge(Step):
 
     `strategy` is a name, or a list of links of which the last merges, by default the average; `rules` give
     tensors whose name contains a text another one. `weights: size` multiplies each weight by the number of
-    examples that the model was trained on. `template` (default: the first model) gives everything that is
-    not merged, `tokenizer` the tokenizer. `missing` decides on a tensor that some model lacks. `dtype` is
+    examples that the model was trained on. `keep: 0.5` merges what comes of it half and half with the base,
+    whatever the strategy and the rules. `template` (default: the first model) gives everything that is not
+    merged, `tokenizer` the tokenizer. `missing` decides on a tensor that some model lacks. `dtype` is
     what is computed in; what is stored has `out_dtype`, by default the template's.
 
     `check` shows the cost of training its models, of those that steps of the recipe train, against one
@@ -76,7 +79,9 @@ class Merge(Step):
     """In place of models: layers of models, stacked; each slice is merged by itself."""
     strategy: tuple[Stage, ...] = (Linear(),)
     base: ModelRef | None = None
-    """Their common ancestor, where the strategy works on deltas."""
+    """Their common ancestor, where the strategy works on deltas or `keep` keeps some of it."""
+    keep: float = 0.0
+    """Share of the base in the result, from 0 to below 1: what fine-tuning forgot comes back with it."""
     weights: Weights = "equal"
     rules: tuple[Rule, ...] = ()
     dtype: Literal["float32", "float64"] = "float32"
@@ -96,8 +101,12 @@ class Merge(Step):
     def __post_init__(self) -> None:
         if bool(self.models) == bool(self.slices):
             raise ValueError("it takes either 'models' or 'slices', which stack layers of models")
-        if self.slices and (self.base is not None or self.weights == "size"):
-            raise ValueError("with 'slices' each slice has its own base and weights")
+        if self.slices and (self.base is not None or self.weights == "size" or self.keep):
+            raise ValueError(
+                "with 'slices' each slice has its own base and weights; where some of a base is to be kept, "
+                "its strategy is 'keep_base'"
+            )
+        require_keep(self.keep, self.base)
         require_vocabulary(self.vocabulary)
         if isinstance(self.vocabulary, FileRef) and (self.template or self.tokenizer) is not None:
             raise ValueError(
@@ -163,9 +172,11 @@ class Merge(Step):
         entries = [entry for entry in self.models for _ in find(entry.model)]
         return MergeRequest(
             inputs=inputs,
-            strategy=self.strategy,
+            strategy=keep_base(self.strategy, self.keep),
             base=one_model(find, self.base).input if self.base is not None else None,
-            rules=self.rules,
+            rules=tuple(
+                replace(rule, strategy=keep_base(rule.strategy, self.keep)) for rule in self.rules
+            ),
             dtype=self.dtype,
             out_dtype=self.out_dtype,
             seed=seed,
@@ -204,6 +215,8 @@ class Merge(Step):
         details: dict[str, Any] = {}
         if self.base is not None:
             details["base"] = self.base.text
+        if self.keep:
+            details["keep"] = self.keep
         if self.rules:
             details["rules"] = {
                 rule.filter: [plain_stage(link) for link in rule.strategy] for rule in self.rules

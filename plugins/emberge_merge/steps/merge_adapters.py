@@ -22,6 +22,7 @@ from emberge import (
 )
 from emberge.engine import MergeInput, MergeRequest, plain_stage, plan_merge
 
+from emberge_merge.methods.averages.keep_base import KeepBase, require_share
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
 from emberge_merge.steps.adapter_artifact import described, require_truncation
@@ -32,6 +33,7 @@ from emberge_merge.steps.merge_options import (
     Weights,
     as_found,
     find_by_check,
+    keep_base,
     merge_inputs,
     one_model,
     size_problems,
@@ -70,6 +72,8 @@ class MergeAdapters(Step):
     """`base+adapter` each, or steps that made adapters; with a `rank` whole fine-tunes too."""
     strategy: tuple[Stage, ...] = (Linear(),)
     """A name, or a list of links of which the last merges, as `merge` takes it."""
+    keep: float = 0.0
+    """Share of the base in the result, from 0 to below 1: the adapter's changes are so much smaller."""
     base: ModelRef | None = None
     """The base of the result; by default that of the first model."""
     weights: Weights = "equal"
@@ -82,13 +86,18 @@ class MergeAdapters(Step):
     """The dtype of the computation; the factors are stored in float32."""
 
     def __post_init__(self) -> None:
+        require_share(self.keep)
         require_truncation(self.rank, self.energy)
-        if self.rank is None and self.energy is None and _combination(self.strategy) is None:
+        if self.rank is None and self.energy is None and _combination(self._strategy) is None:
             names = ", ".join(stage_name(link) for link in self.strategy)
             raise ValueError(
                 f"'{names}' makes no sum of the adapters' factors; give a 'rank' to cut its changes to, or "
                 "take linear or task_arithmetic"
             )
+
+    @property
+    def _strategy(self) -> tuple[Stage, ...]:
+        return keep_base(self.strategy, self.keep)
 
     def adapts(self) -> ModelRef:
         return self.base or self.models[0].model
@@ -112,7 +121,7 @@ class MergeAdapters(Step):
         if plan.problems:
             return
         kept = Truncation(self.rank, self.energy)
-        for problem in adapter_problems(plan, base, kept, _combination(self.strategy)):
+        for problem in adapter_problems(plan, base, kept, _combination(self._strategy)):
             yield context.problem(str(problem), "models")
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -131,7 +140,7 @@ class MergeAdapters(Step):
             base,
             workspace.folder,
             truncation=Truncation(self.rank, self.energy),
-            combination=_combination(self.strategy),
+            combination=_combination(self._strategy),
             machine=workspace.machine,
             provenance={"emberge": workspace.provenance},
             side=workspace.work / "adapter",
@@ -175,8 +184,8 @@ class MergeAdapters(Step):
     ) -> MergeRequest:
         return MergeRequest(
             inputs=merge_inputs(self.models, find, weights),
-            strategy=self.strategy,
-            base=base if any(_uses_base(link) for link in self.strategy) else None,
+            strategy=self._strategy,
+            base=base if any(_uses_base(link) for link in self._strategy) else None,
             dtype=self.dtype,
             seed=seed,
             statistics=statistics_paths([self.strategy], data) if data is not None else {},
@@ -192,8 +201,9 @@ class MergeAdapters(Step):
             size=sum(known) if known and len(known) == len(sizes) else None,
             parents=tuple(dict.fromkeys(e.model.text for e, _ in found)),
             details={
-                "strategy": [plain_stage(link) for link in self.strategy],
+                "strategy": [plain_stage(link) for link in self._strategy],
                 **details,
+                **({"keep": self.keep} if self.keep else {}),
                 **cost_details([(entry.model, model) for entry, model in found]),
             },
         )
@@ -205,14 +215,16 @@ def _uses_base(link: Stage) -> bool:
 
 def _combination(strategy: Sequence[Stage]) -> Combination | None:
     """Return the factors of the models' changes, where the strategy only adds them up; else None."""
-    last = strategy[-1]
+    last, left = strategy[-1], 1.0
+    if isinstance(last, KeepBase):
+        last, left = last.by, 1 - last.keep
     if len(strategy) != 1 or not isinstance(last, Linear | TaskArithmetic):
         return None
     if isinstance(last, Linear) and not last.normalize:
         return None  # it changes the base's own share
 
     def shares(name: str, weights: Mapping[str, float], depth: float) -> Mapping[str, float]:
-        scale = last.scale.at(name, depth) if isinstance(last, TaskArithmetic) else 1.0
+        scale = left * (last.scale.at(name, depth) if isinstance(last, TaskArithmetic) else 1.0)
         total = sum(weights.values()) if last.normalize else 1.0
         return {model: scale * weight / total for model, weight in weights.items()}
 

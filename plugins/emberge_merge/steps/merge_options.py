@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from emberge import (
     CheckpointError,
     FileRef,
+    MergeStrategy,
     Model,
     ModelRef,
     PerModel,
@@ -22,6 +23,8 @@ from emberge import (
     suggest,
 )
 from emberge.engine import MergeInput, ModelPart, VocabularyPolicy, read_artifact
+
+from emberge_merge.methods.averages.keep_base import KeepBase, require_share
 
 if TYPE_CHECKING:
     from emberge.engine import MergeSlice
@@ -36,9 +39,11 @@ __all__ = [
     "Weights",
     "as_found",
     "find_by_check",
+    "keep_base",
     "merge_inputs",
     "merge_slices",
     "one_model",
+    "require_keep",
     "require_vocabulary",
     "size_problems",
     "slice_details",
@@ -246,6 +251,30 @@ def statistics_paths(
     """Return the paths of the statistics files that strategies name, by the references' texts."""
     links = (link for strategy in strategies for link in strategy)
     return {reference.text: data(reference) for link in links for reference in link.files()}
+
+
+# ── the base in the result ──────────────────────────────────────────────────────────────────────
+
+
+def require_keep(keep: float, base: ModelRef | None) -> None:
+    """Refuse a share of the base that leaves nothing of the models, and one of a base that is not named.
+
+    Raises:
+        ValueError: with what to do.
+    """
+    require_share(keep)
+    if keep and base is None:
+        raise ValueError(
+            f"'keep: {keep:g}' keeps that share of the base, and there is none; name the model that these "
+            "were trained from under 'base'"
+        )
+
+
+def keep_base(strategy: tuple[Stage, ...], keep: float) -> tuple[Stage, ...]:
+    """Return the strategy with its last link merging what it merges with the base; unchanged for 0."""
+    if not keep or not strategy or not isinstance(strategy[-1], MergeStrategy):
+        return strategy  # a chain that does not end with a strategy is a problem of its own
+    return (*strategy[:-1], KeepBase(by=strategy[-1], keep=keep))
 
 
 # ── weights by size ─────────────────────────────────────────────────────────────────────────────

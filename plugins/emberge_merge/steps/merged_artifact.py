@@ -38,9 +38,12 @@ def merged_artifact(
     shared = Counter(entry.model.text for entry, _ in found)
     # The recipe's own reference, unless one led to several models (`$run.checkpoints`).
     parents = [e.model.text if shared[e.model.text] == 1 else m.name for e, m in found]
+    weights = dict(zip(parents, (report.weights[m.name] for m in inputs), strict=True))
+    if request.base is not None and request.base.name in report.weights:
+        weights[str(options["base"])] = report.weights[request.base.name]
     details: dict[str, Any] = {
         "strategy": [plain_stage(link) for link in request.strategy],
-        "weights": dict(zip(parents, (report.weights[m.name] for m in inputs), strict=True)),
+        "weights": weights,
         "weight_sum": report.weight_sum,
         "models": {p: model.fingerprint for p, (_, model) in zip(parents, found, strict=True)},
         "tensors": _tensors(report),
@@ -58,6 +61,11 @@ def merged_artifact(
         }
     if report.findings:
         details["weights_by_layer"] = report.findings
+    origins = {m.artifact.details.get("base_fingerprint") for _, m in found if m.artifact}
+    if request.base is not None and request.base.fingerprint:
+        origins = {request.base.fingerprint}
+    if len(origins) == 1 and None not in origins:
+        details["base_fingerprint"] = origins.pop()
     details |= {**options} | cost_details([(entry.model, model) for entry, model in found])
     parents += parents_of_slices
     return Artifact(

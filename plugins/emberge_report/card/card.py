@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from emberge.engine import Scores
 
 from emberge_report.card.card_contamination import Contamination, contamination_lines
-from emberge_report.card.card_scores import results_of, score_lines
+from emberge_report.card.card_scores import forgetting_lines, results_of, score_lines
 from emberge_report.card.card_text import code, grid, prose, usage, yaml_block
 from emberge_report.lineage import Parent, Trained
 from emberge_report.model_facts import Anatomy
@@ -154,6 +154,7 @@ def _tags(facts: Facts) -> list[str]:
 def _sections(facts: Facts) -> Iterator[Iterable[str]]:
     yield [f"# {prose(facts.name)}"]
     yield [_opening(facts)]
+    yield from filter(None, (forgetting_lines(name, scores) for name, scores in _scored(facts)))
     yield usage(facts.name, facts.anatomy)
     yield from (score_lines(name, scores) for name, scores in _scored(facts))
     yield parent_lines(facts)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from emberge.engine import MEANS, Comparison, Scores, Task
 
 from emberge_report.card.card_text import grid, prose
+from emberge_report.conclusions import WHERE, loss_in_words
 from emberge_report.page.tables import points, signed
 
 if TYPE_CHECKING:
     from huggingface_hub.repocard_data import EvalResult
 
-__all__ = ["results_of", "score_lines"]
+__all__ = ["forgetting_lines", "results_of", "score_lines"]
 
 
 def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
@@ -56,6 +57,17 @@ def score_lines(model: str, scores: Scores) -> list[str]:
     return [*lines, "", *notes] if notes else lines
 
 
+def forgetting_lines(model: str, scores: Scores) -> list[str]:
+    """Return a line on what the model lost of its base; none where that is not known."""
+    lost = scores.forgotten(model)
+    if lost is None:
+        return []
+    of = next(one for one in scores.forgetting if one.reference == model)
+    at = f" at {size} numbers" if (size := scores.sizes.get(model)) is not None else ""
+    where = f"on tasks {WHERE[of.on]}, against {prose(of.model)}"
+    return [f"Forgetting{at}, {where}: it {loss_in_words(lost, scores.less)}."]
+
+
 _EXPLAINED = (
     "Intervals are bootstraps over test examples at {share}, those of differences paired; they cover nothing "
     "of how another training run would come out."
@@ -78,8 +90,8 @@ def _row(model: str, scores: Scores, on: str, other: str | None) -> list[str]:
 
 
 def _title(task: Task) -> str:
-    domain = {"in": " (in domain)", "out": " (out of domain)"}.get(task.domain or "", "")
-    return prose(task.name) + domain
+    words = {"in": " (in domain)", "out": " (out of domain)", "elsewhere": " (elsewhere)"}
+    return prose(task.name) + words.get(task.domain or "", "")
 
 
 def _difference(found: Comparison | None) -> str:

@@ -122,7 +122,7 @@ def _score_facts(scores: Scores) -> Iterator[Markup]:
         best = scores.best(on)
         if best is None:
             continue
-        names = [m for m in scores.models if scores.value(m, on) == best]
+        names = [m for m in scores.made if scores.value(m, on) == best]
         title = words.get(on, f"{word} {MEANS.get(on, on)}")
         yield fact(points(best, scores.less), f"{title}: {', '.join(names)}")
 

@@ -120,8 +120,11 @@ def _panel(scores: Scores, on: str, rows: Sequence[Dot], span: float) -> Markup:
     )
 
 
+_DOMAINS = {"in": "in-domain", "out": "out-of-domain", "elsewhere": "elsewhere"}
+
+
 def _about(task: Task) -> str:
-    domain = {"in": "in-domain", "out": "out-of-domain"}.get(task.domain or "", "")
+    domain = _DOMAINS.get(task.domain or "", "")
     units = count_noun(task.units, task.unit) if task.units and task.unit else ""
     return ", ".join(word for word in (domain, task.metric, units) if word)
 
@@ -196,7 +199,8 @@ def _cost(scores: Scores, model: str) -> Markup:
 
 
 def _rank(scores: Scores, model: str) -> Markup:
-    return tag("td", f"{scores.ranks[model]:.2f}")
+    ranks = scores.ranks
+    return tag("td", f"{ranks[model]:.2f}" if model in ranks else "–")
 
 
 def _heading(scores: Scores, on: str) -> list[Child]:
@@ -209,7 +213,7 @@ def _score(scores: Scores, model: str, on: str) -> Markup:
     value, interval = scores.value(model, on), scores.interval(model, on)
     around = " – ".join(points(end, scores.less) for end in interval) if interval else None
     spread = scores.spread(model, on)
-    best = value is not None and value == scores.best(on)
+    best = value is not None and model in scores.made and value == scores.best(on)
     return tag(
         "td",
         tag("span", "★ ", class_="star", aria_label=_best(scores)) if best else None,
@@ -280,7 +284,7 @@ def _by_seed(difference: Comparison) -> str:
 
 def _domains(scores: Scores) -> Markup | None:
     """Return lists of the tasks that count as in and out of domain, as no reader can know."""
-    words = {"in": "In domain", "out": "Out of domain"}
+    words = {"in": "In domain", "out": "Out of domain", "elsewhere": "Elsewhere"}
     listed = {
         words_of: [task.name for task in scores.tasks if task.domain == domain]
         for domain, words_of in words.items()

@@ -180,7 +180,7 @@ def test_a_split_beside_a_catalogue_is_that_of_its_hub_sets(
         ("  baseline:", "  basline:", "23: there is no 'basline' here; did you mean 'baseline'?"),
         ("train:", "trian:", "2: there is no 'trian' here; did you mean 'train'?"),
         ("task: retrieval", "task: retreival", "5: there is no task 'retreival'; did you mean"),
-        ("domain: in", "domain: inside", "20: domain is 'in' or 'out', not 'inside'"),
+        ("domain: in", "domain: inside", "20: domain is 'in', 'out' or 'elsewhere', not 'inside'"),
         (
             "task: clustering",
             "task: text",

@@ -34,6 +34,7 @@ PLAIN = Scores(
         Comparison("m.seed=1", "base", "task", 0.0, -0.1, 0.1, 0.9),
         Comparison("m.seed=1", "base", "topics", 0.0, confidence=0.9),
     ),
+    forgetting=(Comparison("base", "m.seed=1", "out", 0.02, 0.01, 0.03),),
     requirements=(Verdict("m not worse than base", True, "m", "base", "not_worse_than"),),
     costs={"m.seed=1": TrainingCost(1.5, 30, 20), "m.seed=2": TrainingCost(0.5)},
     curves=(
@@ -47,6 +48,7 @@ POOLED = Scores(
     intervals={"base": {}, "m": {"code": (0.4, 0.6), "task": (0.3, 0.5)}},
     means={name: {"task": 0.375, "type": 0.375} for name in ("base", "m")},
     comparisons=(Comparison("m", "base", "type", 0.1, by_seed={"seed=1": 0.1, "seed=2": 0.1}),),
+    forgetting=(Comparison("base", "m", "out", 0.02, 0.01, 0.03),),
     spreads={"base": {}, "m": {"code": 0.01, "task": 0.02}},
     members={"base": {"1": "base"}, "m": {"seed=1": "m.seed=1", "seed=2": "m.seed=2"}},
     costs={"m": TrainingCost(1.5, 30, 20)},
@@ -61,7 +63,8 @@ def test_scores_are_read_as_they_were_written(scores: Scores, tmp_path: Path) ->
 
 def test_a_mean_over_no_task_is_written_as_null(tmp_path: Path) -> None:
     found = json.loads(write_scores(tmp_path, PLAIN).read_text())
-    assert found["means"]["base"] == {"task": 0.375, "type": 0.375, "in": None, "out": None}
+    unknown = {"in": None, "out": None, "elsewhere": None}
+    assert found["means"]["base"] == {"task": 0.375, "type": 0.375, **unknown}
 
 
 def test_a_score_that_is_no_number_is_left_out(tmp_path: Path) -> None:

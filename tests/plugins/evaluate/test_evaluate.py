@@ -126,10 +126,12 @@ def test_the_result_holds_what_reports_read(given: Given, tmp_path: Path) -> Non
     for model, by_task in result["intervals"].items():
         for task, (low, high) in by_task.items():
             assert low < result["scores"][model][task] < high
-    means = {"task", "type", "in", "out", "kind:retrieval", "kind:sts"}
+    means = {"task", "type", "in", "out", "elsewhere", "kind:retrieval", "kind:sts"}
     assert set(result["means"]["base"]) == {*means, "kind:clustering"}
     for model, by_mean in result["mean_intervals"].items():
-        assert set(by_mean) == means  # one score of clusters is all that there is of them
+        assert set(by_mean) == means - {
+            "elsewhere"
+        }  # one score of clusters is all that there is of them
         for mean, (low, high) in by_mean.items():
             assert low < result["means"][model][mean] < high
     assert (result["arms"], result["arm_comparisons"], result["curves"]) == ([], [], [])
@@ -342,7 +344,7 @@ def test_tasks_of_one_kind_have_no_mean_of_it(tmp_path: Path) -> None:
     workspace = bench(tmp_path, "base", "merged")
     alike = Given(quality=QUALITY, wanted=TASKS[:2])
     _, result = run(step("base", "merged", evaluators=(alike,)), workspace)
-    assert set(result["means"]["base"]) == {"task", "type", "in", "out"}
+    assert set(result["means"]["base"]) == {"task", "type", "in", "out", "elsewhere"}
     assert "mean of retrieval" not in (workspace.folder / "scores.md").read_text()
 
 
@@ -425,7 +427,7 @@ def test_check_finds_every_fault_at_once(given: Given) -> None:
         "models: model '$base' is named 2 times",
         "require: '$stray' is in a requirement but not among the models; add it there",
         "require: a margin of -1 points is below 0",
-        "require: a requirement needs not_worse_than or better_than",
+        "require: a requirement needs not_worse_than, better_than or forgetting",
         "require: a confidence of 95 is no share from 0.5 to below 1",
         "resamples: a bootstrap needs at least 100 resamples",
         "the evaluator was asked",

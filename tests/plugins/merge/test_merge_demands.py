@@ -26,6 +26,7 @@ LINKS: dict[str, type[Stage]] = {
 NEEDED: dict[str, dict[str, Any]] = {
     "fisher": {"statistics": ()},
     "group": {"by": Linear()},
+    "keep_base": {"keep": 0.5, "by": Linear()},
     "nearswap": {"t": 0.1},
     "regmean": {"statistics": ()},
 }
@@ -39,6 +40,7 @@ DEMANDS = {
     "group": ("1+", "forbidden", "share"),  # as the strategy inside
     "iso_c": ("1+", "required", "scale"),
     "karcher": ("1+", "forbidden", "share"),
+    "keep_base": ("1+", "required", "share"),  # a base, and the rest as the strategy inside
     "layer_softmax": ("1+", "required", "unused"),
     "linear": ("1+", "forbidden", "share"),
     "model_stock": ("2+", "required", "unused"),

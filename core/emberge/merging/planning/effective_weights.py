@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from emberge.contracts.stage import MergeTransform, Stage
+from emberge.contracts.stage import MergeStrategy, MergeTransform, Stage
 from emberge.merging.merge_plan import EffectiveWeight, MergePlan, TensorPlan, weights_of
 from emberge.merging.request import MergeInput
 
@@ -14,9 +14,13 @@ __all__ = ["plan_effective_weights", "sums_of", "weighing"]
 def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight], float]:
     """Return (each model's effective weight, the mean sum of the weights as given); means are over elements.
 
-    Where a strategy takes shares, a weight is divided by the sum over those it is merged with.
+    Where a strategy takes shares, a weight is divided by the sum over those it is merged with. Where one
+    merges its result with the base, the base has a weight too, and the models what that leaves.
     """
     sums: dict[str, _Sum] = {m.name: _Sum() for m in plan.request.inputs}
+    keeping = any(_base_share(chain) for chain in plan.request.chains)
+    based = [plan.request.base.name] if plan.request.base is not None and keeping else []
+    sums |= {name: _Sum() for name in based}
     total = elements = 0.0
     for tensor in plan.tensors:
         if tensor.action != "merge":
@@ -24,6 +28,9 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
         given = weights_of(plan, tensor)
         for name, weight in effective_weights(plan, tensor, given).items():
             sums[name].add(plan.layers[tensor.name], weight, tensor.out.elements)
+        for name in based:
+            kept = _base_share(plan.request.chains[plan.request.chain_of(tensor.name)])
+            sums[name].add(plan.layers[tensor.name], kept, tensor.out.elements)
         total += tensor.out.elements * sum(given.values())
         elements += tensor.out.elements
     return {n: one.share(elements) for n, one in sums.items()}, total / (elements or 1.0)
@@ -32,13 +39,24 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
 def effective_weights(
     plan: MergePlan, tensor: TensorPlan, given: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return the weights in effect for a tensor: as given, or divided by their sum over those merged."""
+    """Return the weights in effect for a tensor, of what the base leaves.
+
+    They are as given, or divided by their sum over those merged.
+    """
     chain = plan.request.chains[plan.request.chain_of(tensor.name)]
     link, labels = weighing(chain, [m for m in plan.request.inputs if m.name in given])
-    if link.weight_role != "share":
+    if link.weight_role == "unused":
         return dict(given)
-    sums = sums_of(given, labels)
-    return {name: weight / (sums[labels[name]] or 1.0) for name, weight in given.items()}
+    left = 1.0 - _base_share(chain)
+    sums = sums_of(given, labels) if link.weight_role == "share" else {}
+    return {
+        name: left * weight / (sums.get(labels[name], 1.0) or 1.0) for name, weight in given.items()
+    }
+
+
+def _base_share(chain: Sequence[Stage]) -> float:
+    last = chain[-1]
+    return last.base_share if isinstance(last, MergeStrategy) else 0.0
 
 
 def sums_of(weights: Mapping[str, float], labels: Mapping[str, str]) -> dict[str, float]:

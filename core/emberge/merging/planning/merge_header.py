@@ -32,7 +32,10 @@ def header_of(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
             rule.filter: [plain_stage(link) for link in rule.strategy] for rule in request.rules
         }
     if request.base is not None:
-        facts["base"] = {"name": request.base.name, **_model(request.base, None)}
+        facts["base"] = {
+            "name": request.base.name,
+            **_model(request.base, plan.weights.get(request.base.name)),
+        }
     ours = given.get(HEADER)
     header: dict[str, Any] = {**given, HEADER: facts}
     if isinstance(ours, Mapping):

@@ -102,7 +102,10 @@ def _weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
         "unused": "used by rules alone",
     }
     within = ", within its group" if any(labels.values()) and role == "share" else ""
-    yield "weights", f"{'sum':<{width}}  {plan.weight_sum:.3g}: {words[role]}{within}"
+    base = plan.request.base.name if plan.request.base is not None else ""
+    kept = plan.weights.get(base, 0.0)
+    rest = f"; times the {1 - kept:.3g} that the base leaves" if kept else ""
+    yield "weights", f"{'sum':<{width}}  {plan.weight_sum:.3g}: {words[role]}{within}{rest}"
 
 
 # ── beside the weights ──────────────────────────────────────────────────────────────────────────

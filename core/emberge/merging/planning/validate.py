@@ -70,8 +70,9 @@ def _chain(
     given = models
     for link in chain:
         problems = list(_link(link, models, groups, base))
-        if link.statistics_of == "models" and models != given:
-            problems.append(Problem(_others(link)))
+        if models != given:
+            readers = (one for one in all_stages([link]) if one.statistics_of == "models")
+            problems += [Problem(_others(one)) for one in readers]
         yield from problems
         if problems:
             return  # what the next link would see is not known

@@ -1,0 +1,189 @@
+"""The `probe_sets` step: evaluation sets that nobody trains on, of texts that every machine has."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from emberge import (
+    Artifact,
+    ArtifactKind,
+    DataError,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+)
+
+from emberge_demo.corpus import STDLIB, version
+from emberge_demo.package_files import even_place, write_catalogue, write_rows
+from emberge_demo.probe.prose import LICENSED, cpp, licences, mathematics, papers
+from emberge_demo.probe.words import languages, places, things
+
+__all__ = ["ProbeSets"]
+
+Pair = tuple[str, str]
+Source = Callable[[], Iterator[Pair]]
+# Each set's texts, and the package that they are of.
+_SOURCES: Mapping[str, tuple[Source, tuple[str, ...]]] = {
+    "licences": (licences, LICENSED),
+    "papers": (papers, ("mteb",)),
+    "mathematics": (mathematics, ("sympy",)),
+    "cpp": (cpp, ("pyarrow",)),
+    "places": (places, ("tzdata",)),
+    "things": (things, ("rich",)),
+    "languages": (languages, ("mteb",)),
+}
+_CLASSIFIED = ("languages",)
+_FEWEST = 20
+_LONGEST = 1000
+_TRAIN = 32  # labelled texts of each label to fit classifiers on
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeSets(Step):
+    """Small evaluation sets of seven domains, to see what a model forgot where a team has no such sets.
+
+    They are of texts that came with Python and the project's dependencies: paragraphs of `licences` (a
+    sentence finds the rest), `papers` (what a data set is about finds the title of its paper), `mathematics`,
+    C++ declarations (`cpp`), `places` (a country finds its cities), `things` (one name of an emoji finds
+    another), all retrieval, and `languages` (the family of a language by its name), a classification. Nearly
+    all is English: machines have no texts in other languages in common. Their domain is "elsewhere", so
+    that `evaluate` measures forgetting on them; a model that is trained on such texts needs others.
+
+    The bytes follow the versions of Python and of the packages. A set whose texts are not on a machine is
+    left out with a warning.
+
+    Example:
+        probe:
+          probe_sets: {queries: 100}
+    """
+
+    sets: tuple[
+        Literal["licences", "papers", "mathematics", "cpp", "places", "things", "languages"], ...
+    ] = ("licences", "papers", "mathematics", "cpp", "places", "things", "languages")
+    queries: int = 150
+    """Queries of a set, or texts to classify, at most."""
+    documents: int = 400
+    """Documents of a set at most; those of the queries stay."""
+
+    produces: ClassVar[ArtifactKind] = "data"
+
+    def identity(self) -> str:
+        """Return Python's version and the packages': other versions have other texts."""
+        return "; ".join(f"{name} {found}" for name, found in self._versions().items())
+
+    def _versions(self) -> dict[str, str]:
+        packages = dict.fromkeys(name for one in self.sets for name in _SOURCES[one][1])
+        return {"python": version(STDLIB), **{name: _installed(name) for name in packages}}
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if not self.sets:
+            yield context.problem("sets names nothing to write; leave it out for all", "sets")
+        for option in ("queries", "documents"):
+            if getattr(self, option) < _FEWEST:
+                yield context.problem(f"{option} must be {_FEWEST} or more", option)
+
+    def run(self, workspace: Workspace) -> Artifact:
+        """Write the sets and their catalogue.
+
+        Raises:
+            DataError: where not even one set has enough texts on this machine.
+        """
+        entries, counts = [], {}
+        for number, name in enumerate(self.sets):
+            workspace.progress(number, len(self.sets), "sets", name)
+            pairs = list(_without_repeats(_SOURCES[name][0]()))
+            if len(pairs) < _FEWEST:
+                workspace.warn(
+                    f"the set '{name}' is left out: this machine has too few of its texts"
+                )
+                continue
+            folder = workspace.folder / "eval" / name
+            if name in _CLASSIFIED:
+                counts[name] = _write_classification(folder, pairs, self.queries)
+            else:
+                counts[name] = _write_retrieval(folder, pairs, self.queries, self.documents)
+            task = "classification" if name in _CLASSIFIED else "retrieval"
+            entry = {"name": f"probe_{name}", "dir": f"eval/{name}", "task": task, "language": "en"}
+            side = {"symmetric": task == "classification", "instruction": ""}
+            entries.append({**entry, **side, "domain": "elsewhere"})
+        if not entries:
+            raise DataError(
+                "no set of the probe has enough texts on this machine; name others under 'sets'"
+            )
+        write_catalogue(workspace.folder, {"format": 1, "eval": entries})
+        details = {"counts": counts, "versions": self._versions()}
+        return Artifact(
+            kind="data", size=sum(one["queries"] for one in counts.values()), details=details
+        )
+
+
+def _installed(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _without_repeats(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Yield the pairs cut to length, without those that were met before."""
+    met = set[Pair]()
+    for pair in pairs:
+        query, document = (text.encode(errors="replace").decode()[:_LONGEST] for text in pair)
+        key = query.lower(), document.lower()
+        if key not in met and query.lower() != document.lower():
+            met.add(key)
+            yield query, document
+
+
+def _sample(texts: Iterable[str], count: int) -> list[str]:
+    """Return an even sample that depends on the texts alone; a smaller one is part of a larger one."""
+    return sorted(dict.fromkeys(texts), key=lambda text: (even_place("probe", text), text))[:count]
+
+
+def _write_retrieval(
+    folder: Path, pairs: Sequence[Pair], queries: int, documents: int
+) -> dict[str, int]:
+    relevant: dict[str, list[str]] = {}
+    for query, document in pairs:
+        relevant.setdefault(query, []).append(document)
+    asked = _sample(relevant, queries)
+    needed = list(dict.fromkeys(document for query in asked for document in relevant[query]))
+    others = _sample(
+        {document for _, document in pairs} - {*needed}, max(0, documents - len(needed))
+    )
+    ids = {document: f"d{number}" for number, document in enumerate(sorted([*needed, *others]))}
+    corpus = ({"_id": ids[one], "title": "", "text": one} for one in sorted(ids))
+    write_rows(folder / "corpus.jsonl.gz", corpus)
+    write_rows(
+        folder / "queries.jsonl.gz",
+        ({"_id": f"q{number}", "text": query} for number, query in enumerate(asked)),
+    )
+    lines = [
+        f"q{number}\t{ids[document]}\t1"
+        for number, query in enumerate(asked)
+        for document in dict.fromkeys(relevant[query])
+    ]
+    text = "\n".join(["query-id\tcorpus-id\tscore", *lines, ""])
+    (folder / "qrels.tsv").write_text(text, encoding="utf-8")
+    return {"queries": len(asked), "documents": len(ids)}
+
+
+def _write_classification(folder: Path, pairs: Sequence[Pair], queries: int) -> dict[str, int]:
+    label_of = dict(pairs)
+    tested = _sample(label_of, queries)
+    rest = [text for text in label_of if text not in {*tested}]
+    labels = sorted({*label_of.values()})
+    fitted = [
+        text
+        for label in labels
+        for text in _sample((one for one in rest if label_of[one] == label), _TRAIN)
+    ]
+    for half, chosen in (("train", fitted), ("test", tested)):
+        rows: Iterable[Mapping[str, Any]] = ({"text": t, "label": label_of[t]} for t in chosen)
+        write_rows(folder / f"{half}.jsonl.gz", rows)
+    return {"queries": len(tested), "documents": len(fitted)}

@@ -1,0 +1,99 @@
+"""Pairs of texts that belong together, from licences, a list of papers, mathematics and C++ headers."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from emberge_demo.corpus import first_paragraph, locate, parsed
+
+__all__ = ["LICENSED", "cpp", "licences", "mathematics", "papers"]
+
+Pair = tuple[str, str]
+# Distributions that come with the project and state long or unusual licences.
+LICENSED = ("numpy", "pillow", "pyarrow", "scipy", "torch", "tqdm", "transformers")
+_LICENCE = re.compile(r"(licen[sc]e|notice|copying)", re.IGNORECASE)
+_SENTENCE = re.compile(r"(?<=[.;:])\s+")
+# Parts of sympy that are about mathematics rather than about programming it.
+_MATHEMATICS = ("combinatorics", "functions", "geometry", "ntheory", "physics", "stats")
+_HEADLINE = re.compile(r"^[=~-]{3,}\s*$", re.MULTILINE)
+_TITLE = re.compile(r"^\s*title\s*=\s*[{\"](.+?)[}\"],?\s*$", re.MULTILINE)
+_COMMENT = re.compile(r"(?:^[ \t]*///.*\n)+(?P<code>(?:^(?![ \t]*//).+\n){1,6})", re.MULTILINE)
+
+
+def licences() -> Iterator[Pair]:
+    """Yield the first sentence of each paragraph of the licences, and the rest of it."""
+    for distribution in LICENSED:
+        for path in _licence_files(distribution):
+            for paragraph in re.split(
+                r"\n\s*\n", path.read_text(encoding="utf-8", errors="replace")
+            ):
+                first, *rest = _SENTENCE.split(" ".join(paragraph.split()), maxsplit=1)
+                if rest and len(first.split()) >= 6 and 12 <= len(rest[0].split()) <= 150:
+                    yield first, rest[0]
+
+
+def _licence_files(distribution: str) -> list[Path]:
+    try:
+        listed = importlib.metadata.files(distribution) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    found = [one for one in listed if ".dist-info" in str(one) and _LICENCE.search(one.name)]
+    return [path for one in sorted(found) if (path := Path(str(one.locate()))).is_file()]
+
+
+def papers() -> Iterator[Pair]:
+    """Yield the description of each task of mteb's catalogue, and the title of the paper that it cites."""
+    folder = locate("mteb")
+    for path in sorted((folder / "tasks").rglob("*.py")) if folder is not None else ():
+        found = parsed(path)
+        for node in ast.walk(found[0]) if found is not None else ():
+            if isinstance(node, ast.Call):
+                texts = {k.arg: _text(k.value) for k in node.keywords}
+                title = _TITLE.search(texts.get("bibtex_citation", ""))
+                description = " ".join(texts.get("description", "").split())
+                if title is not None and len(description.split()) >= 6:
+                    yield description, re.sub(r"[{}\\]", "", " ".join(title[1].split()))
+
+
+def _text(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def mathematics() -> Iterator[Pair]:
+    """Yield the first paragraph of what is said of functions and classes of sympy, and what follows it."""
+    folder = locate("sympy")
+    places = [folder / part for part in _MATHEMATICS] if folder is not None else []
+    for path in sorted(path for place in places for path in place.rglob("*.py")):
+        found = parsed(path) if "tests" not in path.parts else None
+        for node in ast.walk(found[0]) if found is not None else ():
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                yield from _explained(ast.get_docstring(node) or "")
+
+
+def _explained(docstring: str) -> Iterator[Pair]:
+    prose = _HEADLINE.split(docstring)
+    following = (prose[0] if len(prose) == 1 else prose[1]).split("\n\n")
+    first = first_paragraph(docstring)
+    rest = [" ".join(one.split()) for one in following if ">>>" not in one]
+    rest = [one for one in rest if one != first and len(one.split()) >= 12]
+    if len(first.split()) >= 4 and rest:
+        yield first, rest[0]
+
+
+def cpp() -> Iterator[Pair]:
+    """Yield the comment on each declaration in pyarrow's C++ headers, and the declaration."""
+    folder = locate("pyarrow")
+    for path in sorted((folder / "include" / "arrow").rglob("*.h")) if folder is not None else ():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for found in _COMMENT.finditer(text):
+            comment = found[0][: found.start("code") - found.start()]
+            lines = [line.strip().removeprefix("///").strip() for line in comment.splitlines()]
+            words = " ".join(lines).partition("\\param")[0].partition("\\return")[0]
+            about = re.sub(r"\\\w+\s*", "", words).strip()
+            code = " ".join(re.split(r"[;{]", found["code"])[0].split())
+            if len(about.split()) >= 5 and len(code) >= 20:
+                yield about, code

@@ -1,0 +1,129 @@
+"""Merging a strategy's result back with the base."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import (
+    Block,
+    Measures,
+    MergeStrategy,
+    Scope,
+    Stats,
+    WeightRole,
+    component,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["KeepBase", "require_share"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepBase(MergeStrategy):
+    """Merge by a strategy, and what comes of it with the base (WiSE-FT, arXiv:2109.01903).
+
+    W = keep · W₀ + (1 - keep) · by(W₁, …) (Wortsman et al., 2022). What a model gains by fine-tuning on its
+    own tasks it loses in part on others, and the base in the result brings much of that back. The option
+    `keep` of `merge` puts it around the last link of every strategy there.
+
+    Example:
+        merged:
+          merge:
+            models: [./a, ./b]
+            base: ./base
+            strategy: {keep_base: {keep: 0.5, by: multi_slerp}}
+    """
+
+    keep: float
+    """Share of the base in the result, from 0 to below 1."""
+    by: MergeStrategy = component("linear")
+    """The strategy that merges the models."""
+
+    base_policy = "required"
+
+    def __post_init__(self) -> None:
+        require_share(self.keep)
+
+    @property
+    def base_share(self) -> float:
+        return self.keep
+
+    @property
+    def arity(self) -> range:
+        return self.by.arity
+
+    @property
+    def weight_role(self) -> WeightRole:
+        return self.by.weight_role
+
+    @property
+    def scope(self) -> Scope:
+        return self.by.scope
+
+    @property
+    def whole(self) -> bool:
+        return self.by.whole
+
+    @property
+    def passes(self) -> int:
+        return self.by.passes
+
+    @property
+    def expected_readings(self) -> float:
+        return self.by.expected_readings
+
+    def whole_for(self, block: Block) -> bool:
+        return self.by.whole_for(block)
+
+    def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
+        return self.by.needs_rows(start, size, stats)
+
+    def reads_rows(self, number: int) -> bool:
+        return self.by.reads_rows(number)
+
+    def reads_base(self, number: int) -> bool:
+        return number == self.passes or self.by.reads_base(number)
+
+    def problems(self, models: Sequence[str], groups: Sequence[str]) -> Iterable[str]:
+        return self.by.problems(models, groups)
+
+    def weight_warnings(self, weights: Mapping[str, float]) -> Iterable[str]:
+        return self.by.weight_warnings(weights)
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        return self.by.measure(_inner(block), stats)
+
+    def join(self, measures: Sequence[Measures]) -> Measures:
+        return self.by.join(measures)
+
+    def conclude(self, block: Block, stats: Stats) -> Measures:
+        return self.by.conclude(_inner(block), stats)
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        import torch
+
+        assert block.base is not None
+        merged = self.by.merge(_inner(block), stats)
+        # Around the base, so that what no model changed comes out unchanged.
+        return torch.add(block.base, merged - block.base, alpha=1 - self.keep)
+
+
+def require_share(keep: float) -> None:
+    """Refuse a share of the base outside [0, 1).
+
+    Raises:
+        ValueError: naming the number.
+    """
+    if not 0 <= keep < 1:
+        raise ValueError(
+            f"'keep' is the base's share of the result, from 0 to below 1, not {keep:g}; at 1 nothing of "
+            "the models would be left"
+        )
+
+
+def _inner(block: Block) -> Block:
+    return block.replace(options=block.options.by)

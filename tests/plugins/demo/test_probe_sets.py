@@ -1,0 +1,138 @@
+"""Evaluation sets of texts that every machine has: read as local sets are, elsewhere, the same each time."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from emberge import Artifact, DataError, Preflight, Problem, RetrievalData, Workspace
+from emberge.engine import load_eval_set, pick_eval_sets
+from emberge_data.json_lines import JsonLines
+from emberge_demo.probe import probe_sets
+from emberge_demo.probe.probe_sets import ProbeSets
+from emberge_demo.probe.prose import licences, papers
+from emberge_demo.probe.words import places, things
+
+# Those that are read in a moment; `mathematics` and `papers` read hundreds of files.
+QUICK = ("licences", "cpp", "places", "things", "languages")
+
+
+class Place:
+    """As much of a workspace as the step asks for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.warned: list[str] = []
+
+    def progress(self, *_: object) -> None:
+        """Go on."""
+
+    def warn(self, message: str) -> None:
+        self.warned.append(message)
+
+
+class Look:
+    """As much of a preflight as the step asks for."""
+
+    def problem(self, message: str, option: str = "") -> Problem:
+        return Problem(message, option)
+
+
+def run(step: ProbeSets, folder: Path) -> tuple[Artifact, Place]:
+    place = Place(folder)
+    return step.run(cast("Workspace", place)), place
+
+
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+@pytest.fixture(scope="module")
+def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("probe")
+    run(ProbeSets(sets=QUICK, queries=30, documents=60), folder)
+    return folder
+
+
+def test_every_set_is_read_as_a_local_set_and_is_elsewhere(probe: Path) -> None:
+    found = pick_eval_sets(probe, ())
+    assert [one.name for one in found] == [f"probe_{name}" for name in QUICK]
+    assert {one.domain for one in found} == {"elsewhere"}
+    for one in found:
+        data = load_eval_set(one, readers=[JsonLines()])
+        if isinstance(data, RetrievalData):
+            assert len(data.queries) == 30
+            assert all(set(judged) <= set(data.corpus) for judged in data.relevant.values())
+            assert all(data.relevant[query] for query in data.queries)
+
+
+def test_no_query_is_its_own_answer(probe: Path) -> None:
+    for name in QUICK[:-1]:
+        folder = probe / "eval" / name
+        texts = {row["_id"]: row["text"].lower() for row in rows(folder / "corpus.jsonl.gz")}
+        asked = {row["_id"]: row["text"].lower() for row in rows(folder / "queries.jsonl.gz")}
+        for line in (folder / "qrels.tsv").read_text().splitlines()[1:]:
+            query, document, _ = line.split("\t")
+            assert asked[query] != texts[document]
+
+
+def test_no_language_is_both_fitted_on_and_tested(probe: Path) -> None:
+    folder = probe / "eval" / "languages"
+    fitted, tested = (list(rows(folder / f"{half}.jsonl.gz")) for half in ("train", "test"))
+    assert not {row["text"] for row in fitted} & {row["text"] for row in tested}
+    assert {row["label"] for row in tested} <= {row["label"] for row in fitted}
+
+
+def test_the_same_packages_give_the_same_bytes(probe: Path, tmp_path: Path) -> None:
+    run(ProbeSets(sets=QUICK, queries=30, documents=60), tmp_path)
+    files = [path.relative_to(probe) for path in probe.rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        assert (probe / path).read_bytes() == (tmp_path / path).read_bytes()
+
+
+def test_a_smaller_probe_is_part_of_a_larger_one(probe: Path, tmp_path: Path) -> None:
+    run(ProbeSets(sets=("places", "things"), queries=20, documents=60), tmp_path)
+    for name in ("places", "things"):
+        small, large = (
+            {row["text"] for row in rows(folder / "eval" / name / "queries.jsonl.gz")}
+            for folder in (tmp_path, probe)
+        )
+        assert len(small) == 20
+        assert small < large
+
+
+def test_its_texts_are_what_they_are_called() -> None:
+    assert ("Finland", "Helsinki") in places()
+    assert "Singapore" not in dict(places())  # the answer would be in the query
+    assert ("tea", "teacup without handle") in things()
+    assert any("arrant" in first + rest for first, rest in licences())
+    assert any("Sentence" in title for _, title in papers())
+
+
+def test_texts_that_a_machine_lacks_are_left_out_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = {**probe_sets._SOURCES, "places": (lambda: iter(()), ("tzdata",))}
+    monkeypatch.setattr(probe_sets, "_SOURCES", sources)
+    _, place = run(ProbeSets(sets=("places", "things"), queries=20), tmp_path / "a")
+    assert len(place.warned) == 1
+    assert "'places'" in place.warned[0]
+    assert [one.name for one in pick_eval_sets(tmp_path / "a", ())] == ["probe_things"]
+    with pytest.raises(DataError, match="name others under 'sets'"):
+        run(ProbeSets(sets=("places",), queries=20), tmp_path / "b")
+
+
+def test_a_version_is_part_of_what_the_step_is() -> None:
+    assert "mteb " in ProbeSets().identity()
+    assert "mteb " not in ProbeSets(sets=("things",)).identity()
+
+
+def test_a_probe_of_nothing_is_refused() -> None:
+    found = ProbeSets(sets=(), queries=3).check(cast("Preflight", Look()))
+    assert [str(problem.where) for problem in found] == ["sets", "queries"]

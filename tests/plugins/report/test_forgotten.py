@@ -1,0 +1,67 @@
+"""What a model forgot comes first: among the conclusions of a page, and in its card."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from emberge.engine import Comparison, Scores, Task
+from emberge_report.card.card_scores import forgetting_lines
+from emberge_report.charts.markup import tag
+from emberge_report.conclusions import conclusions
+
+TASKS = (
+    Task("code", domain="in"),
+    Task("licences", domain="elsewhere"),
+    Task("words", domain="elsewhere"),
+)
+SCORES = Scores(
+    fingerprints={"base": "", "full": "", "half": ""},
+    tasks=TASKS,
+    values={
+        "base": {"code": 0.5, "licences": 0.5, "words": 0.5},
+        "full": {"code": 0.6, "licences": 0.4, "words": 0.5},
+        "half": {"code": 0.58, "licences": 0.49, "words": 0.5},
+    },
+    means={
+        "base": {"in": 0.5, "elsewhere": 0.5},
+        "full": {"in": 0.6, "elsewhere": 0.45},
+        "half": {"in": 0.58, "elsewhere": 0.495},
+    },
+    forgetting=(
+        Comparison("base", "full", "elsewhere", 0.05, 0.02, 0.08),
+        Comparison("base", "half", "elsewhere", 0.005, -0.01, 0.02),
+    ),
+)
+
+
+def words(scores: Scores) -> list[str]:
+    import re
+
+    return [re.sub("<[^>]*>", "", tag("p", line)) for line in conclusions(scores, {})]
+
+
+def test_the_first_conclusion_is_what_was_forgotten() -> None:
+    first, *rest = words(SCORES)
+    assert first.startswith(
+        "Forgetting, on 2 tasks that are nobody's training domain, against base"
+    )
+    assert "full loses 5.00 [2.00, 8.00]" in first
+    assert "half loses +0.50 [" in first
+    assert "which may be nothing" in first
+    assert [line.partition(":")[0] for line in rest] == ["In domain", "Elsewhere"]
+
+
+def test_without_a_base_no_word_is_lost() -> None:
+    assert not any("orgetting" in line for line in words(replace(SCORES, forgetting=())))
+
+
+def test_a_gain_elsewhere_is_called_one() -> None:
+    gained = (Comparison("base", "full", "elsewhere", -0.05, -0.08, -0.02),)
+    assert "full gains 5.00 [2.00, 8.00]" in words(replace(SCORES, forgetting=gained))[0]
+
+
+def test_a_card_names_it_for_its_own_model() -> None:
+    (line,) = forgetting_lines("full", SCORES)
+    assert "against base" in line
+    assert "it loses 5.00 [2.00, 8.00]" in line
+    assert forgetting_lines("base", SCORES) == []
