@@ -64,6 +64,7 @@ from .merging.adapter_output.merge_to_adapter import merge_to_adapter as merge_t
 from .merging.adapter_output.truncation import Truncation as Truncation
 from .merging.adapters.base_match import adapter_origin as adapter_origin
 from .merging.comparing.compare_weights import compare_weights as compare_weights
+from .merging.found_weights import FoundWeights as FoundWeights
 from .merging.merge_checkpoints import MergeReport as MergeReport
 from .merging.merge_checkpoints import merge_checkpoints as merge_checkpoints
 from .merging.merge_in_memory import merge_state_dicts as merge_state_dicts

@@ -18,7 +18,14 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.engine import MergeRequest, VocabularyPolicy, plain_stage, plan_merge, summary
+from emberge.engine import (
+    FoundWeights,
+    MergeRequest,
+    VocabularyPolicy,
+    plain_stage,
+    plan_merge,
+    summary,
+)
 
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.steps.merge_options import (
@@ -34,11 +41,12 @@ from emberge_merge.steps.merge_options import (
     one_model,
     require_keep,
     require_vocabulary,
-    size_problems,
+    require_weights,
     slice_details,
     slice_models,
     statistics_paths,
     token_policy,
+    weight_problems,
 )
 from emberge_merge.steps.merged_artifact import merged_artifact
 from emberge_merge.steps.training_cost import describe_cost
@@ -55,8 +63,9 @@ class Merge(Step):
 
     `strategy` is a name, or a list of links of which the last merges, by default the average; `rules` give
     tensors whose name contains a text another one. `weights: size` multiplies each weight by the number of
-    examples that the model was trained on. `keep: 0.5` merges what comes of it half and half with the base,
-    whatever the strategy and the rules. `template` (default: the first model) gives everything that is not
+    examples that the model was trained on, and `weights: $found` by what `find_weights` has found for models
+    of this content. `keep: 0.5` merges what comes of it half and half with the base, whatever the strategy
+    and the rules. `template` (default: the first model) gives everything that is not
     merged, `tokenizer` the tokenizer. `missing` decides on a tensor that some model lacks. `dtype` is
     what is computed in; what is stored has `out_dtype`, by default the template's.
 
@@ -82,7 +91,8 @@ class Merge(Step):
     """Their common ancestor, where the strategy works on deltas or `keep` keeps some of it."""
     keep: float = 0.0
     """Share of the base in the result, from 0 to below 1: what fine-tuning forgot comes back with it."""
-    weights: Weights = "equal"
+    weights: Weights | FileRef = "equal"
+    """Factors of the models' weights: none, by size, or those that `find_weights` has found."""
     rules: tuple[Rule, ...] = ()
     dtype: Literal["float32", "float64"] = "float32"
     out_dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None
@@ -101,13 +111,14 @@ class Merge(Step):
     def __post_init__(self) -> None:
         if bool(self.models) == bool(self.slices):
             raise ValueError("it takes either 'models' or 'slices', which stack layers of models")
-        if self.slices and (self.base is not None or self.weights == "size" or self.keep):
+        if self.slices and (self.base is not None or self.weights != "equal" or self.keep):
             raise ValueError(
                 "with 'slices' each slice has its own base and weights; where some of a base is to be kept, "
                 "its strategy is 'keep_base'"
             )
         require_keep(self.keep, self.base)
         require_vocabulary(self.vocabulary)
+        require_weights(self.weights)
         if isinstance(self.vocabulary, FileRef) and (self.template or self.tokenizer) is not None:
             raise ValueError(
                 "a 'vocabulary' has its tokenizer; leave out 'tokenizer' and 'template'"
@@ -115,7 +126,7 @@ class Merge(Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         describe_cost([entry.model for entry in self.models], context)
-        yield from size_problems(self.models, context, self.weights)
+        yield from weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with
         find = find_by_check(context, fingerprints=self._measured(), tokenizer=self.tokenizer)
@@ -139,7 +150,7 @@ class Merge(Step):
         request = self._request(
             lambda reference: [as_found(model) for model in workspace.models(reference)],
             workspace.data,
-            weights=self.weights,
+            weights=self._weights(workspace.data),
             seed=workspace.seed,
         )
         report = merge_checkpoints(
@@ -164,7 +175,7 @@ class Merge(Step):
         find: Find,
         data: Callable[[FileRef], Path] | None = None,
         *,
-        weights: Weights = "equal",
+        weights: Weights | FoundWeights = "equal",
         seed: int = 0,
     ) -> MergeRequest:
         """Build the request with the models that `find` gives; without `data` no step's files exist yet."""
@@ -189,6 +200,11 @@ class Merge(Step):
             vocabulary=self._vocabulary(data),
             tokens=token_policy(self.vocabulary, entries, inputs),
         )
+
+    def _weights(self, data: Callable[[FileRef], Path]) -> Weights | FoundWeights:
+        if not isinstance(self.weights, FileRef):
+            return self.weights
+        return FoundWeights.read(data(self.weights))
 
     def _vocabulary(self, data: Callable[[FileRef], Path] | None) -> SuppliedVocabulary | None:
         if not isinstance(self.vocabulary, FileRef):

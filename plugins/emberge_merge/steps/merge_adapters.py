@@ -36,8 +36,8 @@ from emberge_merge.steps.merge_options import (
     keep_base,
     merge_inputs,
     one_model,
-    size_problems,
     statistics_paths,
+    weight_problems,
 )
 from emberge_merge.steps.training_cost import cost_details, describe_cost
 
@@ -112,7 +112,7 @@ class MergeAdapters(Step):
             yield context.problem("the base must be a whole model", "base")
             return
         describe_cost([entry.model for entry in self.models], context)
-        yield from size_problems(self.models, context, self.weights)
+        yield from weight_problems(self.models, context, self.weights)
         find = find_by_check(context)
         base = self._base(find)
         plan = plan_merge(self._request(find, base))

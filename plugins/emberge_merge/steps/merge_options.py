@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from emberge import (
     CheckpointError,
@@ -22,7 +22,7 @@ from emberge import (
     Stage,
     suggest,
 )
-from emberge.engine import MergeInput, ModelPart, VocabularyPolicy, read_artifact
+from emberge.engine import FoundWeights, MergeInput, ModelPart, VocabularyPolicy, read_artifact
 
 from emberge_merge.methods.averages.keep_base import KeepBase, require_share
 
@@ -45,12 +45,13 @@ __all__ = [
     "one_model",
     "require_keep",
     "require_vocabulary",
-    "size_problems",
+    "require_weights",
     "slice_details",
     "slice_models",
     "statistics_paths",
     "token_policy",
     "unique_names",
+    "weight_problems",
 ]
 
 Weights = Literal["equal", "size"]
@@ -210,13 +211,17 @@ def _fingerprint(folder: Path, adapter: Path | None) -> str:
 
 
 def merge_inputs(
-    entries: Sequence[ModelEntry], find: Find, weights: Weights = "equal"
+    entries: Sequence[ModelEntry], find: Find, weights: Weights | FoundWeights = "equal"
 ) -> tuple[MergeInput, ...]:
     """Return the inputs of a merge, by names that differ; with `size` weights count examples.
 
     Raises:
-        CheckpointError: for a model whose size counts and is not known.
+        CheckpointError: for a model whose size counts and is not known, and weights of other models.
     """
+    if isinstance(weights, FoundWeights):
+        named = [(m.name, m.fingerprint) for entry in entries for m in find(entry.model)]
+        for fault in weights.problems(named):
+            raise CheckpointError(fault)
     return unique_names(
         [
             replace(
@@ -277,22 +282,85 @@ def keep_base(strategy: tuple[Stage, ...], keep: float) -> tuple[Stage, ...]:
     return (*strategy[:-1], KeepBase(by=strategy[-1], keep=keep))
 
 
-# ── weights by size ─────────────────────────────────────────────────────────────────────────────
+# ── weights by size, and weights that were found ─────────────────────────────────────────────────
 
 
-def size_problems(
-    entries: Sequence[ModelEntry], context: Preflight, weights: Weights
+def require_weights(weights: Weights | FileRef) -> None:
+    """Refuse a word that names no weights.
+
+    Raises:
+        ValueError: naming the words.
+    """
+    if isinstance(weights, FileRef) and not weights.text.startswith(("$", ".", "/", "~")):
+        words = get_args(Weights)
+        raise ValueError(
+            f"weights '{weights.text}' is none of {', '.join(words)}, nor a step or a file"
+            + suggest(weights.text, words)
+        )
+
+
+def weight_problems(
+    entries: Sequence[ModelEntry], context: Preflight, weights: Weights | FileRef
 ) -> Iterator[Problem]:
-    """List the models that cannot be weighted by the number of examples that they were trained on."""
-    for entry in entries if weights == "size" else ():
+    """Yield problems of weights that the models' own are multiplied by.
+
+    These are models whose number of examples is not known, and models that a file of weights is not for,
+    of those that are in folders here.
+    """
+    if weights == "size":
+        yield from _size_problems(entries, context)
+    if not isinstance(weights, FileRef):
+        return
+    yield from _expected_problems(entries, context, weights)
+    path = context.data(weights)
+    if path is None:
+        return
+    try:
+        found = FoundWeights.read(path)
+    except CheckpointError as error:
+        yield context.problem(str(error), "weights")
+        return
+    find = find_by_check(context, fingerprints=[entry.model for entry in entries])
+    models = [model for entry in entries for model in find(entry.model)]
+    named = [(model.name, model.fingerprint) for model in models if model.fingerprint]
+    unseen = [model.name for model in models if not model.fingerprint]
+    for fault in found.problems(named, unseen):
+        yield context.problem(fault, "weights")
+
+
+def _expected_problems(
+    entries: Sequence[ModelEntry], context: Preflight, weights: FileRef
+) -> Iterator[Problem]:
+    """Yield what shows of weights that are yet to be found: other models than those of the merge."""
+    expected = context.expected(weights)
+    searched = expected.artifact.details.get("models", ()) if expected is not None else ()
+    merged = [entry.model.text for entry in entries]
+    for text in merged if searched else ():
+        if text.startswith("$") and text not in searched:
+            yield context.problem(
+                f"'{weights}' finds weights for other models: '{text}' is none of {', '.join(searched)}",
+                "weights",
+            )
+    for text in searched:
+        if text not in merged:
+            yield context.warning(
+                f"'{weights}' may give a weight to '{text}', which is not among the models; add it there",
+                "weights",
+            )
+
+
+def _size_problems(entries: Sequence[ModelEntry], context: Preflight) -> Iterator[Problem]:
+    for entry in entries:
         folder = context.adapter(entry.model) or context.model(entry.model)
         artifact = read_artifact(folder) if folder is not None else None
         if folder is not None and (artifact is None or artifact.size is None):
             yield context.problem(_no_size(entry.model.text), "weights")
 
 
-def _weight(entry: ModelEntry, model: FoundModel, weights: Weights) -> PerTensor:
-    """Return a model's weight: its own, times its examples if sizes count."""
+def _weight(entry: ModelEntry, model: FoundModel, weights: Weights | FoundWeights) -> PerTensor:
+    """Return a model's weight: its own, times its examples if sizes count, or what was found for it."""
+    if isinstance(weights, FoundWeights):
+        return entry.weight.times(weights.weights[model.fingerprint])
     if weights == "equal":
         return entry.weight
     if model.size is None:

@@ -1,0 +1,84 @@
+"""Merge weights that a step has found, by the content of the models that they belong to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge.errors import CheckpointError
+from emberge.files.atomic import write_text
+
+__all__ = ["WEIGHTS_FILE", "FoundWeights"]
+
+WEIGHTS_FILE = "weights.json"
+_LEAST = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundWeights:
+    """Weights of a merge by the fingerprints of its models; `names` are those of the search.
+
+    `facts` are what the search knows of them: scores, intervals, options.
+    """
+
+    weights: Mapping[str, float]
+    names: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> FoundWeights:
+        """Return the weights of a file, given it or the folder of the step that found them.
+
+        Raises:
+            CheckpointError: for a file that is missing or has no weights.
+        """
+        path = path / WEIGHTS_FILE if path.is_dir() else path
+        try:
+            content = json.loads(path.read_text("utf-8"))
+            models = {str(one["fingerprint"]): one for one in content.pop("models")}
+            weights = {key: float(one["weight"]) for key, one in models.items()}
+            names = {key: str(one["name"]) for key, one in models.items()}
+        except OSError:
+            raise CheckpointError(f"{path}: there is no such file of weights") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise CheckpointError(
+                f"{path}: it is no file of weights; name the result of `find_weights`"
+            ) from None
+        return cls(weights=weights, names=names, facts=content)
+
+    def write(self, folder: Path) -> None:
+        """Write the file into a step's folder."""
+        models = [
+            {"name": self.names.get(key, ""), "fingerprint": key, "weight": weight}
+            for key, weight in self.weights.items()
+        ]
+        text = json.dumps({"models": models, **self.facts}, indent=1, ensure_ascii=False)
+        write_text(folder / WEIGHTS_FILE, text + "\n")
+
+    def problems(self, models: Iterable[tuple[str, str]], known: Sequence[str] = ()) -> list[str]:
+        """Return reasons why the weights do not fit models, which are (name, fingerprint) pairs.
+
+        A model of no weight may be missing. While some models are `known` by name alone, as those that are
+        yet to be made, what belongs to none of the others may belong to them.
+        """
+        given = {fingerprint: name for name, fingerprint in models}
+        found = [
+            f"the weights are for other models: '{name}' is none of {', '.join(self._called())}; "
+            "find them anew for these models"
+            for fingerprint, name in given.items()
+            if fingerprint not in self.weights
+        ]
+        lacking = [k for k, w in self.weights.items() if w > _LEAST and k not in given]
+        if not known and not found:
+            found += [
+                f"the weights give {self.weights[key]:.3g} to '{self.names.get(key, key)}', which is not "
+                "among the models; add it there"
+                for key in lacking
+            ]
+        return found
+
+    def _called(self) -> list[str]:
+        return [f"'{name}'" for name in self.names.values()]

@@ -1,0 +1,163 @@
+"""Problems of a search that show before any work: of its sets and of its models."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emberge import Artifact, DataError, Expected, ModelRef, Preflight, Problem
+from emberge.engine import MergeInput, count_noun, lacking_half, pick_eval_sets, read_settings
+
+from emberge_weights.member_faults import plan_of, plan_problems
+from emberge_weights.weight_sets import FEWEST, SetEntry, WeightSet, read_sets, unusable
+
+if TYPE_CHECKING:
+    from emberge_weights.find_weights import FindWeights
+
+__all__ = ["problems"]
+
+# Standard deviation of the difference of two models on a query, in points of nDCG@10; measured.
+_SPREAD = 15.0
+# Share of queries up to which sets may have some in common.
+SHARED = 0.05
+# Hashes of queries by the name of their set.
+Keys = Mapping[str, frozenset[bytes]]
+
+
+def problems(step: FindWeights, context: Preflight) -> Iterator[Problem]:
+    """Yield problems of the options, the sets and the models of a search."""
+    if not step.data:
+        yield context.problem("data names no evaluation set", "data")
+    if step.candidates < 1:
+        yield context.problem(f"candidates is 1 or more, not {step.candidates}", "candidates")
+    yield from _set_problems(step, context)
+    yield from _model_problems(step, context)
+
+
+def _set_problems(step: FindWeights, context: Preflight) -> Iterator[Problem]:
+    keys: dict[str, Keys] = {}
+    for option in ("data", "elsewhere", "tests"):
+        entries: Sequence[SetEntry] = getattr(step, option)
+        faults = list(_set_faults(step, entries, context))
+        yield from (context.problem(fault, option) for fault in faults)
+        sets = [] if faults else list(_read(step, entries, context))
+        keys[option] = {one.name: _keys(one) for one in sets}
+        if option == "data" and not faults:
+            yield from (context.problem(fault, option) for fault in _too_few(sets))
+            keys["their test halves"] = _test_halves(step, context)
+    for option in ("elsewhere", "tests", "their test halves"):
+        for fault, severe in _overlaps(keys["data"], keys.get(option, {}), option):
+            yield context.problem(fault, "data") if severe else context.warning(fault, "data")
+    if any(entry.split == "test" for entry in step.data):
+        yield context.warning(
+            "weights are chosen on a test half; what is reported on it will look better than it is",
+            "data",
+        )
+
+
+def _test_halves(step: FindWeights, context: Preflight) -> Keys:
+    """Return hashes of the test halves of the sets whose dev halves are chosen by."""
+    there = []
+    for entry in step.data:
+        path = context.data(entry.path)
+        if path is None or entry.split == "test":
+            continue
+        names = [
+            one.name
+            for one in pick_eval_sets(path, entry.only)
+            if lacking_half(one, "test") is None
+        ]
+        if names:
+            there.append(SetEntry(path=entry.path, only=tuple(names), split="test"))
+    return {one.name: _keys(one) for one in _read(step, there, context)}
+
+
+def _read(
+    step: FindWeights, entries: Sequence[SetEntry], context: Preflight
+) -> Iterator[WeightSet]:
+    return read_sets(entries, context.data, context.readers, step.metric)
+
+
+def _set_faults(
+    step: FindWeights, entries: Sequence[SetEntry], context: Preflight
+) -> Iterator[str]:
+    for entry in entries:
+        try:
+            path = context.data(entry.path)
+            for one in pick_eval_sets(path, entry.only) if path is not None else ():
+                fault = lacking_half(one, entry.split) or unusable(one, step.metric)
+                if fault is not None:
+                    yield fault
+        except DataError as error:
+            yield str(error)
+
+
+def _too_few(sets: Sequence[WeightSet]) -> Iterator[str]:
+    for one in sets:
+        count = len(one.queries)
+        if count < FEWEST:
+            least = 2 * _SPREAD / count**0.5
+            yield (
+                f"set '{one.name}' has {count_noun(count, one.unit)}; with so few, differences below about "
+                f"{least:.0f} points cannot be told from chance, and weights found are chance; take a set "
+                f"with {FEWEST} or more"
+            )
+
+
+def _keys(one: WeightSet) -> frozenset[bytes]:
+    """Return hashes of a set's queries, of pairs with both texts."""
+    pairs = (
+        zip(one.queries, one.documents, strict=True) if one.gold else ((q,) for q in one.queries)
+    )
+    return frozenset(hashlib.sha256("\0".join(pair).encode()).digest() for pair in pairs)
+
+
+def _overlaps(data: Keys, others: Keys, where: str) -> Iterator[tuple[str, bool]]:
+    """Yield what the sets share with others, and True where that is more than a few queries."""
+    for name, keys in data.items():
+        for other, theirs in others.items():
+            shared = len(keys & theirs)
+            if shared:
+                fault = (
+                    f"set '{name}' shares {shared:,} of {len(keys):,} queries with '{other}' of {where}; "
+                    "weights chosen on what they are judged by look better than they are: take other queries"
+                )
+                yield fault, shared > SHARED * len(keys)
+
+
+def _model_problems(step: FindWeights, context: Preflight) -> Iterator[Problem]:
+    """Yield what keeps the members from being merged by their weights, seen without weights."""
+    references = [*step.models, *([step.base] if step.base is not None else [])]
+    for text, count in Counter(reference.text for reference in references).items():
+        if count > 1:
+            yield context.problem(f"'{text}' is named {count} times; once is enough", "models")
+    if len(references) < 2 and not any(reference.part for reference in references):
+        yield context.problem("weights need two models, or one and its base", "models")
+    context.expect(
+        Expected(Artifact(kind="file", details={"models": [one.text for one in references]}))
+    )
+    inputs = []
+    for reference in references:
+        folder = context.model(reference)
+        if folder is not None:
+            inputs.append(MergeInput(reference.text, folder, adapter=context.adapter(reference)))
+            yield from _alone(step, reference, folder, context)
+    if len({one.name for one in inputs}) > 1:
+        for fault in plan_problems(plan_of(inputs, step.strategy)):
+            yield context.problem(fault, "models")
+
+
+def _alone(
+    step: FindWeights, reference: ModelRef, folder: Path, context: Preflight
+) -> Iterator[Problem]:
+    """Yield problems of one model."""
+    for fault in step.backbone.check(folder):
+        yield context.problem(f"{reference}: {fault}", "models")
+    similarity = read_settings(folder).get("similarity_fn_name") or "cosine"
+    if similarity != "cosine":
+        yield context.warning(
+            f"{reference} compares by {similarity}, and here all are compared by cosine", "models"
+        )

@@ -1,0 +1,122 @@
+"""Choice of a weighting: nothing but equal weights unless others are better on queries they never saw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from emberge import stable_seed
+from numpy.typing import NDArray
+
+from emberge_weights.candidates import EQUAL, from_equal
+from emberge_weights.unit_scores import UnitScores, mean_score, standard_error
+
+__all__ = ["Choice", "HeldOut", "choose", "held_out", "simplest"]
+
+Array = NDArray[np.float64]
+Places = NDArray[np.int64]
+HALVINGS = 10
+# What the choices themselves vary adds to the error of held-out units; measured on scores without signal.
+CHOSEN_ERROR = 4 / 3
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Difference of two rules of choice on units that neither has seen, with its standard error."""
+
+    difference: float
+    error: float
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95 % interval."""
+        return self.difference - 1.96 * self.error
+
+    @property
+    def high(self) -> float:
+        """Upper end of the 95 % interval."""
+        return self.difference + 1.96 * self.error
+
+    @property
+    def clear(self) -> bool:
+        """True for a difference above zero by more than chance."""
+        return self.low > 0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Weighting that was chosen, by its place, and what choosing gained over equal weights, held out.
+
+    `worth` is for each member what choosing gained over choosing without it.
+    """
+
+    place: int
+    gain: HeldOut
+    worth: Sequence[HeldOut] = ()
+
+
+def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> Choice:
+    """Return the weighting to take, and what each member is worth.
+
+    Ten times the units of every set are halved; weights chosen on one half are compared on the other
+    (cross-fitting) with equal weights, and with those chosen among weightings without a member (leave one
+    out). Only where the first gain is clear, the simplest weighting within one standard error of the best
+    is taken (Breiman et al., 1984), which is the one nearest to equal weights.
+    """
+    without = [np.flatnonzero(member == 0) for member in weights.T]
+
+    def rivals(seen: Sequence[Array]) -> list[int]:
+        return [EQUAL, *(simplest(weights, seen, among) for among in without)]
+
+    gain, *worth = held_out(scores, lambda seen: simplest(weights, seen), rivals, seed)
+    if not gain.clear:
+        return Choice(EQUAL, gain, worth)
+    return Choice(simplest(weights, [one.contributions() for one in scores]), gain, worth)
+
+
+def simplest(weights: Array, contributions: Sequence[Array], among: Places | None = None) -> int:
+    """Return the place of the weighting nearest to equal ones within a standard error of the best."""
+    places = np.arange(len(weights)) if among is None else among
+    some = [one[places] for one in contributions]
+    means = mean_score(some)
+    best = int(means.argmax())
+    behind = standard_error([one - one[best] for one in some])
+    near = means >= means[best] - behind
+    near[best] = True
+    distance = np.where(near, from_equal(weights)[places], np.inf)
+    # Of equally simple ones the better.
+    return int(places[np.lexsort((-means, np.round(distance, 9)))[0]])
+
+
+def held_out(
+    scores: Sequence[UnitScores],
+    rule: Callable[[Sequence[Array]], int],
+    rivals: Callable[[Sequence[Array]], Sequence[int]],
+    seed: int,
+) -> list[HeldOut]:
+    """Return how much better a rule's choice is than that of each rival, on units that none has seen.
+
+    They take contributions of the units seen and return the place of a weighting, or those of all rivals.
+    """
+    totals: list[Array] = []
+    for seen, unseen in _halves([len(one) for one in scores], seed):
+        known = [one.contributions(units) for one, units in zip(scores, seen, strict=True)]
+        places = np.array([rule(known), *rivals(known)])
+        totals = totals or [np.zeros((len(places) - 1, len(one))) for one in scores]
+        for total, one, units in zip(totals, scores, unseen, strict=True):
+            mine, *others = one.taken(places).contributions(units)
+            total[:, units] += (mine - np.stack(others)) / HALVINGS
+    errors = CHOSEN_ERROR * standard_error(totals)
+    pairs = zip(mean_score(totals), errors, strict=True)
+    return [HeldOut(float(difference), float(error)) for difference, error in pairs]
+
+
+def _halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Places], list[Places]]]:
+    """Yield units of every set to choose by, and those to judge by, each half in both parts."""
+    for number in range(HALVINGS):
+        rng = np.random.default_rng(stable_seed(seed, f"halves {number}"))
+        orders = [rng.permutation(size) for size in sizes]
+        halves = [[order[side::2] for order in orders] for side in (0, 1)]
+        yield halves[0], halves[1]
+        yield halves[1], halves[0]

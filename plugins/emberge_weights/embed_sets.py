@@ -1,0 +1,59 @@
+"""Embedding of all sets by one model after another, members and what they are merged to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge import Backbone, Model, Workspace
+from emberge.engine import EmbeddingStore, whole_model
+
+from emberge_weights.members import Prompting, Sides, StoredVectors, before_length_one
+from emberge_weights.weight_sets import WeightSet
+
+__all__ = ["SetEmbedder"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetEmbedder:
+    """Embedder of sets, one model at a time; `prompt` is a template before queries."""
+
+    sets: Sequence[WeightSet]
+    backbone: Backbone
+    prompt: str | None
+    max_length: int | None
+    workspace: Workspace
+
+    def member(self, model: Model) -> list[Sides]:
+        """Return the vectors of every set by a member, kept in the store that steps share."""
+        work = self.workspace
+        with whole_model(model, work.work, work.machine) as folder:
+            return self._embedded(folder, model.fingerprint, model.name, work.store)
+
+    def merged(self, folder: Path, key: str, name: str) -> list[Sides]:
+        """Return the vectors of every set by a merged model, kept until the step is done."""
+        return self._embedded(folder, key, name, self.workspace.work / "vectors")
+
+    def _embedded(self, folder: Path, key: str, name: str, kept: Path) -> list[Sides]:
+        backbone = before_length_one(self.backbone)
+        encoder = backbone.load(folder, device=self.workspace.machine.devices[0], dtype="float32")
+        store = EmbeddingStore(
+            kept,
+            encoder,
+            model=f"{key} {backbone!r}",
+            progress=lambda done, total, unit: self.workspace.progress(done, total, unit, name),
+        )
+        prompting = Prompting(self.prompt, encoder.prompts)
+
+        def embed(one: WeightSet, texts: Sequence[str], side: str) -> StoredVectors:
+            prompt = prompting.of(one, side)
+            return store.embed(texts, prompt=prompt, max_length=self.max_length)
+
+        found = []
+        for one in self.sets:
+            queries = embed(one, one.queries, "query")
+            side = "query" if one.alike else "document"
+            documents = queries if one.itself else embed(one, one.documents, side)
+            found.append(Sides(queries, documents))
+        return found

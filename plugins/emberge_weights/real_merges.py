@@ -1,0 +1,127 @@
+"""Anchors: candidates that are merged for real, so that what was foretold is held against what is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from emberge import Model, Stage, Workspace
+from emberge.engine import MergeInput, MergeRequest, merge_checkpoints
+from numpy.typing import NDArray
+
+from emberge_weights.candidates import EQUAL, from_equal
+from emberge_weights.choice import simplest
+from emberge_weights.embed_sets import SetEmbedder
+from emberge_weights.member_faults import member_inputs
+from emberge_weights.members import Sides
+from emberge_weights.search import Search
+from emberge_weights.set_scores import score_set
+from emberge_weights.unit_scores import UnitScores, mean_score
+from emberge_weights.weight_sets import WeightSet
+
+__all__ = ["Anchors", "merged_sides", "pick_anchors", "score_anchors"]
+
+Array = NDArray[np.float64]
+# Nearer than this to another anchor a candidate is left out: it would say the same.
+APART = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Anchors:
+    """Candidates at some places, the first of equal weights, and the scores of their merges."""
+
+    places: Sequence[int]
+    scores: Sequence[UnitScores]
+    elsewhere: Sequence[UnitScores]
+
+    @property
+    def means(self) -> Array:
+        """Mean real score of each anchor over the sets."""
+        return mean_score([one.contributions() for one in self.scores])
+
+    @property
+    def means_elsewhere(self) -> Array | None:
+        """Mean real score of each anchor elsewhere, None without sets there."""
+        if not self.elsewhere:
+            return None
+        return mean_score([one.contributions() for one in self.elsewhere])
+
+    def final(self, found: Search) -> int:
+        """Return the place of the candidate to take, now that the scores of anchors are real."""
+        if not found.choice.gain.clear:
+            return EQUAL
+        real = [one.contributions() for one in self.scores]
+        return self.places[simplest(found.weights[list(self.places)], real)]
+
+
+def pick_anchors(found: Search, count: int) -> list[int]:
+    """Return the places of equal weights, of the choice, and of the best candidates apart from these."""
+    picked = [EQUAL] if count else []
+    for place in [found.choice.place, *np.argsort(-found.means, kind="stable").tolist()]:
+        distances = [from_equal(found.weights[[other, place]])[1] for other in picked]
+        if len(picked) < count and min(distances, default=0.0) > APART:
+            picked.append(place)
+    return picked
+
+
+def score_anchors(
+    found: Search,
+    places: Sequence[int],
+    sets: Sequence[WeightSet],
+    members: Sequence[Sequence[Sides]],
+    merged: Sequence[Sequence[Sides]],
+) -> Anchors:
+    """Return the scores of merged models, whose vectors are given set by set as the members' are."""
+    everyone = [*members, *merged]
+    each = np.eye(len(everyone))
+    scores = [
+        score_set(
+            one,
+            [member[number] for member in everyone],
+            each[len(members) :],
+            each,
+            peers=len(members),
+        )
+        for number, one in enumerate(sets)
+    ]
+    count = len(found.scores)
+    return Anchors(places, scores[:count], scores[count:])
+
+
+def merged_sides(
+    models: Sequence[Model],
+    members: Sequence[Sequence[Sides]],
+    weights: Array,
+    strategy: Stage,
+    embedder: SetEmbedder,
+) -> Sequence[Sides]:
+    """Return the vectors of all sets by the models merged with weights; those of a single model are known."""
+    used = np.flatnonzero(weights)
+    if len(used) == 1:
+        return members[used[0]]
+    inputs = member_inputs(models, weights.tolist())
+    with _merged(inputs, strategy, embedder.workspace) as folder:
+        name = ", ".join(f"{weights[number]:.2f} {models[number].name}" for number in used)
+        return embedder.merged(folder, folder.name, name)
+
+
+@contextmanager
+def _merged(inputs: Sequence[MergeInput], strategy: Stage, workspace: Workspace) -> Iterator[Path]:
+    """Yield the folder of merged models, named after what is in it, until the end."""
+    facts = [(one.fingerprint, one.weight.plain()) for one in inputs]
+    key = hashlib.sha256(json.dumps([facts, repr(strategy)]).encode()).hexdigest()
+    out = workspace.work / "anchors" / key
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if not out.is_dir():
+            request = MergeRequest(inputs=tuple(inputs), strategy=(strategy,))
+            merge_checkpoints(request, out, machine=workspace.machine)
+        yield out
+    finally:
+        shutil.rmtree(out, ignore_errors=True)

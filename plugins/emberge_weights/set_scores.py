@@ -1,0 +1,174 @@
+"""Scores of weightings on a set, from the members' embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from emberge_weights.members import Sides, StoredVectors
+from emberge_weights.products import PairProducts, products_of, quadratic, stacked
+from emberge_weights.unit_scores import UnitScores
+from emberge_weights.weight_sets import WeightSet
+
+__all__ = ["score_set"]
+
+Array = NDArray[np.float64]
+# Documents of a query that are ranked: the first ones of any single member and of equal weights.
+DEPTH = 100
+TOP = 10
+# Cosines in memory at once, and documents that are searched at once.
+CELLS = 8 << 20
+SEARCHED = 8192
+# From cosines [weightings, queries, documents] to values [weightings, queries].
+Measure = Callable[[Tensor], Tensor]
+
+
+def score_set(
+    one: WeightSet,
+    members: Sequence[Sides],
+    weights: Array,
+    pool: Array,
+    *,
+    peers: int | None = None,
+) -> UnitScores:
+    """Return the scores of weightings [n, members] on a set, unit by unit.
+
+    Of a ranked set only documents are looked at that belong to a query or are among its first hundred by a
+    weighting of `pool`; others are behind the first ten of any mixture of these. Without labels the first
+    `peers` members, by default all, decide together.
+    """
+    terms = quadratic(weights)
+    values = np.empty((len(weights), len(one.queries)), np.float32)
+    if one.gold:
+        pairs = np.arange(len(one.queries))[:, None]
+        for part, products in products_of(members, pairs):
+            for some, cosines in _cosines(products, terms):
+                values[some, part] = cosines[..., 0].numpy()
+        return UnitScores(one.name, one.statistic, one.unit, values, np.asarray(one.gold))
+    documents, known = _pool(one, members, pool)
+    targets = _gains(one, documents, known) if one.metric == "ndcg_at_10" else None
+    for part, products in products_of(members, documents):
+        here = torch.from_numpy(known[part])
+        if targets is not None:
+            measure = _ndcg(targets[0][part], targets[1][part])
+        else:
+            peer = quadratic(np.eye(len(members))[:peers])
+            measure = _consensus(one.metric, products.cosines(peer).mean(0), here)
+        for some, cosines in _cosines(products, terms):
+            values[some, part] = measure(cosines.masked_fill_(~here, -2.0)).numpy()
+    return UnitScores(one.name, one.statistic, one.unit, values)
+
+
+def _cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the cosines of some weightings after others."""
+    step = max(1, CELLS // products.dots[0].numel())
+    for start in range(0, len(terms), step):
+        some = slice(start, min(start + step, len(terms)))
+        yield some, products.cosines(terms[some])
+
+
+def _pool(
+    one: WeightSet, members: Sequence[Sides], pool: Array
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return places of documents [queries, most of a query], and which of these are no filling."""
+    found = [_first(one, members, weights) for weights in pool]
+    rows = []
+    for query in range(len(one.queries)):
+        own = list(one.relevant[query]) if one.relevant else []
+        rows.append(
+            np.unique(np.concatenate([*(f[query] for f in found), np.array(own, np.int64)]))
+        )
+    width = max(len(row) for row in rows)
+    places = np.zeros((len(rows), width), np.int64)
+    known = np.zeros((len(rows), width), bool)
+    for number, row in enumerate(rows):
+        places[number, : len(row)], known[number, : len(row)] = row, True
+    return places, known
+
+
+def _first(one: WeightSet, members: Sequence[Sides], weights: Array) -> NDArray[np.int64]:
+    """Return the places of each query's first documents by one weighting."""
+    count, depth = len(one.documents), min(DEPTH, len(one.documents) - one.itself)
+    queries = _units([m.queries for m in members], weights, slice(0, len(one.queries)))
+    best = torch.empty(len(queries), 0)
+    places = torch.empty(len(queries), 0, dtype=torch.int64)
+    for start in range(0, count, SEARCHED):
+        part = slice(start, min(start + SEARCHED, count))
+        scores = queries @ _units([m.documents for m in members], weights, part).T
+        if one.itself:
+            own = torch.arange(part.start, part.stop)
+            scores[own, own - part.start] = -2.0
+        numbers = torch.arange(part.start, part.stop).expand(len(queries), -1)
+        best = torch.cat([best, scores], 1)
+        places = torch.cat([places, numbers], 1)
+        best, order = best.topk(min(depth, best.shape[1]), dim=1)
+        places = places.gather(1, order)
+    return places.numpy()
+
+
+def _units(vectors: Sequence[StoredVectors], weights: Array, places: slice) -> Tensor:
+    used = [number for number, weight in enumerate(weights) if weight > 0]
+    some = stacked([vectors[number] for number in used], places)
+    mixed = torch.einsum("m,nmd->nd", torch.from_numpy(weights[used]).float(), some)
+    return torch.nn.functional.normalize(mixed, dim=1)
+
+
+def _gains(
+    one: WeightSet, documents: NDArray[np.int64], known: NDArray[np.bool_]
+) -> tuple[Tensor, Tensor]:
+    """Return gains of the documents [queries, of each], and the best possible sum of each query."""
+    gains = np.zeros(documents.shape, np.float32)
+    ideal = np.zeros(len(documents), np.float32)
+    discounts = 1 / np.log2(np.arange(2, TOP + 2))
+    for query, judged in enumerate(one.relevant):
+        for document, grade in judged.items():
+            gains[query][known[query] & (documents[query] == document)] = max(0, grade)
+        top = np.sort([max(0, grade) for grade in judged.values()])[::-1][:TOP]
+        ideal[query] = (top * discounts[: len(top)]).sum()
+    return torch.from_numpy(gains), torch.from_numpy(ideal)
+
+
+def _ndcg(gains: Tensor, ideal: Tensor) -> Measure:
+    """Return nDCG@10 with linear gains (Järvelin and Kekäläinen, 2002) of each query."""
+
+    def measure(cosines: Tensor) -> Tensor:
+        depth = min(TOP, cosines.shape[2])
+        order = cosines.topk(depth, dim=2).indices
+        found = gains.expand(len(cosines), -1, -1).gather(2, order)
+        discounts = torch.arange(2, depth + 2).float().log2().reciprocal()
+        return (found @ discounts) / ideal.clamp_min(1e-9)
+
+    return measure
+
+
+def _consensus(metric: str, kernel: Tensor, known: Tensor) -> Measure:
+    """Return agreement with the members' mean kernel on each query's documents, or of the nearest ten."""
+
+    def correlation(cosines: Tensor) -> Tensor:
+        return _correlation(cosines, kernel, known)
+
+    def shared(cosines: Tensor) -> Tensor:
+        depth = min(TOP, int(known.sum(1).min()))
+        nearest = kernel.masked_fill(~known, -2.0).topk(depth, dim=1).indices
+        among = torch.zeros_like(kernel).scatter_(1, nearest, 1.0)
+        order = cosines.topk(depth, dim=2).indices
+        return among.expand(len(cosines), -1, -1).gather(2, order).mean(2)
+
+    return correlation if metric == "agreement" else shared
+
+
+def _correlation(cosines: Tensor, kernel: Tensor, known: Tensor) -> Tensor:
+    """Return the correlation [weightings, queries] of cosines with a kernel over the known documents."""
+    count = known.sum(1)
+
+    def centred(values: Tensor) -> Tensor:
+        values = values * known
+        return (values - (values.sum(-1) / count)[..., None]) * known
+
+    x, y = centred(cosines), centred(kernel)
+    spread = x.square().sum(-1) * y.square().sum(-1)
+    return (x * y).sum(-1) * spread.clamp_min(1e-20).rsqrt()

@@ -1,0 +1,101 @@
+"""Scores of weightings, unit by unit: of queries, or of pairs and what each adds to a rank statistic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+__all__ = ["UnitScores", "mean_score", "standard_error"]
+
+Array = NDArray[np.float64]
+Places = NDArray[np.int64]
+Statistic = Literal["mean", "spearman", "average_precision"]
+
+
+@dataclass(frozen=True, eq=False)
+class UnitScores:
+    """Values of weightings on the units of one set, [weightings, units].
+
+    The score is their mean, or the rank correlation or average precision with `gold`.
+    """
+
+    name: str
+    statistic: Statistic
+    unit: str
+    values: NDArray[np.float32]
+    gold: Array | None = None
+
+    def __len__(self) -> int:
+        return int(self.values.shape[1])
+
+    def taken(self, weightings: Places | Sequence[int]) -> UnitScores:
+        """Return the scores of some of the weightings."""
+        return UnitScores(
+            self.name, self.statistic, self.unit, self.values[np.asarray(weightings)], self.gold
+        )
+
+    def contributions(self, units: Places | None = None) -> Array:
+        """Return numbers [weightings, units] whose mean over the units is the score on them.
+
+        Those of a rank statistic are its influence function (the infinitesimal jackknife: Efron, 1982), so
+        that their spread gives the error of a score, and that of a difference its own.
+        """
+        values = self.values if units is None else self.values[:, units]
+        if self.statistic == "mean":
+            return values.astype(np.float64)
+        assert self.gold is not None
+        gold = self.gold if units is None else self.gold[units]
+        if self.statistic == "spearman":
+            return _of_correlation(values, gold)
+        return _of_precision(values, gold)
+
+
+def mean_score(contributions: Sequence[Array]) -> Array:
+    """Return the mean over sets of the scores of weightings, whose contributions are given by set."""
+    means: Array = np.mean([one.mean(1) for one in contributions], axis=0)
+    return means
+
+
+def standard_error(contributions: Sequence[Array]) -> Array:
+    """Return the standard error of that mean, the units of all sets being drawn."""
+    parts = [one.var(1) / max(1, one.shape[1] - 1) for one in contributions]
+    error: Array = np.sqrt(np.sum(parts, axis=0)) / len(parts)
+    return error
+
+
+def _standard_ranks(values: NDArray[np.floating]) -> Array:
+    ranks = rankdata(values, axis=-1)
+    ranks -= ranks.mean(-1, keepdims=True)
+    spread = ranks.std(-1, keepdims=True)
+    standard: Array = np.divide(ranks, spread, out=np.zeros_like(ranks), where=spread > 0)
+    return standard
+
+
+def _of_correlation(values: NDArray[np.float32], gold: Array) -> Array:
+    x, y = _standard_ranks(values), _standard_ranks(gold)[None]
+    products = x * y
+    correlation = products.mean(1, keepdims=True)
+    return np.asarray(products - correlation * (x * x + y * y) / 2 + correlation)
+
+
+def _of_precision(values: NDArray[np.float32], gold: Array) -> Array:
+    """Return contributions to average precision: a positive's own, and what each does to later ones'."""
+    order = np.argsort(-values, axis=1, kind="stable")
+    units = values.shape[1]
+    hit = gold[order]
+    rank = np.arange(1, units + 1)
+    precision = np.cumsum(hit, axis=1) / rank
+    positives = max(1.0, float(gold.sum()))
+    average = (hit * precision).sum(1, keepdims=True) / positives
+    # Σ over positives i at this rank or later of (hit − precision_i) / rank_i
+    later = [np.cumsum((hit * part / rank)[:, ::-1], axis=1)[:, ::-1] for part in (1.0, precision)]
+    own = hit * (precision - average)
+    influence = units / positives * (own + hit * later[0] - later[1])
+    found = np.empty_like(influence)
+    np.put_along_axis(found, order, average + influence, axis=1)
+    return found

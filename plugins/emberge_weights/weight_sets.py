@@ -1,0 +1,180 @@
+"""Sets that weights are found on: their texts by side, and what decides a score."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from emberge import (
+    ClassificationData,
+    ClusteringData,
+    DataRef,
+    EvalData,
+    EvalSet,
+    PairData,
+    Reader,
+    RetrievalData,
+)
+from emberge.engine import load_eval_set, pick_eval_sets
+
+from emberge_weights.unit_scores import Statistic
+
+__all__ = ["FEWEST", "Metric", "SetEntry", "WeightSet", "read_sets", "unusable"]
+
+Metric = Literal["task", "agreement", "neighbours"]
+Split = Literal["test", "dev"]
+# Fewer queries tell too little.
+FEWEST = 50
+_METRICS: Mapping[str, tuple[str, ...]] = {
+    "retrieval": ("ndcg_at_10",),
+    "sts": ("spearman", "cosine_spearman"),
+    "pair_classification": ("average_precision", "cosine_ap"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetEntry:
+    """Evaluation sets of a catalogue, or those in `only`.
+
+    `split` is `dev`, which is for choosing, or `test`. `limit_queries` keeps an even sample of queries, pairs
+    or texts. Of a corpus the documents that belong to a query stay, and `limit_documents` others, which rank
+    weightings much as all of them do and take a part of the time to embed; scores are higher for it.
+    """
+
+    path: DataRef
+    only: tuple[str, ...] = ()
+    split: Split = "dev"
+    limit_queries: int | None = None
+    limit_documents: int | None = 500
+
+
+@dataclass(frozen=True)
+class WeightSet:
+    """Texts of a set and its judgements.
+
+    Of a ranked set `relevant` has for each query the places of documents and their grades; of pairs `gold`
+    has a number for each query and the document at its place. `alike` texts are all embedded as queries.
+    """
+
+    name: str
+    kind: str
+    statistic: Statistic
+    metric: str
+    queries: Sequence[str]
+    documents: Sequence[str]
+    relevant: Sequence[Mapping[int, int]] = ()
+    gold: Sequence[float] = ()
+    alike: bool = False
+    asked: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unit(self) -> str:
+        """Word for what the score is computed from."""
+        return "pair" if self.gold else "query"
+
+    @property
+    def itself(self) -> bool:
+        """True where queries are the documents, and none is to find itself."""
+        return self.queries is self.documents
+
+
+def read_sets(
+    entries: Sequence[SetEntry],
+    resolve: Callable[[DataRef], Path | None],
+    readers: Sequence[Reader],
+    metric: Metric,
+    rows: int | None = None,
+) -> Iterator[WeightSet]:
+    """Yield the sets of entries that are there; `rows` limits each in a rehearsal.
+
+    Raises:
+        DataError: naming file and line, for what cannot be read.
+    """
+    for entry in entries:
+        path = resolve(entry.path)
+        for one in pick_eval_sets(path, entry.only) if path is not None else ():
+            limits = [limit for limit in (entry.limit_queries, rows) if limit is not None]
+            limit = min(limits) if limits else None
+            data = load_eval_set(one, readers=readers, split=entry.split, limit=limit)
+            data = _thinned(data, entry.limit_documents, one.name)
+            yield _weight_set(one, entry.split, data, metric)
+
+
+def unusable(one: EvalSet, metric: Metric) -> str | None:
+    """Return the reason why a set cannot be scored from similarities, None without one."""
+    if metric != "task":
+        return None if one.task != "reranking" else f"set '{one.name}' is for reranking"
+    known = _METRICS.get(one.task)
+    if known is None:
+        return (
+            f"set '{one.name}' is of kind {one.task}, whose score takes more than similarities; leave it out "
+            f"with `only`, take sets of {', '.join(_METRICS)}, or write `metric: agreement`"
+        )
+    if one.metric is not None and one.metric not in known:
+        return (
+            f"set '{one.name}' is judged by {one.metric}; from similarities {known[0]} is computed"
+        )
+    return None
+
+
+def _weight_set(one: EvalSet, split: Split, data: EvalData, metric: Metric) -> WeightSet:
+    name = one.name if split == "test" else f"{one.name}-{split}"
+    asked = {"instruction": one.instruction, "prompt": one.prompt}
+    if metric != "task":
+        queries, documents = _sides(data)
+        alike = not isinstance(data, RetrievalData)
+        return WeightSet(
+            name, one.task, "mean", metric, queries, documents, alike=alike, asked=asked
+        )
+    if isinstance(data, RetrievalData):
+        places = {document: place for place, document in enumerate(data.corpus)}
+        judged = [
+            {places[document]: grade for document, grade in data.relevant[query].items()}
+            for query in data.queries
+        ]
+        queries, documents = list(data.queries.values()), list(data.corpus.values())
+        return WeightSet(
+            name, one.task, "mean", "ndcg_at_10", queries, documents, judged, asked=asked
+        )
+    assert isinstance(data, PairData)
+    statistic: Statistic = "spearman" if one.task == "sts" else "average_precision"
+    gold = [score if one.task == "sts" else float(round(score)) for score in data.scores]
+    return WeightSet(
+        name,
+        one.task,
+        statistic,
+        statistic,
+        list(data.texts1),
+        list(data.texts2),
+        gold=gold,
+        alike=True,
+        asked=asked,
+    )
+
+
+def _thinned(data: EvalData, limit: int | None, name: str) -> EvalData:
+    """Return the data with the documents that belong to queries and so many others, the same every time."""
+    if not isinstance(data, RetrievalData) or limit is None:
+        return data
+    own = {document for grades in data.relevant.values() for document in grades}
+    others = [document for document in data.corpus if document not in own]
+    others.sort(key=lambda document: hashlib.sha256(f"{name}\0{document}".encode()).digest())
+    kept = own.union(others[:limit])
+    documents = {document: text for document, text in data.corpus.items() if document in kept}
+    return RetrievalData(documents, data.queries, data.relevant)
+
+
+def _sides(data: EvalData) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the texts of a set whose labels do not count, once each: queries, and what they are to find."""
+    if isinstance(data, RetrievalData):
+        return list(data.queries.values()), list(data.corpus.values())
+    if isinstance(data, PairData):
+        texts = [*data.texts1, *data.texts2]
+    else:
+        assert isinstance(data, (ClassificationData, ClusteringData))
+        texts = list(data.texts if isinstance(data, ClusteringData) else data.test_texts)
+    texts = list(dict.fromkeys(texts))
+    return texts, texts

@@ -1,0 +1,120 @@
+"""Table of a search in Markdown, from the facts of its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = ["table"]
+
+Facts = Mapping[str, Any]
+
+
+def table(facts: Facts) -> str:
+    """Return the tables of a search: conclusion, members, sets, real merges and the front; scores × 100."""
+    parts = [_head(facts), _members(facts), _sets(facts), _anchors(facts), _front(facts)]
+    return "\n".join(line for part in parts for line in part).rstrip() + "\n"
+
+
+def _head(facts: Facts) -> Iterator[str]:
+    score, headroom = facts["score"], facts["headroom"]
+    yield "# Weights found"
+    yield ""
+    conclusion = (
+        "weights were chosen."
+        if facts["clear"]
+        else "that is no more than chance, so the weights are equal."
+    )
+    yield (
+        f"Choosing among {facts['candidates']:,} weightings gains {_change(headroom)} points over equal "
+        f"weights on queries that were not chosen by: {conclusion}"
+    )
+    if facts["clear"]:
+        kind = "merged for real" if score["real"] is not None else "foretold"
+        yield f"On all queries, {kind}, the choice gains {_change(score['over_equal'])}."
+    yield ""
+
+
+def _members(facts: Facts) -> Iterator[str]:
+    rows = [
+        [
+            one["name"],
+            f"{one['weight']:.3f}",
+            _points(one["alone"]),
+            _change(one["worth"]),
+            f"{one['examples']:,}" if "examples" in one else "",
+            f"{one['seconds']:,.0f} s" if "seconds" in one else "",
+            one.get("licence", ""),
+        ]
+        for one in facts["members"]
+    ]
+    head = ["member", "weight", "alone", "worth", "examples", "training", "licence"]
+    yield from _rows(head, rows)
+    yield "Worth is what is lost without the member, weights being chosen anew, with its 95 % interval."
+    yield ""
+
+
+def _sets(facts: Facts) -> Iterator[str]:
+    rows = [
+        [
+            one["name"] + (" (elsewhere)" if one["elsewhere"] else ""),
+            f"{one['units']:,}",
+            _points(one["equal"]),
+            _points(one["chosen"]),
+        ]
+        for one in facts["sets"]
+    ]
+    yield from _rows(["set", "queries or pairs", "equal weights", "chosen"], rows)
+
+
+def _anchors(facts: Facts) -> Iterator[str]:
+    if not facts["anchors"]:
+        return
+    names = [one["name"] for one in facts["members"]]
+    rows = [
+        [*_shares(one["weights"]), _points(one["foretold"]), _points(one["real"])]
+        for one in facts["anchors"]
+    ]
+    yield "## Merged for real"
+    yield ""
+    yield from _rows([*names, "foretold", "real"], rows)
+    yield f"What is foretold is corrected by the mean difference, {100 * facts['correction']:+.2f}."
+    yield ""
+
+
+def _front(facts: Facts) -> Iterator[str]:
+    if not facts["front"]:
+        return
+    names = [one["name"] for one in facts["members"]]
+    rows = [
+        [
+            *_shares(one["weights"]),
+            f"{100 * one['gain']:+.2f}",
+            f"{100 * one['elsewhere']:+.2f}",
+        ]
+        for one in facts["front"]
+    ]
+    yield f"## Gain over {facts['front'][0]['over']}, and loss elsewhere"
+    yield ""
+    yield from _rows([*names, "data", "elsewhere"], rows)
+
+
+def _shares(weights: Mapping[str, float]) -> list[str]:
+    return [f"{weight:.2f}" for weight in weights.values()]
+
+
+def _points(score: float) -> str:
+    return f"{100 * score:.2f}"
+
+
+def _change(one: Mapping[str, float]) -> str:
+    low, high = 100 * one["low"], 100 * one["high"]
+    return f"{100 * one['difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""

@@ -1,0 +1,56 @@
+"""Tiny sets to find weights on, in a catalogue with both halves of each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from tests.plugins.mteb.bench import sentence, write_labelled, write_pairs, write_rows
+
+__all__ = ["write_sets"]
+
+SETS = {
+    "asked": "retrieval",
+    "likeness": "sts",
+    "same": "pair_classification",
+    "topics": "clustering",
+}
+
+
+def write_sets(folder: Path, names: Sequence[str] = tuple(SETS), *, units: int = 60) -> Path:
+    """Write a catalogue whose sets have so many queries, pairs or texts in each half."""
+    entries = []
+    for name in names:
+        here, kind = folder / name, SETS[name]
+        here.mkdir(parents=True)
+        for seed, half in enumerate(("dev", "test")):
+            if kind == "clustering":
+                write_labelled(here / f"{half}.jsonl.gz", rows=units, seed=seed)
+            elif kind != "retrieval":
+                binary = kind == "pair_classification"
+                write_pairs(here / f"{half}.jsonl.gz", rows=units, binary=binary, seed=seed)
+        if kind == "retrieval":
+            _write_retrieval(here, units)
+        entries.append({"name": name, "dir": name, "task": kind, "language": "en"})
+    path = folder / "datasets.yaml"
+    path.write_text(yaml.safe_dump({"format": 1, "eval": entries}))
+    return path
+
+
+def _write_retrieval(folder: Path, queries: int) -> None:
+    rng = random.Random(7)
+    texts = [sentence(rng, 8) for _ in range(3 * queries)]
+    rows = [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(texts)]
+    write_rows(folder / "corpus.jsonl.gz", rows)
+    asked = [" ".join(texts[i].split()[:3]) + " " + sentence(rng, 3) for i in range(2 * queries)]
+    write_rows(
+        folder / "queries.jsonl.gz", [{"_id": f"q{i}", "text": t} for i, t in enumerate(asked)]
+    )
+    for start, name in ((0, "qrels.tsv"), (queries, "qrels_dev.tsv")):
+        lines = ["query-id\tcorpus-id\tscore"]
+        for i in range(start, start + queries):
+            lines += [f"q{i}\td{i}\t2", f"q{i}\td{i + queries}\t1"]
+        (folder / name).write_text("\n".join(lines) + "\n")

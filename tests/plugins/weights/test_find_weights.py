@@ -1,0 +1,231 @@
+"""The `find_weights` step: from a recipe to weights that a merge takes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from emberge import (
+    EmbergeError,
+    Machine,
+    Plugins,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import FoundWeights, model_fingerprint, read_artifact
+from safetensors.torch import load_file, save_file
+
+from tests.plugins.weights.places import write_sets
+from tests.support import tiny
+from tests.support.tolerance import assert_combined
+
+RECIPE = """
+steps:
+  found:
+    find_weights:
+      models: [./a, ./b, ./c]
+      base: ./base
+      data: {path: ./sets, only: [asked, likeness, same]}
+      candidates: 60
+  merged:
+    merge: {models: [./base, ./a, ./b, ./c], weights: $found}
+"""
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(block=())
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sets(tmp_path_factory.mktemp("sets")).parent
+
+
+@pytest.fixture
+def place(bert: Path, berts: list[Path], sets: Path, tmp_path: Path) -> Path:
+    """A folder with a base, three models called a, b, c, and sets."""
+    for name, folder in zip("abc", berts, strict=True):
+        (tmp_path / name).symlink_to(folder)
+    (tmp_path / "base").symlink_to(bert)
+    (tmp_path / "sets").symlink_to(sets)
+    return tmp_path
+
+
+def faults(place: Path, text: str, plugins: Plugins) -> str:
+    try:
+        report = check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
+    except EmbergeError as error:
+        return str(error)
+    return "\n".join(str(problem) for problem in report.errors)
+
+
+def run(place: Path, text: str, plugins: Plugins) -> dict[str, Path]:
+    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    report = check_recipe(recipe, plugins)
+    assert not report.errors, report.errors
+    return dict(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
+
+
+def test_what_is_found_is_what_a_merge_takes(
+    place: Path, plugins: Plugins, bert: Path, berts: list[Path]
+) -> None:
+    results = run(place, RECIPE, plugins)
+    found = FoundWeights.read(results["found"])
+    assert sum(found.weights.values()) == pytest.approx(1)
+    weights = [found.weights[model_fingerprint(folder)] for folder in (bert, *berts)]
+    norm = "embeddings.LayerNorm.weight"
+    states = [load_file(f / "model.safetensors")[norm] for f in (bert, *berts, results["merged"])]
+    assert_combined(states[-1], states[:-1], weights)
+
+
+def test_the_result_foretells_real_merges_and_says_what_members_are_worth(
+    place: Path, plugins: Plugins
+) -> None:
+    text = RECIPE.replace("candidates: 60", "candidates: 60\n      anchors: 3").replace(
+        "base: ./base\n",
+        "base: ./base\n      elsewhere: {path: ./far, only: [likeness], split: test}\n",
+    )
+    write_sets(place / "far", ("likeness",), units=70)
+    folder = run(place, text, plugins)["found"]
+    facts = FoundWeights.read(folder).facts
+    assert [one["name"] for one in facts["members"]] == ["a", "b", "c", "base"]
+    assert len(facts["anchors"]) == 3
+    # Siblings this near are their ensemble: within a query or two of the 180.
+    assert all(one["real"] == pytest.approx(one["foretold"], abs=0.02) for one in facts["anchors"])
+    assert facts["anchors"][0]["weights"] == pytest.approx(
+        {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3, "base": 0}
+    )
+    gains = [(one["gain"], one["elsewhere"]) for one in facts["front"]]
+    assert gains == sorted(gains, key=lambda one: (one[0], -one[1]))
+    artifact = read_artifact(folder)
+    assert artifact is not None
+    (figure,) = artifact.details["figures"]
+    assert {"candidates", "front", "equal weights", "chosen", "base"} == set(
+        figure["points"]["series"]
+    )
+    assert figure["points"]["series"]["base"][0][:2] == [0, 0]
+    shown = (folder / "weights.md").read_text()
+    assert "Merged for real" in shown
+    assert "Gain over the base, and loss elsewhere" in shown
+
+
+def test_labels_are_not_needed(place: Path, plugins: Plugins) -> None:
+    text = RECIPE.replace("[asked, likeness, same]}", "[asked, topics], split: test}").replace(
+        "candidates: 60", "candidates: 20\n      anchors: 2\n      metric: agreement"
+    )
+    facts = FoundWeights.read(run(place, text, plugins)["found"]).facts
+    assert [one["name"] for one in facts["sets"]] == ["asked", "topics"]
+    assert all(0.9 < one["equal"] <= 1 for one in facts["sets"])
+
+
+# ── bad input ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_members_of_another_shape_or_tokenizer_are_refused(
+    place: Path, plugins: Plugins, bert: Path
+) -> None:
+    tiny.checkpoint(place / "wide", hidden_size=64)
+    assert "./wide" in faults(place, RECIPE.replace("./c]", "./wide]"), plugins)
+    other = shutil.copytree(bert, place / "other")
+    text = (other / "tokenizer.json").read_text()
+    content = json.loads(text)
+    vocabulary = content["model"]["vocab"]
+    first, second = list(vocabulary)[10:12]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (other / "tokenizer.json").write_text(json.dumps(content))
+    assert "one tokenizer" in faults(place, RECIPE.replace("./c]", "./other]"), plugins)
+
+
+@pytest.mark.parametrize("option", ["tests", "elsewhere"])
+def test_a_set_that_is_judged_by_is_not_chosen_by(
+    place: Path, plugins: Plugins, option: str
+) -> None:
+    judged = f"base: ./base\n      {option}: {{path: ./sets, only: [likeness], split: test}}"
+    chosen = RECIPE.replace("base: ./base", judged)
+    assert faults(place, chosen, plugins) == ""
+    same = chosen.replace("[asked, likeness, same]}", "[likeness], split: test}")
+    assert f"'likeness' of {option}" in faults(place, same, plugins)
+
+
+def test_a_dev_half_that_is_its_test_half_is_refused(place: Path, plugins: Plugins) -> None:
+    sets = write_sets(place / "mixed", ("likeness",)).parent
+    shutil.copy(sets / "likeness" / "test.jsonl.gz", sets / "likeness" / "dev.jsonl.gz")
+    found = faults(
+        place, RECIPE.replace("./sets, only: [asked, likeness, same]", "./mixed"), plugins
+    )
+    assert "60 of 60 queries" in found
+
+
+def test_few_queries_are_refused_with_what_they_can_tell(place: Path, plugins: Plugins) -> None:
+    text = RECIPE.replace("[asked, likeness, same]}", "[asked], limit_queries: 36}")
+    found = faults(place, text, plugins)
+    assert "36 querys" not in found
+    assert "36 queries" in found
+    assert "5 points" in found
+
+
+def test_a_score_that_takes_more_than_similarities_is_refused(
+    place: Path, plugins: Plugins
+) -> None:
+    found = faults(
+        place, RECIPE.replace("[asked,", "[topics,").replace("}", ", split: test}", 1), plugins
+    )
+    assert "'topics'" in found
+    assert "metric: agreement" in found
+    catalogue = write_sets(place / "pearson", ("likeness",))
+    content = catalogue.read_text()
+    catalogue.write_text(content.replace("task: sts", "task: sts\n  metric: pearson"))
+    text = RECIPE.replace("./sets, only: [asked, likeness, same]", "./pearson")
+    assert "spearman is computed" in faults(place, text, plugins)
+
+
+def test_weights_of_other_models_are_refused(place: Path, plugins: Plugins, bert: Path) -> None:
+    other = shutil.copytree(bert, place / "changed")
+    state = load_file(other / "model.safetensors")
+    state["embeddings.LayerNorm.weight"] += 1
+    save_file(state, other / "model.safetensors", metadata={"format": "pt"})
+    folders = {name: place / name for name in ("a", "b", "base")}
+    prints = {name: model_fingerprint(folder) for name, folder in folders.items()}
+    found = FoundWeights(
+        weights=dict(zip(prints.values(), (0.5, 0.3, 0.2), strict=True)),
+        names={content: name for name, content in prints.items()},
+    )
+    found.write(place)
+    merge = "steps: {{merged: {{merge: {{models: [{}], weights: ./weights.json}}}}}}"
+    assert faults(place, merge.format("./b, ./base, ./a"), plugins) == ""
+    assert "'./changed' is none of 'a', 'b', 'base'" in faults(
+        place, merge.format("./a, ./b, ./changed"), plugins
+    )
+    assert "0.2 to 'base'" in faults(place, merge.format("./a, ./b"), plugins)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place_of_fault"),
+    [
+        ("models: [./a, ./b, ./c]\n      base: ./base", "models: [./a]", "two models"),
+        ("[./a, ./b, ./c]", "[./a, ./b, ./a]", "'./a' is named 2 times"),
+        ("candidates: 60", "candidates: 0", "candidates"),
+        ("weights: $found", "weights: sise", "size"),
+        ("./c], weights", "./c, $again], weights", "$again"),
+    ],
+)
+def test_other_mistakes_are_named(
+    place: Path, plugins: Plugins, old: str, new: str, place_of_fault: str
+) -> None:
+    text = RECIPE.replace(old, new)
+    if "$again" in new:
+        text = text.replace("  merged:", "  again: {merge: {models: [./a, ./b]}}\n  merged:")
+    assert place_of_fault in faults(place, text, plugins)
+
+
+def test_a_base_that_may_get_weight_and_is_not_merged_is_told_before(
+    place: Path, plugins: Plugins
+) -> None:
+    text = RECIPE.replace("[./base, ./a, ./b, ./c]", "[./a, ./b, ./c]")
+    report = check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
+    assert any("weight to './base'" in str(one) for one in report.problems)

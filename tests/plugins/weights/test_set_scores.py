@@ -1,0 +1,129 @@
+"""Scores of weightings from the members' embeddings, against mteb's and against mixed embeddings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emberge import DataRef
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_mteb.evaluator import Mteb
+from emberge_mteb.local_sets import EvalEntry
+from emberge_weights.embed_sets import SetEmbedder
+from emberge_weights.members import Sides
+from emberge_weights.set_scores import score_set
+from emberge_weights.weight_sets import SetEntry, WeightSet, read_sets
+from numpy.typing import NDArray
+
+from tests.plugins.mteb.bench import Bench, model_at
+from tests.plugins.weights.places import write_sets
+
+LABELLED = ("asked", "likeness", "same")
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sets(tmp_path_factory.mktemp("sets"))
+
+
+def sides_of(sets: list[WeightSet], folder: Path, bench: Bench) -> list[Sides]:
+    embedder = SetEmbedder(
+        sets=sets, backbone=TextEncoder(), prompt=None, max_length=None, workspace=bench
+    )
+    return embedder.member(model_at(folder))
+
+
+def read(catalogue: Path, bench: Bench, metric: str = "task", **options: object) -> list[WeightSet]:
+    entry = SetEntry(path=DataRef(str(catalogue)), **options)  # type: ignore[arg-type]
+    return list(read_sets([entry], bench.data, bench.readers, metric))  # type: ignore[arg-type]
+
+
+def test_a_member_alone_has_the_score_that_mteb_gives_it(
+    catalogue: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path)
+    sets = read(catalogue, bench, only=LABELLED)
+    members = [sides_of(sets, folder, bench) for folder in berts]
+    evaluator = Mteb(
+        data=(EvalEntry(path=DataRef(str(catalogue)), only=LABELLED, split="dev"),),
+        backbone=TextEncoder(),
+    )
+    plan = evaluator.plan(bench)
+    for number, folder in enumerate(berts):
+        theirs = {s.task.name: s.score for s in evaluator.evaluate(model_at(folder), plan, bench)}
+        for place, one in enumerate(sets):
+            sides = [member[place] for member in members]
+            ours = score_set(one, sides, np.eye(3), np.eye(3)).contributions()[number].mean()
+            # mteb rounds to five digits; two similarities of equal float32 may be ranked either way.
+            assert ours == pytest.approx(theirs[one.name], abs=2e-4), one.name
+
+
+class Mixed:
+    """Vectors of an ensemble, mixed text by text."""
+
+    def __init__(self, parts: list[NDArray[np.float32]], weights: NDArray[np.float64]) -> None:
+        rows = sum(w * part.astype(np.float64) for w, part in zip(weights, parts, strict=True))
+        self.rows = np.asarray(rows, np.float32)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, places: object) -> NDArray[np.float32]:
+        return self.rows[places]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("metric", ["task", "agreement", "neighbours"])
+def test_a_weighting_has_the_score_of_the_embeddings_mixed_by_it(
+    catalogue: Path, berts: list[Path], tmp_path: Path, metric: str
+) -> None:
+    bench = Bench(tmp_path)
+    only = LABELLED if metric == "task" else ("asked", "topics")
+    sets = read(catalogue, bench, metric, only=only)
+    members = [sides_of(sets, folder, bench) for folder in berts]
+    weights = np.array([[1 / 3, 1 / 3, 1 / 3], [0.7, 0.3, 0.0], [0.1, 0.2, 0.7]])
+    each = np.eye(3)
+    for place, one in enumerate(sets):
+        sides = [member[place] for member in members]
+        found = score_set(one, sides, weights, each)
+        mixed = [
+            Sides(
+                *(
+                    Mixed([getattr(s, side)[:] for s in sides], w)
+                    for side in ("queries", "documents")
+                )
+            )
+            for w in weights
+        ]
+        everyone = np.eye(6)
+        direct = score_set(one, [*sides, *mixed], everyone[3:], everyone, peers=3)
+        if one.gold:
+            np.testing.assert_allclose(found.values, direct.values, atol=2e-5)
+        # A rank that float32 leaves open moves one query.
+        ours, theirs = found.contributions().mean(1), direct.contributions().mean(1)
+        np.testing.assert_allclose(ours, theirs, atol=1.5 / len(one.queries))
+
+
+def test_a_wide_corpus_is_cut_to_the_documents_that_belong_and_some_others(
+    catalogue: Path, tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path)
+    (whole,) = read(catalogue, bench, only=("asked",), limit_documents=None)
+    (cut,) = read(catalogue, bench, only=("asked",), limit_documents=10)
+    assert len(cut.documents) == len(cut.queries) * 2 + 10 < len(whole.documents) == 180
+    for wide, narrow in zip(whole.relevant, cut.relevant, strict=True):
+        assert {(whole.documents[d], g) for d, g in wide.items()} == {
+            (cut.documents[d], g) for d, g in narrow.items()
+        }
+
+
+def test_no_text_finds_itself_where_texts_are_compared_with_each_other(
+    catalogue: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path)
+    (one,) = read(catalogue, bench, "neighbours", only=("topics",))
+    sides = sides_of([one], berts[0], bench)
+    far = Sides(Mixed([sides[0].queries[:][::-1].copy()], np.ones(1)), sides[0].documents)
+    found = score_set(one, [*sides, Sides(far.queries, far.queries)], np.eye(2), np.eye(2), peers=1)
+    assert found.contributions()[0].mean() == pytest.approx(1)
+    assert found.contributions()[1].mean() < 0.9
