@@ -14,7 +14,10 @@ from emberge import Step, Verb, hookimpl
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step] | str]:
-    return {"translate": "emberge_index.translation.translate_step:Translate"}
+    return {
+        "bridge": "emberge_index.translation.bridge_step:Bridge",
+        "translate": "emberge_index.translation.translate_step:Translate",
+    }
 
 
 @hookimpl
