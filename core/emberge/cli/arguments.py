@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from emberge.contracts.verb import Verb
 from emberge.errors import PluginError, RecipeError, suggest
+from emberge.plugin_verbs import Verb
 
 __all__ = ["VERBS", "parse", "plugin_files", "requires_plugins"]
 
