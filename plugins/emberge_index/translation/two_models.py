@@ -36,6 +36,8 @@ class Fit:
     probes: Probes
     old: Embedded
     new: Embedded
+    backwards: bool = False
+    """Direction of the map: True from the new model's vectors to the old one's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +178,7 @@ class TwoModels(Step):
             folds.ridge,
             rank if kind == "low_rank" else None,
         )
-        return Fit(_translation(header, folds, source), folds, probes, old, new)
+        return Fit(_translation(header, folds, source), folds, probes, old, new, self.backwards)
 
     def probes(self, workspace: Workspace) -> Probes:
         """Read the texts of the data; in a rehearsal few of them."""
