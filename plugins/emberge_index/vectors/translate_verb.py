@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from emberge_index.translation.translation_file import Translation
     from emberge_index.vectors.pieces import Plan
 
-__all__ = ["translate", "translate_file"]
+__all__ = ["plan_vectors", "translate", "translate_file"]
 
 # Seconds between two lines of progress: on a terminal, and in a log.
 SHOWN, LOGGED = 0.2, 30.0
@@ -65,8 +65,6 @@ def translate_file(
 
     if out.exists():
         raise RecipeError(f"{out}: exists already; remove it or choose another --out")
-    if not vectors.is_file():
-        raise DataError(f"{vectors}: there is no such file of vectors")
     if out.suffix != vectors.suffix:
         raise RecipeError(
             f"{out}: vectors stay in their format; let its name end with {vectors.suffix}"
@@ -74,7 +72,7 @@ def translate_file(
     if not out.parent.is_dir():
         raise RecipeError(f"{out.parent}: there is no such folder; create it first")
     translation = read_translation(by)
-    plan = _plan(vectors, translation, column)
+    plan = plan_vectors(vectors, translation, column)
     require_fitting(plan, translation, any_model=any_model)
     _require_space(plan, translation, out)
     with working_on(out):
@@ -82,13 +80,21 @@ def translate_file(
     return plan.rows.rows
 
 
-def _plan(path: Path, translation: Translation, column: str | None) -> Plan:
+def plan_vectors(path: Path, translation: Translation, column: str | None) -> Plan:
+    """Return the pieces of a file of vectors, by the ending of its name.
+
+    Raises:
+        DataError: for a file that is missing, or whose vectors cannot be rewritten.
+        RecipeError: for an ending that is not known.
+    """
     from emberge_index.vectors.faiss_file import plan_faiss
     from emberge_index.vectors.npy_file import plan_npy
     from emberge_index.vectors.parquet_file import plan_parquet
     from emberge_index.vectors.safetensors_vectors import plan_safetensors
     from emberge_index.vectors.space_mark import mark_of
 
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file of vectors")
     dimension = translation.header.target.dimension
     if path.suffix == ".npy":
         return plan_npy(path, dimension)
