@@ -118,6 +118,10 @@ class Space:
         if self.passport.canaries:
             return self.passport
         canaries = embed_canaries(self.encoder)
+        if not all(bool((rows == rows).all()) for rows in canaries.values()):
+            raise CheckpointError(
+                f"{self.name}: its embeddings are not numbers (NaN); make the model again"
+            )
         width = int(canaries["document"].shape[1])
         return replace(self.passport, canaries=canaries, dimension=width)
 
