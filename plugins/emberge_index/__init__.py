@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from emberge import Step, Verb, hookimpl
 
-from emberge_index.space.options import add_space_options
+from emberge_index.space.options import add_space_options, add_threshold_options
 from emberge_index.space.write_on_finish import step_finished
 
 __all__ = ["register_steps", "register_verbs", "step_finished"]  # hooks
@@ -31,6 +31,14 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge space ./model   (writes its passport)",
             add_options=add_space_options,
             run="emberge_index.space.one_space:run",
+            machine=True,
+        ),
+        "thresholds": Verb(
+            summary="map thresholds of cosine from an old model to a new one at equal false positives",
+            examples="emberge thresholds ./old ./new --at 0.7,0.8\n"
+            "emberge thresholds ./old ./new --texts texts.txt --json thresholds.json",
+            add_options=add_threshold_options,
+            run="emberge_index.thresholds.one_map:run",
             machine=True,
         ),
     }

@@ -17,7 +17,7 @@ _SMALL = 2 << 30
 
 
 @hookimpl
-def step_finished(step: str, folder: Path, artifact: Artifact) -> None:
+def step_finished(folder: Path, artifact: Artifact) -> None:
     """Write the passport of a model; its canaries too where the process has loaded what models need.
 
     A merge is done in less time than those imports take; `emberge space MODEL` adds canaries later.

@@ -1,4 +1,4 @@
-"""The passport of a space: twenty pairs of models are told right, and stored vectors are checked against it."""
+"""The passport of a space tells twenty pairs of models right, and stored vectors are checked by it."""
 
 from __future__ import annotations
 
