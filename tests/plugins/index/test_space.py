@@ -261,7 +261,7 @@ def _vectors(kind: str, rows: np.ndarray[Any, Any], others: np.ndarray[Any, Any]
         rows[[3, 17], 5] = np.nan
     return {
         "nan": rows,
-        "codes": (rows * 127).astype(np.int8),
+        "codes": np.nan_to_num(rows * 127).astype(np.int8),
         "dimension": rows[:, :16],
         "long": 3 * rows,
         "model": others,
