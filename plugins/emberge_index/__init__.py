@@ -5,7 +5,9 @@ A step or verb that reads, writes or compares the vectors of two models belongs 
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
+from pathlib import Path
 
 from emberge import Step, Verb, hookimpl
 
@@ -17,7 +19,11 @@ __all__ = ["register_steps", "register_verbs", "step_finished"]  # hooks
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step] | str]:
-    return {"translate": "emberge_index.translation.translate_step:Translate"}
+    return {
+        "bridge": "emberge_index.translation.bridge_step:Bridge",
+        "refresh": "emberge_index.refreshing.refresh_step:Refresh",
+        "translate": "emberge_index.translation.translate_step:Translate",
+    }
 
 
 @hookimpl
@@ -41,4 +47,48 @@ def register_verbs() -> Mapping[str, Verb]:
             run="emberge_index.thresholds.one_map:run",
             machine=True,
         ),
+        "refresh": Verb(
+            summary="list the documents of a translated index that are best embedded anew first",
+            examples="emberge refresh vectors.npy --by out/bridge --out first.npy\n"
+            "emberge refresh vectors.npy --by out/bridge --queries log.npy --out first.npy",
+            add_options=_refresh,
+            run="emberge_index.refreshing.refresh_verb:refresh",
+        ),
+        "translate": Verb(
+            summary="rewrite a file of vectors by a translation, from an old model's space to a new one's",
+            examples="emberge translate vectors.npy --by out/bridge --out new.npy\n"
+            "emberge translate passages.parquet --column embedding --by out/bridge --out new.parquet\n"
+            "emberge translate hnsw.faiss --by out/bridge --out new.faiss",
+            add_options=_translate,
+            run="emberge_index.vectors.translate_verb:translate",
+        ),
     }
+
+
+def _vectors(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "vectors",
+        type=Path,
+        metavar="VECTORS",
+        help="of the old model: .npy, .safetensors, .parquet, .faiss or .index",
+    )
+    parser.add_argument(
+        "--by", type=Path, required=True, metavar="DIR", help="result of a step `translate`"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the new file")
+    parser.add_argument("--column", metavar="NAME", help="of a parquet file, or a tensor's name")
+
+
+def _translate(parser: argparse.ArgumentParser) -> None:
+    _vectors(parser)
+    parser.add_argument(
+        "--any-model", action="store_true", help="take vectors that look like another model's"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print errors and results only")
+
+
+def _refresh(parser: argparse.ArgumentParser) -> None:
+    _vectors(parser)
+    parser.add_argument(
+        "--queries", type=Path, metavar="FILE", help=".npy: logged queries by the new model"
+    )

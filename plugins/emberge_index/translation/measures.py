@@ -31,7 +31,7 @@ def unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
 
     found = np.asarray(vectors, np.float32)
     lengths = np.sqrt(np.einsum("ij,ij->i", found, found))
-    return found / np.where(lengths > 0, lengths, 1)[:, None]
+    return np.asarray(found / np.where(lengths > 0, lengths, 1)[:, None], np.float32)
 
 
 def are_unit(vectors: NDArray[Any]) -> bool:
@@ -46,7 +46,8 @@ def cosines(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
     """Return the cosine of each row of one with the same row of the other."""
     import numpy as np
 
-    return np.einsum("ij,ij->i", unit(first), unit(second), dtype=np.float64)
+    found: NDArray[np.float64] = np.einsum("ij,ij->i", unit(first), unit(second), dtype=np.float64)
+    return found
 
 
 def ten_nearest(
@@ -74,7 +75,7 @@ def overlap(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
     import numpy as np
 
     shared = [len(np.intersect1d(a, b)) for a, b in zip(first, second, strict=True)]
-    return float(np.mean(shared)) / first.shape[1]
+    return sum(shared) / (len(shared) * first.shape[1])
 
 
 def ndcg(nearest: NDArray[np.int64], relevant: Sequence[Sequence[int]]) -> float:

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from emberge.cli.main import main
 from emberge_index.translation.translation_file import read_translation
 
+from tests.support import tiny
 from tests.support.tiny import WORDS
 
 Run = Callable[..., Path]
@@ -67,3 +69,106 @@ def test_each_kind_leaves_a_map_with_its_models_and_measures(
     assert set(measures["overlap"]) == {"old", "untouched", "mapped"}
     assert set(measures["ndcg"]) == {"old", "untouched", "mapped", "new"}
     assert (folder / details["table"]).read_text().count("| ") >= 5
+
+
+def embedded(folder: Path, texts: list[str], **how: Any) -> Any:
+    """Vectors by plain SentenceTransformers."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    return getattr(model, how.get("call", "encode"))(texts)
+
+
+def test_the_verb_rewrites_the_old_models_vectors_as_the_map_does(
+    run: Run, berts: list[Path], tmp_path: Path
+) -> None:
+    folder = run(kind="affine")
+    texts = [row["pos"][0] for row in pairs(80)]
+    old = embedded(berts[0], texts)
+    np.save(tmp_path / "old.npy", old)
+    words = ["--by", str(folder), "--out", str(tmp_path / "new.npy")]
+    assert main(["translate", str(tmp_path / "old.npy"), *words]) == 0
+    translation = read_translation(folder)
+    wanted = translation.fitted(old)
+    if translation.header.target.normalised:
+        wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.load(tmp_path / "new.npy"), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["shift", "orthogonal"])
+def test_a_bridged_model_gives_its_mapped_vectors_in_plain_sentence_transformers(
+    run: Run, berts: list[Path], kind: str
+) -> None:
+    from safetensors import safe_open
+
+    folder = run("bridge", kind=kind)
+    texts = [row["query"] for row in pairs(20, seed=5)]
+    (dense,) = folder.glob("*_Dense/model.safetensors")
+    with safe_open(str(dense), framework="numpy") as file:
+        header = json.loads(file.metadata()["translation"])
+        weight, bias = file.get_tensor("linear.weight"), file.get_tensor("linear.bias")
+    wanted = embedded(berts[1], texts) @ weight.T + bias
+    if header["target"]["normalised"]:
+        wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    np.testing.assert_allclose(embedded(folder, texts), wanted, rtol=1e-4, atol=1e-4)
+    assert (header["side"], header["source"]["name"]) == ("queries", berts[1].name)
+    product = weight @ weight.T
+    np.testing.assert_allclose(product, np.eye(len(product)), atol=1e-5)
+    assert (folder / "model.safetensors").read_bytes() == (
+        berts[1] / "model.safetensors"
+    ).read_bytes()
+
+
+def test_a_router_embeds_queries_by_the_bridge_and_documents_by_the_old_model(
+    run: Run, berts: list[Path]
+) -> None:
+    texts = [row["query"] for row in pairs(20, seed=5)]
+    queries = embedded(run("bridge", kind="shift"), texts)
+    both = run("bridge", kind="shift", router=True)
+    found = embedded(both, texts, call="encode_query")
+    np.testing.assert_allclose(found, queries, rtol=1e-5, atol=1e-5)
+    found = embedded(both, texts, call="encode_document")
+    np.testing.assert_allclose(found, embedded(berts[0], texts), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"ridge": -1}, "ridge"),
+        ({"kind": "low_rank", "rank": 0}, "rank"),
+        ({"ridge": 0, "rows": pairs(20)}, "more texts"),
+        ({"kind": "orthogonal", "rows": pairs(20)}, "kind: shift"),
+        ({"old_prompt": "query: "}, "fit on queries"),
+        ({"max_length": 0}, "max_length"),
+        ({"texts": "queries", "rows": [{"text": row["query"]} for row in pairs(60)]}, "no queries"),
+    ],
+)
+def test_bad_options_are_refused_with_the_remedy(
+    berts: list[Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: dict[str, Any],
+    place: str,
+) -> None:
+    import shutil
+
+    old = tmp_path / "old"
+    shutil.copytree(berts[0], old)
+    settings = old / "config_sentence_transformers.json"
+    settings.write_text(json.dumps({"prompts": {"query": "query: ", "document": "text: "}}))
+    path = recipe(tmp_path, "translate", old=str(old), new=str(berts[1]), **options)
+    assert main(["run", str(path), "--out", str(tmp_path / "out")]) in (1, 2)
+    assert place in " ".join(capsys.readouterr().err.split())
+
+
+def test_dimensions_between_which_a_kind_has_no_map(
+    berts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    narrow = tiny.projected(tmp_path / "narrow")
+    for kind in ("shift", "orthogonal"):
+        path = recipe(tmp_path, "translate", old=str(berts[0]), new=str(narrow), kind=kind)
+        assert main(["run", str(path), "--out", str(tmp_path / "out")]) in (1, 2)
+        assert "kind: affine" in capsys.readouterr().err
+    path = recipe(tmp_path, "translate", old=str(berts[0]), new=str(narrow))
+    assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 0
+    assert read_translation(tmp_path / "out" / "made").fitted.matrix.shape == (32, 8)

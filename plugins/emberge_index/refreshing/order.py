@@ -1,0 +1,77 @@
+"""Orders of documents: the most hit by a log of queries first, or those that a translation knows least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from emberge_index.translation.translation_file import Translation
+
+__all__ = ["DEPTH", "Hits", "by_hits", "strangeness_of_each"]
+
+# Hits of a query that count.
+DEPTH = 20
+# Queries that are compared with a block at once.
+QUERIES = 256
+
+
+class Hits:
+    """The first DEPTH documents of each query, found while blocks of documents pass by."""
+
+    def __init__(self, queries: NDArray[Any]) -> None:
+        import numpy as np
+
+        from emberge_index.translation.measures import unit
+
+        self._queries = unit(queries)
+        self._scores = np.full((len(queries), DEPTH), -np.inf, np.float32)
+        self._rows = np.full((len(queries), DEPTH), -1, np.int64)
+
+    def add(self, documents: NDArray[Any], first: int) -> None:
+        """Compare the queries with documents, whose rows are counted from `first`."""
+        import numpy as np
+
+        from emberge_index.translation.measures import unit
+
+        found = unit(documents)
+        rows = np.arange(first, first + len(found))
+        for start in range(0, len(self._queries), QUERIES):
+            part = slice(start, start + QUERIES)
+            scores = np.hstack([self._scores[part], self._queries[part] @ found.T])
+            own = np.broadcast_to(rows, (len(scores), len(rows)))
+            numbers = np.hstack([self._rows[part], own])
+            best = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
+            self._scores[part] = np.take_along_axis(scores, best, 1)
+            self._rows[part] = np.take_along_axis(numbers, best, 1)
+
+    def weights(self, rows: int) -> NDArray[np.float64]:
+        """Return for each document the sum over queries of 1 / log2(rank + 1)."""
+        import numpy as np
+
+        found = np.zeros(rows)
+        discounts = np.broadcast_to(1 / np.log2(np.arange(2, DEPTH + 2)), self._rows.shape)
+        known = self._rows >= 0
+        np.add.at(found, self._rows[known], discounts[known])
+        return found
+
+
+def by_hits(hits: NDArray[np.float64], strangeness: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return rows, the most hit first; of those that are hit alike, the strangest first."""
+    import numpy as np
+
+    return np.lexsort((-strangeness, -hits))
+
+
+def strangeness_of_each(
+    translation: Translation, blocks: Iterable[NDArray[Any]]
+) -> NDArray[np.float64]:
+    """Return how far each vector is from those of the fit, where the translation errs the most."""
+    import numpy as np
+
+    axes = np.asarray(translation.axes, np.float64)
+    found = [(((block - translation.mean) @ axes) ** 2).sum(1) for block in blocks]
+    return np.concatenate([np.zeros(0), *found]) / translation.usual

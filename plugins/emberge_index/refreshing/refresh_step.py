@@ -1,0 +1,143 @@
+"""The `refresh` step: the gain kept by the share of documents that are embedded anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Workspace
+
+from emberge_index.translation.translate_step import Translate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from emberge_index.translation.two_models import Fit
+
+__all__ = ["Refresh"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refresh(Translate):
+    """Curve of the gain kept against the share of documents that are embedded anew, for three orders.
+
+    A translation is fitted as by the step `translate`, and the vectors that it gives to documents which it
+    has not seen are replaced, a share after the other, by the new model's: those that queries hit most first
+    (`hits`), those that are least like the texts of the fit (`strange`), and at random. Half of the queries
+    are the log that gives the hits, the other half is scored by nDCG@10. Gain kept is (mixed - old) / (new -
+    old). A library call and the verb `emberge refresh` give the order for an index.
+
+    Example:
+        curve:
+          refresh:
+            old: ./v1
+            new: ./v2
+            data: ./pairs.jsonl
+    """
+
+    produces: ClassVar[ArtifactKind] = "report"
+
+    shares: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+    """Shares of the documents, 0 to 1."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        yield from super().check(context)
+        if not self.shares or not all(0 <= share <= 1 for share in self.shares):
+            yield context.problem("shares are numbers from 0 to 1", "shares")
+        if self.texts != "documents":
+            yield context.problem("documents are refreshed; leave texts out", "texts")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        fit = self.fit(workspace)
+        curves = _curves(fit, self.shares, workspace.seed)
+        (workspace.folder / "curve.json").write_text(json.dumps(curves, indent=1), "utf-8")
+        (workspace.folder / "curve.md").write_text(_table(curves), "utf-8")
+        series = {order: curves["gain_kept"][order] for order in curves["gain_kept"]}
+        figure = {
+            "title": "Gain kept by the share of documents embedded anew",
+            "caption": "The share of the new model's gain in nDCG@10 over the old one's.",
+            "lines": {
+                "x": "share embedded anew",
+                "y": "gain kept",
+                "labels": [f"{share:.0%}" for share in self.shares],
+                "series": series,
+            },
+        }
+        return Artifact(
+            kind="report",
+            parents=(fit.old.name, fit.new.name),
+            details={"table": "curve.md", "curves": curves, "figures": [figure]},
+        )
+
+
+def _curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, Any]:
+    """Return nDCG@10 and gain kept by order and share, over the half of the queries that gave no hits.
+
+    Raises:
+        DataError: for data with fewer than four queries.
+    """
+    from emberge_index.translation.measures import gain_kept, ndcg, ten_nearest
+
+    known = [place for place, one in enumerate(fit.probes.relevant) if one]
+    if len(known) < 4:
+        raise DataError(
+            f"the data has {len(known)} queries with their documents, too few for a curve; give pairs"
+        )
+    log, asked = known[::2], known[1::2]
+    relevant = [fit.probes.relevant[place] for place in asked]
+
+    def score(queries: Any, documents: Any) -> float:
+        return ndcg(ten_nearest(queries, documents), relevant)
+
+    queries = fit.new.of("queries")[asked]
+    new, mapped = fit.new.documents[:], fit.folds.out_of_fold
+    ends = {
+        "old": score(fit.old.of("queries")[asked], fit.old.documents[:]),
+        "new": score(queries, new),
+    }
+    found: dict[str, Any] = {"shares": list(shares), **ends, "ndcg": {}, "gain_kept": {}}
+    for order, rows in _orders(fit, log, seed).items():
+        scores = []
+        for share in shares:
+            mixed = mapped.copy()
+            first = rows[: round(share * len(rows))]
+            mixed[first] = new[first]
+            scores.append(score(queries, mixed))
+        found["ndcg"][order] = scores
+        found["gain_kept"][order] = [gain_kept({**ends, "mapped": one}) for one in scores]
+    return found
+
+
+def _orders(fit: Fit, log: Sequence[int], seed: int) -> Mapping[str, NDArray[np.int64]]:
+    import numpy as np
+
+    from emberge_index.refreshing.order import Hits, by_hits, strangeness_of_each
+
+    mapped = fit.folds.out_of_fold
+    strange = strangeness_of_each(fit.translation, [fit.old.documents[:]])
+    hits = Hits(fit.new.of("queries")[list(log)])
+    hits.add(mapped, 0)
+    return {
+        "hits": by_hits(hits.weights(len(mapped)), strange),
+        "strange": np.argsort(-strange, kind="stable"),
+        "random": np.random.default_rng(seed).permutation(len(mapped)),
+    }
+
+
+def _table(curves: Mapping[str, Any]) -> str:
+    head = " | ".join(f"{share:.0%}" for share in curves["shares"])
+    lines = [
+        f"nDCG@10: {100 * curves['old']:.2f} old, {100 * curves['new']:.2f} new.",
+        "",
+        f"| gain kept, embedded anew | {head} |",
+        "|---" * (1 + len(curves["shares"])) + "|",
+    ]
+    for order, gains in curves["gain_kept"].items():
+        cells = " | ".join("" if gain is None else f"{gain:.0%}" for gain in gains)
+        lines.append(f"| {order} | {cells} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""Files of vectors, rewritten by a map in bounded memory, piece by piece."""

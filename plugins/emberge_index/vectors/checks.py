@@ -1,0 +1,116 @@
+"""The checks of a file of vectors against a translation, on its header and a sample of its rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from emberge import DataError
+
+from emberge_index.translation.measures import are_unit
+from emberge_index.translation.translation_file import Translation, TranslationHeader
+from emberge_index.vectors.pieces import FileRows, Plan, RowSource
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["STRANGE", "require_fitting"]
+
+# Rows that are looked at, from this many places of the file.
+SAMPLE, PLACES = 1024, 16
+# Times the usual distance that are too many. MiniLM fitted on docstrings of numpy and others: 1 for those,
+# 2.7 for other docstrings, 3.3 for random words, 4.8 for German, and 6.1 for the same vectors rotated, as
+# another model's are. So a language that the fit has not seen looks foreign, too.
+STRANGE = 3.5
+
+
+def require_fitting(plan: Plan, translation: Translation, *, any_model: bool = False) -> None:
+    """Refuse vectors that a translation was not fitted for.
+
+    `any_model` takes vectors that look like another model's, as those of very different texts may.
+
+    Raises:
+        DataError: for another dimension, model, side or length of vectors.
+    """
+    header = translation.header
+    _require_dimension(plan, header)
+    _require_marked(plan, header)
+    sample = _sample(plan.rows)
+    if not len(sample):
+        return
+    _require_length(plan, header, sample)
+    strangeness = translation.strangeness(sample)
+    if strangeness > STRANGE and not any_model:
+        raise DataError(
+            f"{plan.path}: its vectors are {strangeness:.1f} times as far from those of "
+            f"{header.source.name} as new texts of the fit are, so they are another model's or of quite "
+            "other texts; fit a translation from their model and on such texts, or add --any-model if you "
+            "know that the model is the same"
+        )
+
+
+def _require_dimension(plan: Plan, header: TranslationHeader) -> None:
+    wanted, found = header.source.dimension, plan.rows.dimension
+    if found != wanted:
+        again = (
+            f"; {header.target.name} has {found:,}: it seems to be translated already"
+            if found == header.target.dimension
+            else ""
+        )
+        raise DataError(
+            f"{plan.path}: its vectors have {found:,} numbers, those of {header.source.name} "
+            f"{wanted:,}{again}"
+        )
+
+
+def _require_marked(plan: Plan, header: TranslationHeader) -> None:
+    """Refuse vectors of which the file itself names another model or side."""
+    if plan.fingerprint is not None and plan.fingerprint != header.source.fingerprint:
+        what = "another model"
+        if plan.fingerprint == header.target.fingerprint:
+            what = f"{header.target.name}, so it is translated already"
+        raise DataError(
+            f"{plan.path}: its vectors are marked as those of {what}; the translation is from "
+            f"{header.source.name} ({header.source.fingerprint[:12]})"
+        )
+    if plan.side is not None and plan.side != header.side:
+        raise DataError(
+            f"{plan.path}: its vectors are marked as {plan.side}, the translation was fitted on "
+            f"{header.side}; fit one with texts: {plan.side}"
+        )
+
+
+def _require_length(plan: Plan, header: TranslationHeader, sample: NDArray[Any]) -> None:
+    unit = are_unit(sample)
+    if unit == header.source.normalised:
+        return
+    if unit:
+        raise DataError(
+            f"{plan.path}: its vectors have length 1, those of {header.source.name} in the translation have "
+            "not; fit it on a model with a Normalize module, or store vectors as the model gives them"
+        )
+    raise DataError(
+        f"{plan.path}: its vectors do not have length 1, those of {header.source.name} do; divide each by "
+        "its length first"
+    )
+
+
+def _sample(rows: RowSource) -> NDArray[Any]:
+    """Return rows from places all over the file, or the first where it is read in order alone."""
+    import numpy as np
+
+    if not isinstance(rows, FileRows):
+        first = next(iter(rows.blocks(0, SAMPLE)), np.zeros((0, rows.dimension)))
+        return _finite(first)
+    size = SAMPLE // PLACES
+    count = -(-rows.rows // size)
+    places = sorted({int(place) * size for place in np.linspace(0, max(0, count - 1), PLACES)})
+    found = [next(iter(rows.blocks(place, size)), None) for place in places]
+    parts = [one for one in found if one is not None]
+    return _finite(np.concatenate(parts)) if parts else np.zeros((0, rows.dimension))
+
+
+def _finite(sample: NDArray[Any]) -> NDArray[Any]:
+    """Return the rows that are finite; the others are found and named later, all of them."""
+    import numpy as np
+
+    return sample[np.isfinite(sample).all(axis=1)]

@@ -1,0 +1,125 @@
+"""faiss index files: flat ones and HNSW over a flat one, alone or with ids.
+
+The vectors of both lie in the file as they are, after a header that counts them, so they are exchanged
+without loading the index. The graph of an HNSW index stays: it links the neighbours of the old space.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge import DataError
+
+from emberge_index.vectors.pieces import FileRows, Kept, New, Piece, Plan
+
+__all__ = ["plan_faiss"]
+
+_FLAT, _GRAPH, _WITH_IDS = (b"IxFI", b"IxF2", b"IxFl"), (b"IHNf",), (b"IxMp", b"IxM2")
+# Word, dimension, count, two unused counts, trained, metric.
+_HEADER = struct.Struct("<4siqqq?i")
+_WORDS = {
+    b"IHNs": "8-bit codes behind a graph",
+    b"IHNp": "PQ codes behind a graph",
+    b"IxPq": "PQ codes",
+    b"IxPo": "PQ codes",
+    b"IxSQ": "8-bit codes",
+    b"IxPT": "vectors behind a transformation",
+    b"IwFl": "vectors in inverted lists, whose centroids are of the old space",
+    b"IwPQ": "PQ codes in inverted lists",
+    b"IwSq": "8-bit codes in inverted lists",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """One index of the file: where it begins and ends, and its header."""
+
+    start: int
+    end: int
+    word: bytes
+    dimension: int
+    count: int
+
+
+def plan_faiss(path: Path, dimension: int) -> Plan:
+    """Return the pieces of an index file whose vectors get another dimension.
+
+    Raises:
+        DataError: for an index whose vectors are codes, or whose structure belongs to the old vectors.
+    """
+    import numpy as np
+
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        nested = list(_nested(path, file, size))
+        flat = nested[-1]
+        start = flat.end - 4 * flat.dimension * flat.count
+        file.seek(start - 8)
+        counted = int.from_bytes(file.read(8), "little")
+    if counted != flat.dimension * flat.count or start < flat.start + _HEADER.size + 8:
+        raise DataError(f"{path}: its vectors are not where a flat index has them; write it again")
+    rows = FileRows(path, start, flat.count, flat.dimension, np.dtype("<f4"))
+    changes = {one.start + 4: struct.pack("<i", dimension) for one in nested}
+    changes[start - 8] = (dimension * flat.count).to_bytes(8, "little")
+    pieces: list[Piece] = []
+    place = 0
+    for at in sorted(changes):
+        pieces += [Kept(place, at - place), New(changes[at])]
+        place = at + len(changes[at])
+    pieces += [rows, Kept(flat.end, size - flat.end)]
+    return Plan(path, tuple(pieces), rows)
+
+
+def _nested(path: Path, file: object, size: int) -> Iterator[_Index]:
+    """Yield the indexes of a file, each inside the one before; the last is flat."""
+    start, end = 0, size
+    while True:
+        one = _read(path, file, start, end)
+        yield one
+        if one.word in _FLAT:
+            return
+        if one.word in _WITH_IDS:
+            start, end = start + _HEADER.size, end - 8 - 8 * one.count
+        elif one.word in _GRAPH:
+            start = _storage(path, file, one)
+        else:
+            _refuse(path, one.word)
+
+
+def _read(path: Path, file: object, start: int, end: int) -> _Index:
+    file.seek(start)  # type: ignore[attr-defined]
+    head = file.read(_HEADER.size)  # type: ignore[attr-defined]
+    if len(head) < _HEADER.size:
+        raise DataError(f"{path}: is no faiss index; it ends within its header")
+    word, dimension, count, *_ = _HEADER.unpack(head)
+    return _Index(start, end, word, dimension, count)
+
+
+def _storage(path: Path, file: object, graph: _Index) -> int:
+    """Return where the flat index behind a graph begins: its header and vectors are the last of the file."""
+    start = graph.end - 4 * graph.dimension * graph.count - 8 - _HEADER.size
+    if start > graph.start:
+        file.seek(start)  # type: ignore[attr-defined]
+        if file.read(4) in _FLAT:  # type: ignore[attr-defined]
+            return start
+    raise DataError(f"{path}: the graph has no flat index behind it; {_ADVICE}")
+
+
+_ADVICE = (
+    "translate the float vectors that it was built of and build it again, or leave it as it is and let a "
+    "step `bridge` fit the new model's queries to it"
+)
+
+
+def _refuse(path: Path, word: bytes) -> None:
+    known = _WORDS.get(word)
+    shown = word.decode("latin-1")
+    what = (
+        f"holds {known}, which cannot be rewritten"
+        if known
+        else f"is of kind '{shown}', not known here"
+    )
+    raise DataError(f"{path}: this faiss index {what}; {_ADVICE}")

@@ -1,0 +1,60 @@
+"""The map of a block of vectors into those of a file: in its numbers, of length 1 where the model's are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from emberge_index.translation.translation_file import Translation
+
+__all__ = ["Mapper"]
+
+
+class Mapper:
+    """A translation in the numbers of a file: float64 stays so, all else is computed in float32."""
+
+    def __init__(self, translation: Translation, dtype: np.dtype[Any]) -> None:
+        import numpy as np
+
+        self.dtype = dtype
+        self._own = np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
+        self._factors = [one.astype(self._own) for one in _factors(translation)]
+        self._is_change = len(self._factors) == 2
+        self._offset = translation.fitted.offset.astype(self._own)
+        self._normalise = translation.header.target.normalised
+
+    @property
+    def dimension(self) -> int:
+        """Size of a mapped vector."""
+        return len(self._offset)
+
+    def __call__(self, block: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return mapped vectors, and the rows of the block that are not finite."""
+        import numpy as np
+
+        with np.errstate(invalid="ignore", over="ignore"):
+            found = given = block.astype(self._own, copy=False)
+            for factor in self._factors:
+                found = found @ factor
+            if self._is_change:
+                found += given
+            found += self._offset
+            squares = np.einsum("ij,ij->i", found, found)
+            bad = np.flatnonzero(~np.isfinite(squares))
+            if self._normalise:
+                found /= np.sqrt(np.where(squares > 0, squares, 1))[:, None]
+            return found.astype(self.dtype, copy=False), bad
+
+
+def _factors(translation: Translation) -> list[NDArray[np.float64]]:
+    """Return the matrix, or the two narrow factors of its difference from the identity, which cost less."""
+    import numpy as np
+
+    matrix, rank = translation.fitted.matrix, translation.header.rank
+    if rank is None or matrix.shape[0] != matrix.shape[1] or 2 * rank >= len(matrix):
+        return [matrix]
+    left, sizes, right = np.linalg.svd(matrix - np.eye(len(matrix)))
+    return [left[:, :rank] * sizes[:rank], right[:rank]]

@@ -1,0 +1,47 @@
+"""npy files: a header and the rows."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from emberge import DataError
+
+from emberge_index.vectors.pieces import FileRows, New, Plan, require_floats
+
+__all__ = ["plan_npy"]
+
+
+def plan_npy(path: Path, dimension: int) -> Plan:
+    """Return the pieces of an npy file whose vectors get another dimension.
+
+    Raises:
+        DataError: for an array that is no table of floats, row by row.
+    """
+    from numpy.lib import format as npy
+
+    with path.open("rb") as file:
+        try:
+            version = npy.read_magic(file)
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, columns_first, dtype = read(file)
+        except ValueError as error:
+            raise DataError(f"{path}: is no npy file ({error})") from error
+        start = file.tell()
+    require_floats(path, dtype)
+    if len(shape) != 2 or columns_first or not dtype.isnative:
+        raise DataError(
+            f"{path}: holds an array {shape}{', column by column' if columns_first else ''}, not rows of "
+            "vectors; save it with np.save(FILE, np.ascontiguousarray(vectors))"
+        )
+    rows = FileRows(path, start, shape[0], shape[1], dtype)
+    header = io.BytesIO()
+    npy.write_array_header_1_0(
+        header,
+        {
+            "descr": npy.dtype_to_descr(dtype),
+            "fortran_order": False,
+            "shape": (shape[0], dimension),
+        },
+    )
+    return Plan(path, (New(header.getvalue()), rows), rows)

@@ -1,0 +1,218 @@
+"""parquet files: a column of lists, and other columns that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import DataError
+
+from emberge_index.vectors.pieces import Plan, require_floats
+from emberge_index.vectors.space_mark import MARK, read_mark
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["ColumnRows", "plan_parquet", "write_parquet"]
+
+_IDS = ("id", "_id", "ids", "doc_id", "document_id", "key")
+
+
+@dataclass(frozen=True)
+class ColumnRows:
+    """Vectors of one column."""
+
+    path: Path
+    column: str
+    rows: int
+    dimension: int
+    dtype: Any
+    ids: str | None = field(default=None)
+
+    def blocks(self, first: int, size: int) -> Iterator[NDArray[Any]]:
+        import numpy as np
+
+        row, waiting, count = 0, [], 0
+        for piece in self._pieces(first, size):
+            waiting.append(piece)
+            count += len(piece)
+            while count >= size:
+                whole = np.concatenate(waiting)
+                yield whole[:size]
+                waiting, count = [whole[size:]], count - size
+                row += size
+        if count:
+            yield np.concatenate(waiting)
+
+    def _pieces(self, first: int, size: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows from `first` on, as the file gives them."""
+        file, row = _opened(self.path), 0
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if row + rows > first:
+                at = row
+                for batch in file.iter_batches(size, row_groups=[group], columns=[self.column]):
+                    if at + len(batch) > first:
+                        yield self._table(batch.column(0), at)[max(0, first - at) :]
+                    at += len(batch)
+            row += rows
+
+    def _table(self, column: Any, row: int) -> NDArray[Any]:
+        import numpy as np
+
+        flat = column.flatten()
+        if column.null_count or flat.null_count or len(flat) != len(column) * self.dimension:
+            self._refuse(column, row)
+        values = np.asarray(flat.to_numpy(zero_copy_only=False), self.dtype)
+        return values.reshape(-1, self.dimension)
+
+    def _refuse(self, column: Any, row: int) -> None:
+        for number, one in enumerate(column.to_pylist()):
+            if one is None or len(one) != self.dimension or None in one:
+                has = "nothing" if one is None else f"{len(one)} numbers"
+                raise DataError(
+                    f"{self.path}: row {self.name_of(row + number)} has {has} in '{self.column}', not "
+                    f"{self.dimension:,} as the first row; mend or remove it"
+                )
+
+    def name_of(self, row: int) -> str:
+        if self.ids is None:
+            return f"{row:,}"
+        file, first = _opened(self.path), 0
+        for group in range(file.num_row_groups):
+            count = file.metadata.row_group(group).num_rows
+            if row < first + count:
+                found = file.read_row_group(group, columns=[self.ids]).column(0)[row - first]
+                return f"{row:,} ({self.ids} {found.as_py()!r})"
+            first += count
+        return f"{row:,}"
+
+    @cached_property
+    def type(self) -> Any:
+        """Type of the column."""
+        return _opened(self.path).schema_arrow.field(self.column).type
+
+
+def plan_parquet(path: Path, column: str | None) -> Plan:
+    """Return the rows of a parquet file's column, which are mapped before the file is put together.
+
+    Raises:
+        DataError: for a file without one column of lists of floats, or of which it is not clear.
+    """
+    import numpy as np
+
+    file = _opened(path)
+    schema = file.schema_arrow
+    name = _chosen(path, schema, column)
+    type_ = schema.field(name).type
+    dtype = np.dtype(type_.value_type.to_pandas_dtype())
+    require_floats(path, dtype, f"vectors '{name}'")
+    rows = file.metadata.num_rows
+    ids = next((one for one in _IDS if one in schema.names), None)
+    table = ColumnRows(path, name, rows, _dimension(file, name, type_), dtype, ids)
+    fingerprint, side = read_mark((schema.metadata or {}).get(MARK.encode()))
+    return Plan(path, (table,), table, fingerprint, side)
+
+
+def write_parquet(
+    rows: ColumnRows,
+    mapped: NDArray[Any],
+    out: Path,
+    mark: str,
+    size: int,
+) -> None:
+    """Write the file with mapped vectors [n, k], all other columns as they were, `size` rows a group."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = _opened(rows.path)
+    schema = file.schema_arrow
+    index = schema.get_field_index(rows.column)
+    type_ = _type(rows.type, mapped.shape[1])
+    schema = schema.set(index, schema.field(index).with_type(type_))
+    schema = schema.with_metadata({**(schema.metadata or {}), MARK: mark})
+    first = file.metadata.row_group(0).column(0).compression if file.num_row_groups else "NONE"
+    others = [name for name in schema.names if name != rows.column]
+    codecs = dict.fromkeys(others, first) or "NONE"
+    done = 0
+    with pq.ParquetWriter(
+        out, schema, compression=codecs, use_dictionary=others, write_statistics=others or False
+    ) as writer:
+        for batch in file.iter_batches(size, columns=others or [rows.column]):
+            part = mapped[done : done + len(batch)]
+            columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
+            columns[rows.column] = _lists(part, type_)
+            table = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+            writer.write_table(table, row_group_size=size)
+            done += len(batch)
+
+
+def _opened(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path}: is no parquet file ({error})") from error
+
+
+def _is_list(type_: Any) -> bool:
+    import pyarrow as pa
+
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(kind(type_) for kind in kinds) and (
+        pa.types.is_floating(type_.value_type) or pa.types.is_integer(type_.value_type)
+    )
+
+
+def _chosen(path: Path, schema: Any, column: str | None) -> str:
+    lists = [one.name for one in schema if _is_list(one.type)]
+    if column is not None:
+        if column not in lists:
+            raise DataError(
+                f"{path}: has no column of vectors '{column}'; it has {', '.join(lists) or 'none'}"
+            )
+        return column
+    if len(lists) != 1:
+        listed = ", ".join(lists) or "none"
+        raise DataError(
+            f"{path}: has {len(lists)} columns of lists ({listed}); name one with --column"
+        )
+    return lists[0]
+
+
+def _dimension(file: Any, name: str, type_: Any) -> int:
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(type_):
+        return int(type_.list_size)
+    for batch in file.iter_batches(1, columns=[name]):
+        first = batch.column(0)[0].as_py()
+        return len(first) if first is not None else 0
+    return 0
+
+
+def _type(type_: Any, dimension: int) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(type_.value_field, dimension)
+    return type_
+
+
+def _lists(part: NDArray[Any], type_: Any) -> Any:
+    """Return rows as an array of lists."""
+    import numpy as np
+    import pyarrow as pa
+
+    values = pa.array(part.reshape(-1), type=type_.value_type)
+    if pa.types.is_fixed_size_list(type_):
+        return pa.FixedSizeListArray.from_arrays(values, type=type_)
+    ends = np.arange(len(part) + 1) * part.shape[1]
+    if pa.types.is_large_list(type_):
+        return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), values, type=type_)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, type=type_)

@@ -1,0 +1,161 @@
+"""Vectors that a translation cannot rewrite are refused before anything is written, with place and remedy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from emberge.cli.main import main
+from safetensors.numpy import save_file
+
+from tests.plugins.index.translations import vectors, write_translation
+
+
+@pytest.fixture
+def by(tmp_path: Path) -> Path:
+    write_translation(tmp_path / "by", 24, 16)
+    return tmp_path / "by"
+
+
+def refused(
+    by: Path, path: Path, capsys: pytest.CaptureFixture[str], *more: str, out: str | None = None
+) -> str:
+    """The error of a translation that leaves nothing behind."""
+    target = path.parent / (out or f"new{path.suffix}")
+    before = {one.name for one in path.parent.iterdir()}
+    code = main(["translate", str(path), "--by", str(by), "--out", str(target), *more])
+    assert code == 2
+    assert {one.name for one in path.parent.iterdir()} == before
+    return " ".join(capsys.readouterr().err.split())
+
+
+def npy(by: Path, given: Any, name: str = "old.npy") -> Path:
+    np.save(by.parent / name, given)
+    return by.parent / name
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_another_dimension(by: Path, capsys: Capture) -> None:
+    said = refused(by, npy(by, vectors(50, 20)), capsys)
+    assert re.search(r"old\.npy.* 20 .* 24", said)
+
+
+def test_vectors_that_have_the_new_dimension_already(by: Path, capsys: Capture) -> None:
+    assert "already" in refused(by, npy(by, vectors(50, 16)), capsys)
+
+
+def test_vectors_of_another_model_by_a_sample(by: Path, capsys: Capture) -> None:
+    path = npy(by, -vectors(2000, 24, seed=3))
+    said = refused(by, path, capsys)
+    assert "old.npy" in said
+    assert "--any-model" in said
+    out = by.parent / "new.npy"
+    assert main(["translate", str(path), "--by", str(by), "--out", str(out), "--any-model"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("mark", "place"),
+    [
+        ('{"fingerprint": "cccc"}', "aaaaaaaaaaaa"),
+        ('{"fingerprint": "%s"}' % ("b" * 64), "already"),
+        ('{"fingerprint": "%s", "side": "queries"}' % ("a" * 64), "texts: queries"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["safetensors", "parquet"])
+def test_vectors_that_name_another_model_or_side(
+    by: Path, capsys: Capture, mark: str, place: str, suffix: str
+) -> None:
+    path = by.parent / f"old.{suffix}"
+    if suffix == "safetensors":
+        save_file({"vectors": vectors(50, 24)}, path, metadata={"emberge.vectors": mark})
+    else:
+        table = pa.table({"vector": list(vectors(50, 24))})
+        pq.write_table(table.replace_schema_metadata({"emberge.vectors": mark}), path)
+    assert place in refused(by, path, capsys)
+
+
+def test_lengths_that_are_not_the_models(by: Path, capsys: Capture) -> None:
+    assert "divide each by its length" in refused(by, npy(by, 3 * vectors(50, 24)), capsys)
+    write_translation(by, 24, unit=False)
+    assert "Normalize" in refused(by, npy(by, vectors(50, 24)), capsys)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
+def test_codes(by: Path, capsys: Capture, dtype: str) -> None:
+    given = (100 * vectors(50, 24)).astype(dtype)
+    assert dtype in refused(by, npy(by, given), capsys)
+    save_file({"v": given.astype(np.int8)}, by.parent / "old.safetensors")
+    assert "`bridge`" in refused(by, by.parent / "old.safetensors", capsys)
+    pq.write_table(pa.table({"v": list(given)}), by.parent / "old.parquet")
+    assert "`bridge`" in refused(by, by.parent / "old.parquet", capsys)
+
+
+def test_rows_that_are_not_finite_are_named_by_number_and_id(by: Path, capsys: Capture) -> None:
+    given = vectors(900, 24)
+    given[[3, 700, 899], 5] = [np.nan, np.inf, np.nan]
+    out = by.parent / "new.npy"
+    words = ["--by", str(by), "--out", str(out)]
+    assert main(["translate", str(npy(by, given)), *words]) == 2
+    assert re.search(r"3 rows.*\b3, 700, 899\b", capsys.readouterr().err)
+    assert not out.exists()
+    ids = [f"doc{row}" for row in range(900)]
+    pq.write_table(
+        pa.table({"id": ids, "v": list(given)}), by.parent / "old.parquet", row_group_size=100
+    )
+    words = ["--by", str(by), "--out", str(by.parent / "new.parquet")]
+    assert main(["translate", str(by.parent / "old.parquet"), *words]) == 2
+    assert "'doc700'" in capsys.readouterr().err
+
+
+def test_a_row_of_parquet_without_its_vector(by: Path, capsys: Capture) -> None:
+    given: list[Any] = [list(map(float, row)) for row in vectors(30, 24)]
+    given[7] = None
+    pq.write_table(
+        pa.table({"id": list(range(30)), "v": pa.array(given, pa.list_(pa.float32()))}),
+        by.parent / "old.parquet",
+    )
+    assert re.search(r"row 7 \(id 7\)", refused(by, by.parent / "old.parquet", capsys))
+
+
+def test_files_of_another_form(by: Path, capsys: Capture) -> None:
+    parent = by.parent
+    assert "(50,)" in refused(by, npy(by, np.ones(50, np.float32)), capsys)
+    assert "ascontiguousarray" in refused(by, npy(by, np.asfortranarray(vectors(50, 24))), capsys)
+    for suffix in ("npy", "safetensors", "parquet", "faiss"):
+        broken = parent / f"broken.{suffix}"
+        broken.write_bytes(b"not at all what it is named after, and longer than a header")
+        assert f"broken.{suffix}" in refused(by, broken, capsys)
+    (parent / "old.txt").write_text("1 2 3")
+    assert ".npy" in refused(by, parent / "old.txt", capsys)
+
+
+def test_which_vectors_are_meant(by: Path, capsys: Capture) -> None:
+    two = {"titles": vectors(9, 24), "texts": vectors(9, 24)}
+    save_file(two, by.parent / "old.safetensors")
+    said = refused(by, by.parent / "old.safetensors", capsys)
+    assert "titles" in said
+    assert "--column" in said
+    pq.write_table(
+        pa.table({name: list(one) for name, one in two.items()}), by.parent / "o.parquet"
+    )
+    assert "--column" in refused(by, by.parent / "o.parquet", capsys)
+    said = refused(by, by.parent / "o.parquet", capsys, "--column", "text")
+    assert "texts" in said
+
+
+def test_where_nothing_can_be_written_or_read(by: Path, capsys: Capture) -> None:
+    path = npy(by, vectors(50, 24))
+    assert "old.npy: exists" in refused(by, path, capsys, out="old.npy")
+    assert ".npy" in refused(by, path, capsys, out="new.parquet")
+    assert "no_folder" in refused(by, path, capsys, out="no_folder/new.npy")
+    assert "missing.npy" in refused(by, by.parent / "missing.npy", capsys, out="new.npy")
+    assert "`translate`" in refused(by.parent, path, capsys)
+    (by / "translation.safetensors").write_bytes(b"damaged")
+    assert "translation.safetensors" in refused(by, path, capsys)

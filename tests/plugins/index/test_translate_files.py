@@ -1,0 +1,178 @@
+"""The verb `translate` on files of each format: vectors mapped, all else as it was."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from emberge.cli.main import main
+from emberge_index.translation.translation_file import Translation
+from emberge_index.vectors import pieces
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from tests.plugins.index.translations import expected, vectors, write_translation
+
+ROWS = 1000
+# A product of float32 vectors of 24 numbers, divided by its length: far below this; a wrong row is far above.
+NEAR = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emberge_index.vectors.rewrite.BLOCK", 24 * 4 * 64)
+    assert pieces.BLOCK > 1 << 20
+
+
+@pytest.fixture(params=[24, 16, 40])
+def translation(request: pytest.FixtureRequest, tmp_path: Path) -> Translation:
+    return write_translation(tmp_path / "by", 24, request.param)
+
+
+def translated(path: Path, *more: str) -> Path:
+    out = path.with_name(f"new{path.suffix}")
+    words = ["translate", str(path), "--by", str(path.parent / "by"), "--out", str(out), *more]
+    assert main([*words, "--quiet"]) == 0
+    assert {one.name for one in path.parent.iterdir()} == {"by", path.name, out.name}
+    return out
+
+
+def assert_near(found: Any, wanted: Any, tolerance: float = NEAR) -> None:
+    np.testing.assert_allclose(np.asarray(found, np.float64), wanted, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_npy(translation: Translation, tmp_path: Path, dtype: str) -> None:
+    given = vectors(ROWS, 24).astype(dtype)
+    np.save(tmp_path / "old.npy", given)
+    found = np.load(translated(tmp_path / "old.npy"))
+    assert found.dtype == dtype
+    # Half of the last place of float16, for numbers below 1.
+    assert_near(found, expected(translation, given), 2**-11 if dtype == "float16" else NEAR)
+
+
+def test_vectors_of_a_model_without_normalize_keep_their_lengths(tmp_path: Path) -> None:
+    translation = write_translation(tmp_path / "by", 24, unit=False)
+    given = vectors(ROWS, 24, unit=False)
+    np.save(tmp_path / "old.npy", given)
+    assert_near(np.load(translated(tmp_path / "old.npy")), translation.fitted(given), 1e-4)
+
+
+def test_safetensors_keep_other_tensors_and_metadata(
+    translation: Translation, tmp_path: Path
+) -> None:
+    given, ids = vectors(ROWS, 24), np.arange(ROWS)
+    many = {"ids": ids, "vectors": given, "z": np.ones(3, np.float16)}
+    save_file(many, tmp_path / "old.safetensors", metadata={"made_by": "me"})
+    with safe_open(str(translated(tmp_path / "old.safetensors")), framework="numpy") as file:
+        assert set(file.keys()) == {"ids", "vectors", "z"}
+        assert (file.get_tensor("ids") == ids).all()
+        assert (file.get_tensor("z") == 1).all()
+        assert_near(file.get_tensor("vectors"), expected(translation, given))
+        assert file.metadata()["made_by"] == "me"
+        assert "b" * 64 in file.metadata()["emberge.vectors"]
+
+
+LISTS = {
+    "list": pa.list_(pa.float32()),
+    "large list": pa.large_list(pa.float32()),
+    "fixed-size list": pa.list_(pa.float32(), 24),
+    "halves": pa.list_(pa.float16(), 24),
+    "doubles": pa.list_(pa.float64()),
+}
+
+
+@pytest.mark.parametrize("type_", LISTS.values(), ids=LISTS)
+def test_parquet_keeps_ids_and_other_columns_in_place(
+    translation: Translation, tmp_path: Path, type_: pa.DataType
+) -> None:
+    numbers = np.dtype(type_.value_type.to_pandas_dtype())
+    given = vectors(ROWS, 24).astype(numbers)
+    table = pa.table(
+        {
+            "id": [f"d{row}" for row in range(ROWS)],
+            "embedding": pa.array(list(given), type_),
+            "tags": [[row % 3] if row % 5 else None for row in range(ROWS)],
+        }
+    ).replace_schema_metadata({"pandas": "{}"})
+    pq.write_table(table, tmp_path / "old.parquet", row_group_size=150)
+    found = pq.read_table(translated(tmp_path / "old.parquet", "--column", "embedding"))
+    assert found.column_names == table.column_names
+    assert found.select(["id", "tags"]).equals(table.select(["id", "tags"]))
+    mapped = np.stack(found["embedding"].to_numpy())
+    tolerance = 2**-11 if numbers == np.float16 else NEAR
+    assert_near(mapped, expected(translation, given), tolerance)
+    kind = found.schema.field("embedding").type
+    assert type(kind) is type(type_)
+    assert kind.value_type == type_.value_type
+    assert found.schema.metadata[b"pandas"] == b"{}"
+    assert b"b" * 64 in found.schema.metadata[b"emberge.vectors"]
+
+
+def faiss() -> Any:
+    return pytest.importorskip("faiss", reason="faiss-cpu is not installed")
+
+
+@pytest.mark.parametrize("kind", ["Flat", "HNSW8", "IDMap,Flat", "IDMap2,HNSW8"])
+@pytest.mark.parametrize("metric", ["inner product", "l2"])
+def test_faiss_answers_from_translated_vectors(
+    translation: Translation, tmp_path: Path, kind: str, metric: str
+) -> None:
+    library = faiss()
+    given = vectors(ROWS, 24)
+    numbers = [library.METRIC_L2, library.METRIC_INNER_PRODUCT][metric == "inner product"]
+    index = library.index_factory(24, kind, numbers)
+    ids = np.arange(ROWS) * 7 if "IDMap" in kind else np.arange(ROWS)
+    index.add_with_ids(given, ids) if "IDMap" in kind else index.add(given)
+    library.write_index(index, str(tmp_path / "old.faiss"))
+    found = library.read_index(str(translated(tmp_path / "old.faiss")))
+    wanted = expected(translation, given).astype(np.float32)
+    assert (found.d, found.ntotal) == (wanted.shape[1], ROWS)
+    inner = library.downcast_index(found.index) if "IDMap" in kind else found
+    assert_near(inner.reconstruct_n(0, ROWS), wanted)
+    _, hits = found.search(wanted[:50], 1)
+    # A graph of other vectors may miss some; a flat index misses none.
+    least = 25 if "HNSW" in kind else 50
+    assert (hits[:, 0] == ids[:50]).sum() >= least
+
+
+@pytest.mark.parametrize("kind", ["SQ8", "PQ4", "IVF4,Flat", "HNSW8_SQ8"])
+def test_codes_of_faiss_are_refused_with_what_can_be_done(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = faiss()
+    write_translation(tmp_path / "by", 24)
+    index = library.index_factory(24, kind)
+    index.train(vectors(ROWS, 24))
+    index.add(vectors(ROWS, 24))
+    library.write_index(index, str(tmp_path / "old.faiss"))
+    words = ["--by", str(tmp_path / "by"), "--out", str(tmp_path / "new.faiss")]
+    assert main(["translate", str(tmp_path / "old.faiss"), *words]) == 2
+    said = capsys.readouterr().err
+    assert "old.faiss" in said
+    assert "`bridge`" in said
+    assert not (tmp_path / "new.faiss").exists()
+
+
+def test_no_row_is_translated_too(tmp_path: Path) -> None:
+    write_translation(tmp_path / "by", 24, 16)
+    np.save(tmp_path / "old.npy", np.zeros((0, 24), np.float32))
+    assert np.load(translated(tmp_path / "old.npy")).shape == (0, 16)
+
+
+def test_the_verb_loads_no_torch(tmp_path: Path) -> None:
+    import subprocess
+
+    write_translation(tmp_path / "by", 24)
+    np.save(tmp_path / "old.npy", vectors(10, 24))
+    code = (
+        "import sys; from emberge.cli.main import main\n"
+        "assert main(['translate', 'old.npy', '--by', 'by', '--out', 'new.npy']) == 0\n"
+        "assert not {'torch', 'transformers', 'pyarrow'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
