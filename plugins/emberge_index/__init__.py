@@ -11,7 +11,11 @@ from pathlib import Path
 
 from emberge import Step, Verb, hookimpl
 
-from emberge_index.space.options import add_space_options, add_threshold_options
+from emberge_index.space.options import (
+    add_diff_options,
+    add_space_options,
+    add_threshold_options,
+)
 from emberge_index.space.write_on_finish import step_finished
 
 __all__ = ["register_steps", "register_verbs", "step_finished"]  # hooks
@@ -29,6 +33,14 @@ def register_steps() -> Mapping[str, type[Step] | str]:
 @hookimpl
 def register_verbs() -> Mapping[str, Verb]:
     return {
+        "diff-queries": Verb(
+            summary="show which queries find other documents under a new model, the worst first",
+            examples="emberge diff-queries ./old ./new --queries log.txt --documents texts.jsonl\n"
+            "emberge diff-queries ./old ./new --queries log.txt --documents texts.jsonl --page diff.html",
+            add_options=add_diff_options,
+            run="emberge_index.changes.diff_queries:run",
+            machine=True,
+        ),
         "space": Verb(
             summary="tell whether two models' vectors may be mixed, translated, or neither",
             examples="emberge space ./old ./new\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-__all__ = ["add_space_options", "add_threshold_options"]
+__all__ = ["add_diff_options", "add_space_options", "add_threshold_options"]
 
 
 def add_space_options(parser: argparse.ArgumentParser) -> None:
@@ -38,3 +38,19 @@ def add_threshold_options(parser: argparse.ArgumentParser) -> None:
         "--at", action="append", default=[], metavar="COSINES", help="thresholds to map: 0.7,0.8"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the map there")
+
+
+def add_diff_options(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the verb `diff-queries` to its parser."""
+    parser.add_argument("old", metavar="OLD", help="the model of today")
+    parser.add_argument("new", metavar="NEW", help="the model that takes its place")
+    for name in ("queries", "documents"):
+        parser.add_argument(
+            f"--{name}",
+            type=Path,
+            required=True,
+            metavar="FILE",
+            help="texts: lines, or .jsonl with text",
+        )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all changes there")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write them as one HTML file")
