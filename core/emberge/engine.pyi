@@ -22,7 +22,6 @@ from .devices import memory_here as memory_here
 from .encoding.embedder import TextEmbedder as TextEmbedder
 from .encoding.embedding_store import EmbeddingStore as EmbeddingStore
 from .encoding.embedding_store import Vectors as Vectors
-from .encoding.translation import Translation as Translation
 from .encoding.translation import read_translation as read_translation
 from .evaluating.score_file import SCORES_FILE as SCORES_FILE
 from .evaluating.score_file import read_scores as read_scores
@@ -103,13 +102,12 @@ from .model_folder.checkpoint import Checkpoint as Checkpoint
 from .model_folder.classic_names import POOLING as POOLING
 from .model_folder.compare_models import rope_options as rope_options
 from .model_folder.compare_models import unlike_trunks as unlike_trunks
+from .model_folder.content_fingerprints import content_fingerprints as content_fingerprints
 from .model_folder.copy_model import copy_model as copy_model
 from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
 from .model_folder.mask_token import with_mask_token as with_mask_token
-from .model_folder.model_files import TOKENIZER_FILES as TOKENIZER_FILES
 from .model_folder.model_files import model_fingerprint as model_fingerprint
-from .model_folder.model_files import tokenizer_folder as tokenizer_folder
 from .model_folder.names.layer_parts import layer_order as layer_order
 from .model_folder.names.name_aliases import prefix_of as prefix_of
 from .model_folder.names.tensor_names import Names as Names
@@ -135,7 +133,6 @@ from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags
 from .recipes.folder.run_folder import OutFolder as OutFolder
 from .recipes.folder.run_folder import read_artifact as read_artifact
-from .tensor_files.content_hash import file_content as file_content
 from .tensor_files.derived_tensor import DerivedTensor as DerivedTensor
 from .tensor_files.derived_tensor import RowReader as RowReader
 from .tensor_files.safetensors_header import TensorSpec as TensorSpec

@@ -11,7 +11,11 @@ from pathlib import Path
 
 from emberge import Step, Verb, hookimpl
 
-from emberge_index.space.options import add_space_options
+from emberge_index.space.options import (
+    add_diff_options,
+    add_space_options,
+    add_threshold_options,
+)
 from emberge_index.space.write_on_finish import step_finished
 
 __all__ = ["register_steps", "register_verbs", "step_finished"]  # hooks
@@ -29,6 +33,32 @@ def register_steps() -> Mapping[str, type[Step] | str]:
 @hookimpl
 def register_verbs() -> Mapping[str, Verb]:
     return {
+        "diff-queries": Verb(
+            summary="show which queries find other documents under a new model, the worst first",
+            examples="emberge diff-queries ./old ./new --queries log.txt --documents texts.jsonl\n"
+            "emberge diff-queries ./old ./new --queries log.txt --documents texts.jsonl --page diff.html",
+            add_options=add_diff_options,
+            run="emberge_index.changes.diff_queries:run",
+            machine=True,
+        ),
+        "space": Verb(
+            summary="tell whether two models' vectors may be mixed, translated, or neither",
+            examples="emberge space ./old ./new\n"
+            "emberge space ./old ./new --texts texts.txt --vectors index.npy --json space.json\n"
+            "emberge space kept/space.json ./new\n"
+            "emberge space ./model   (writes its passport)",
+            add_options=add_space_options,
+            run="emberge_index.space.one_space:run",
+            machine=True,
+        ),
+        "thresholds": Verb(
+            summary="map thresholds of cosine from an old model to a new one at equal false positives",
+            examples="emberge thresholds ./old ./new --at 0.7,0.8\n"
+            "emberge thresholds ./old ./new --texts texts.txt --json thresholds.json",
+            add_options=add_threshold_options,
+            run="emberge_index.thresholds.one_map:run",
+            machine=True,
+        ),
         "refresh": Verb(
             summary="list the documents of a translated index that are best embedded anew first",
             examples="emberge refresh vectors.npy --by out/bridge --out first.npy\n"
@@ -43,16 +73,6 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge translate hnsw.faiss --by out/bridge --out new.faiss",
             add_options=_translate,
             run="emberge_index.vectors.translate_verb:translate",
-        ),
-        "space": Verb(
-            summary="tell whether two models' vectors may be mixed, translated, or neither",
-            examples="emberge space ./old ./new\n"
-            "emberge space ./old ./new --texts texts.txt --vectors index.npy --json space.json\n"
-            "emberge space kept/space.json ./new\n"
-            "emberge space ./model   (writes its passport)",
-            add_options=add_space_options,
-            run="emberge_index.space.one_space:run",
-            machine=True,
         ),
     }
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from emberge import Backbone, KeptIndex, Preflight, TaskInfo, Workspace
-from emberge.engine import read_translation
 
 __all__ = [
     "index_contents",
@@ -72,6 +71,8 @@ def wrong_width(label: str, width: int | None, wanted: int | None) -> str:
 
 def index_contents(indexes: Sequence[KeptIndex], workspace: Workspace) -> list[str]:
     """Return of each index what decides its vectors: fingerprints of its model and its translations."""
+    from emberge.engine import read_translation
+
     return [
         " ".join(
             [

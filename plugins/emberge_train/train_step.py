@@ -40,6 +40,8 @@ from emberge_train.trackers import tracker_problems, tracking
 from emberge_train.training_warnings import data_warnings, loss_warnings, option_warnings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from emberge import Model, ModelRef, Preflight
     from emberge.engine import CheckedData, TrainingPreview
 
@@ -168,6 +170,22 @@ class Train(FitOptions, Step):
             if guide is not None and folder is not None:
                 for message in guide.backbone_beside(self.backbone).check(folder):
                     yield context.problem(f"guide: {message}", "loss")
+            if isinstance(loss, Loss) and folder is not None and loss.compares_with_guide:
+                yield from self._check_width(context, loss, folder)
+
+    def _check_width(self, context: Preflight, loss: Loss, folder: Path) -> Iterator[Problem]:
+        """Yield the problem of a space that cannot be kept because its vectors have another size."""
+        own, guide = context.model(self.model), loss.guided_by
+        backbone = guide.backbone_beside(self.backbone) if guide is not None else self.backbone
+        if own is None or self.backbone.check(own) or backbone.check(folder):
+            return
+        width, old = self.backbone.dimension(own), backbone.dimension(folder)
+        if None not in (width, old) and width != old:
+            fault = (
+                f"loss {type(loss).__name__}: its guide has embeddings of {old} numbers and {self.model} of "
+                f"{width}; name a guide of the same size"
+            )
+            yield context.problem(fault, "loss")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
         from emberge.engine import check_entries

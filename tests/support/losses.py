@@ -19,6 +19,7 @@ from emberge_codiemb.losses.ranknet import RankNet
 from emberge_train.losses.angle import AnglE
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
+from emberge_train.losses.keep_space import KeepSpace
 from emberge_train.losses.kl_distillation import KLDistillation
 from emberge_train.losses.margin_mse import MarginMSE
 from emberge_train.losses.matryoshka import Matryoshka
@@ -88,6 +89,9 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "margin_mse, dot": (MarginMSE(similarity="dot", scale=0.5), {"lengths": False}),
     "kl_distillation": (KLDistillation(), {}),
     "kl_distillation, rescaled": (KLDistillation(rescale=True, teacher_temperature=0.2), {}),
+    "keep_space": (KeepSpace(guide=GUIDE), {}),
+    "keep_space, queries": (KeepSpace(guide=GUIDE, side="queries"), {}),
+    "keep_space, query": (KeepSpace(guide=GUIDE, side="query", temperature=0.1), {}),
     "matryoshka": (Matryoshka(loss=(InfoNCE(temperature=0.1),), dims=(8, 3)), {}),
     "matryoshka, sum": (
         Matryoshka(

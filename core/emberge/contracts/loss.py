@@ -124,6 +124,11 @@ class Loss:
         """Model whose embeddings it reads as `Embeddings.guide`, None without one."""
         return None
 
+    @property
+    def compares_with_guide(self) -> bool:
+        """Flag that it compares the model's embeddings with its guide's, which must be of the same size."""
+        return False
+
     def check(self, dimension: int) -> Sequence[str]:
         """Return reasons why it cannot be used on embeddings of `dimension` numbers."""
         return ()

@@ -1,4 +1,4 @@
-"""Translations of embeddings: fitted maps from the space of one model to that of another, read from a file."""
+"""Translations of embeddings from the space of one model to that of another, read from a file."""
 
 from __future__ import annotations
 

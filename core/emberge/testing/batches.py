@@ -60,7 +60,8 @@ def with_layers(loss: Loss, batch: Embeddings) -> Embeddings:
     layers = {f: moved(batch, lambda t, f=f: Words.layer(t, f)) for f in loss.layers}  # type: ignore[misc]
     guide = None
     if loss.guided_by is not None:
-        near = torch.randn(WIDTH, 5, generator=torch.Generator().manual_seed(9))
+        size = WIDTH if loss.compares_with_guide else 5
+        near = torch.randn(WIDTH, size, generator=torch.Generator().manual_seed(9))
         guide = moved(batch, lambda t: t @ near)
     return dataclasses.replace(batch, layers=layers, guide=guide)
 

@@ -71,7 +71,7 @@ def prompts_of(prompts: dict[str, str] | object) -> tuple[str, str]:
     return own.get("query", ""), own.get("document", own.get("passage", ""))
 
 
-def probe_texts(count: int = 512) -> Sequence[str]:
+def probe_texts(count: int = 256) -> Sequence[str]:
     """Return texts that are on every machine: paragraphs of Python's own help, the same for one release."""
     from pydoc_data.topics import topics
 
@@ -79,7 +79,7 @@ def probe_texts(count: int = 512) -> Sequence[str]:
     for topic in sorted(topics):
         for paragraph in topics[topic].split("\n\n"):
             words = paragraph.split()
-            if 8 <= len(words) <= 60:
+            if 8 <= len(words) <= 30:
                 found[" ".join(words)] = None
     step = max(1, len(found) // count)
     return list(found)[::step][:count]

@@ -32,7 +32,7 @@ from emberge_index.space.stored_vectors import (
 if TYPE_CHECKING:
     from emberge import Encoder, Plugins
 
-__all__ = ["CODES", "Compared", "Space", "compare", "run"]
+__all__ = ["CODES", "Compared", "Space", "compare", "run", "space_at"]
 
 CODES: dict[Verdict, int] = {"same": 0, "translatable": 3, "foreign": 4}
 # Texts that show whether vectors are a model's.
@@ -41,30 +41,35 @@ _SAMPLE = 32
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Write a model's passport, or print the verdict on two; return its exit code."""
-    machine = find_machine(options.devices, options.workers, options.memory)
-    backbone = plugins.find("text_encoder", "backbone").type()
-
-    def space(text: str) -> Space:
-        path = Path(text)
-        if path.is_file():
-            return Space(text, None, backbone, machine.devices[0], path)
-        bare = not text.startswith((".", "/", "~")) and path.is_dir()
-        found = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
-        if found.adapter is not None:
-            raise CheckpointError(f"{text}: an adapter has no space of its own; merge it first")
-        return Space(found.name, found.folder, backbone, machine.devices[0])
-
-    first = space(options.first)
+    first = space_at(options.first, options, plugins)
     if options.second is None:
         _refuse_beside(options)
         print("\n".join(first.written()))
         return 0
-    found = compare(first, space(options.second), texts=options.texts, vectors=options.vectors)
+    second = space_at(options.second, options, plugins)
+    found = compare(first, second, texts=options.texts, vectors=options.vectors)
     print("\n".join(found.lines()))
     if options.json is not None:
         write_text(options.json, json.dumps(found.plain(), indent=1, ensure_ascii=False) + "\n")
         print(f"written: {options.json}")
     return CODES[found.verdict]
+
+
+def space_at(text: str, options: argparse.Namespace, plugins: Plugins) -> Space:
+    """Return the space of a model by its reference, or that of a passport by its file.
+
+    Raises:
+        CheckpointError: for a model that cannot be found, or an adapter.
+    """
+    device = find_machine(options.devices, options.workers, options.memory).devices[0]
+    backbone, path = plugins.find("text_encoder", "backbone").type(), Path(text)
+    if path.is_file():
+        return Space(text, None, backbone, device, path)
+    bare = not text.startswith((".", "/", "~")) and path.is_dir()
+    found = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
+    if found.adapter is not None:
+        raise CheckpointError(f"{text}: an adapter has no space of its own; merge it first")
+    return Space(found.name, found.folder, backbone, device)
 
 
 def _refuse_beside(options: argparse.Namespace) -> None:
@@ -107,8 +112,8 @@ class Space:
         """
         if self.folder is None:
             raise CheckpointError(
-                f"{self.name}: is a passport without its model, so texts cannot be embedded; give --texts and "
-                "--vectors, what the index has, or the model"
+                f"{self.name}: is a passport without its model, so texts cannot be embedded; give --texts "
+                "and --vectors, what the index has, or the model"
             )
         return self.backbone.load(self.folder, device=self.device, dtype="float32")
 
@@ -118,6 +123,10 @@ class Space:
         if self.passport.canaries:
             return self.passport
         canaries = embed_canaries(self.encoder)
+        if not all(bool((rows == rows).all()) for rows in canaries.values()):
+            raise CheckpointError(
+                f"{self.name}: its embeddings are not numbers (NaN); make the model again"
+            )
         width = int(canaries["document"].shape[1])
         return replace(self.passport, canaries=canaries, dimension=width)
 

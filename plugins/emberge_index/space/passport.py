@@ -5,21 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
-from emberge.engine import (
-    TOKENIZER_FILES,
-    Checkpoint,
-    file_content,
-    read_layout,
-    read_settings,
-    tokenizer_folder,
-    write_text,
-)
+from emberge.engine import content_fingerprints, read_layout, read_settings, write_text
 
 from emberge_index.space.canaries import CANARIES, prompts_of
 
@@ -70,20 +61,13 @@ def passport_of(folder: Path, dimension: int | None = None) -> Passport:
     Raises:
         CheckpointError: for a folder that is no model of texts.
     """
-    checkpoint, layout = Checkpoint(folder), read_layout(folder)
-    digest = hashlib.sha256()
-    known = {
-        file: file_content(file).tensors for file in {s.file for s in checkpoint.specs.values()}
-    }
-    for name, spec in sorted(checkpoint.specs.items()):
-        own = known[spec.file]
-        plain = next((n for n in own if n == name or name.endswith(f".{n}")), name)
-        digest.update(f"{name} {spec.dtype} {list(spec.shape)} {own.get(plain)}\n".encode())
+    layout = read_layout(folder)
+    weights, tokenizer = content_fingerprints(folder)
     chain = [module.kind for module in layout.modules]
     prompt = "" if layout.include_prompt else " without the prompt"
     return Passport(
-        weights=digest.hexdigest(),
-        tokenizer=_hash_of([tokenizer_folder(checkpoint) / name for name in TOKENIZER_FILES]),
+        weights=weights,
+        tokenizer=tokenizer,
         pooling=f"{'+'.join(layout.pooling)}{prompt}, {' '.join(chain) or 'no modules'}",
         prompts=prompts_of(layout.prompts),
         dimension=dimension,
@@ -91,15 +75,6 @@ def passport_of(folder: Path, dimension: int | None = None) -> Passport:
         max_length=layout.max_length,
         similarity=str(read_settings(folder).get("similarity_fn_name") or "cosine"),
     )
-
-
-def _hash_of(files: Sequence[Path]) -> str:
-    """Return a hash of the names and contents of those files that there are."""
-    digest = hashlib.sha256()
-    for path in files:
-        if path.is_file():
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 def write_passport(folder: Path, passport: Passport) -> Path:

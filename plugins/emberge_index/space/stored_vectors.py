@@ -44,7 +44,7 @@ def read_vectors(path: Path) -> Any:
     rows = found[0]
     if rows.dtype.kind != "f":
         raise DataError(
-            f"{path}: has {rows.dtype} codes, of which the vectors cannot be told back; give the float vectors "
+            f"{path}: has {rows.dtype} codes, which vectors cannot be had back of; give the float vectors "
             "that they were made of, or embed the texts again"
         )
     bad = np.flatnonzero(~np.isfinite(rows).all(1))
@@ -117,12 +117,13 @@ def require_sample(path: Path, sample: Any, documents: Any, queries: Any | None,
         return
     if queries is not None and (largest_distance(unit[0], _unit(queries)) or 0.0) <= SAME:
         raise DataError(
-            f"{path}: its vectors are those of queries of {name}, not of documents: the prompts were mixed up; "
-            "embed the texts again with the prompt for documents"
+            f"{path}: its vectors are those of queries of {name}, not of documents: the prompts were "
+            "mixed up; embed the texts again with the prompt for documents"
         )
     raise DataError(
-        f"{path}: its vectors are not those of {name}: of a sample of {len(sample)} texts one is {distance:.0%} "
-        "of its length away; name the model that they were made by, or give the texts in their order"
+        f"{path}: its vectors are not those of {name}: of a sample of {len(sample)} texts one is "
+        f"{distance:.0%} of its length away; name the model that they were made by, or give the texts in "
+        "their order"
     )
 
 

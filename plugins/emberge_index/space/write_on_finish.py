@@ -8,8 +8,6 @@ from pathlib import Path
 
 from emberge import Artifact, EmbergeError, hookimpl
 
-from emberge_index.space.passport import PASSPORT, passport_of, write_passport
-
 __all__ = ["step_finished"]
 
 # Size of weights up to which a model is loaded once more for its canaries.
@@ -17,14 +15,16 @@ _SMALL = 2 << 30
 
 
 @hookimpl
-def step_finished(step: str, folder: Path, artifact: Artifact) -> None:
+def step_finished(folder: Path, artifact: Artifact) -> None:
     """Write the passport of a model; its canaries too where the process has loaded what models need.
 
     A merge is done in less time than those imports take; `emberge space MODEL` adds canaries later.
     """
-    if artifact.kind != "model" or (folder / PASSPORT).exists():
+    if artifact.kind != "model":
         return
     from emberge import load_plugins
+
+    from emberge_index.space.passport import passport_of, write_passport
 
     try:
         backbone = load_plugins().find("text_encoder", "backbone").type()

@@ -15,6 +15,7 @@ def losses() -> Mapping[str, str]:
         "angle": "emberge_train.losses.angle:AnglE",
         "margin_mse": "emberge_train.losses.margin_mse:MarginMSE",
         "kl_distillation": "emberge_train.losses.kl_distillation:KLDistillation",
+        "keep_space": "emberge_train.losses.keep_space:KeepSpace",
         "matryoshka": "emberge_train.losses.matryoshka:Matryoshka",
         "mlm": "emberge_train.losses.mlm:MLM",
         "mntp": "emberge_train.losses.mntp:MNTP",

@@ -24,7 +24,6 @@ from emberge.engine import TextEmbedder
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
-
 from safetensors.numpy import save_file
 
 from tests.plugins.mteb.bench import BACKBONE, Bench, model_at, write_catalogue

@@ -1,0 +1,1 @@
+"""Thresholds of similarity, which mean something else under another model: their map at equal error."""

@@ -1,0 +1,56 @@
+"""The verb `thresholds`: what an old model's thresholds are under a new one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from emberge import RecipeError
+from emberge.engine import write_text
+
+from emberge_index.space.canaries import probe_texts
+from emberge_index.space.one_space import space_at
+from emberge_index.space.stored_vectors import read_texts
+from emberge_index.thresholds.threshold_map import ThresholdMap, threshold_map
+
+if TYPE_CHECKING:
+    from emberge import Plugins
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace, plugins: Plugins) -> int:
+    """Print the map of two models' thresholds, and those that were asked for; return the exit code."""
+    asked = _thresholds(options.at)
+    texts = read_texts(options.texts) if options.texts is not None else probe_texts()
+    texts = list(dict.fromkeys(texts))
+    old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
+    found = threshold_map(old.documents(texts), new.documents(texts))
+    print("\n".join(_lines(found, asked, len(texts))))
+    if options.json is not None:
+        content = {"old_model": old.name, "new_model": new.name, **found.plain()}
+        write_text(options.json, json.dumps(content, indent=1) + "\n")
+        print(f"written: {options.json}")
+    return 0
+
+
+def _thresholds(given: Sequence[str]) -> list[float]:
+    words = [word for text in given for word in text.split(",")]
+    try:
+        found = [float(word) for word in words]
+    except ValueError:
+        raise RecipeError(f"--at {','.join(words)}: thresholds are numbers: 0.7,0.8") from None
+    if outside := [word for word, one in zip(words, found, strict=True) if not -1 <= one <= 1]:
+        raise RecipeError(f"--at {outside[0]}: a cosine is from -1 to 1")
+    return found
+
+
+def _lines(found: ThresholdMap, asked: Sequence[float], texts: int) -> Iterator[str]:
+    yield f"cosines of {found.pairs:,} pairs of {texts:,} different texts"
+    yield "false positives   old      new"
+    for rate, old, new in found.table():
+        yield f"{rate:>15.2%}   {old:+.4f}  {new:+.4f}"
+    for one in asked:
+        yield f"threshold {one:g} becomes {found(one):.4f}, at {found.rate(one):.3%} false positives"

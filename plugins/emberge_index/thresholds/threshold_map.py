@@ -1,0 +1,127 @@
+"""Map from an old model's cosines to a new one's at equal false-positive rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from emberge import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["ThresholdMap", "read_map", "threshold_map"]
+
+# False-positive rates of the table, and of the points in between that the map is kept as.
+RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001)
+_POINTS = 512
+_FEWEST = 30
+
+
+@dataclass(frozen=True)
+class ThresholdMap:
+    """Map of thresholds: `old` and `new` cosines with equal `rates` of false positives, rates falling.
+
+    `pairs` of different texts lie behind it. The last point is (1, 1), where equal texts are.
+    """
+
+    rates: tuple[float, ...]
+    old: tuple[float, ...]
+    new: tuple[float, ...]
+    pairs: int
+
+    def __call__(self, threshold: float) -> float:
+        """Return the new model's threshold that lets as many false positives pass as this of the old one.
+
+        Between points it is linear; below the first it moves by as much as there.
+        """
+        import numpy as np
+
+        if threshold < self.old[0]:
+            return threshold + self.new[0] - self.old[0]
+        return float(np.interp(threshold, self.old, self.new))
+
+    def rate(self, threshold: float) -> float:
+        """Return the rate of false positives at a threshold of the old model."""
+        import numpy as np
+
+        return float(np.interp(threshold, self.old, self.rates))
+
+    @property
+    def shift(self) -> float:
+        """Largest change of a threshold at the rates of the table that the probes can tell."""
+        return max((abs(new - old) for _, old, new in self.table()), default=0.0)
+
+    def table(self) -> Iterator[tuple[float, float, float]]:
+        """Yield (rate, old, new) of rates that at least 30 pairs are behind."""
+        import numpy as np
+
+        rates = self.rates[::-1]
+        for rate in RATES:
+            if rate * self.pairs >= _FEWEST:
+                old, new = (
+                    float(np.interp(rate, rates, side[::-1])) for side in (self.old, self.new)
+                )
+                yield rate, old, new
+
+    def plain(self) -> dict[str, Any]:
+        """Return the map as values of JSON."""
+        return {
+            "format": 1,
+            "pairs": self.pairs,
+            "rates": list(self.rates),
+            "old": list(self.old),
+            "new": list(self.new),
+            "table": [{"rate": r, "old": old, "new": new} for r, old, new in self.table()],
+        }
+
+
+def read_map(found: Any) -> ThresholdMap:
+    """Return the map that values of JSON describe.
+
+    Raises:
+        DataError: when they are of another kind.
+    """
+    try:
+        rates, old, new = (tuple(map(float, found[key])) for key in ("rates", "old", "new"))
+        return ThresholdMap(rates, old, new, int(found["pairs"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"this is no map of thresholds ({error!r}); make it again") from error
+
+
+def threshold_map(old: Any, new: Any, same: Sequence[tuple[int, int]] = ()) -> ThresholdMap:
+    """Return the map by the cosines of all pairs of different texts, whose rows are in `old` and `new`.
+
+    Pairs in `same` mean the same and are no false positives.
+
+    Raises:
+        DataError: for fewer than 30 texts, or rows of different numbers of texts.
+    """
+    import numpy as np
+
+    if len(old) != len(new) or len(old) < _FEWEST:
+        raise DataError(
+            f"thresholds need the vectors of the same {_FEWEST} texts or more by both models, not of "
+            f"{len(old)} and {len(new)}; give more texts"
+        )
+    counted = np.triu(np.ones((len(old), len(old)), bool), 1)
+    for i, j in same:
+        counted[min(i, j), max(i, j)] = False
+    pairs = int(counted.sum())
+    # Evenly spaced in the logarithm, down to a single pair.
+    rates = np.geomspace(1.0, 1.0 / pairs, min(_POINTS, pairs))
+    sides = [np.quantile(_cosines(rows)[counted], 1 - rates) for rows in (old, new)]
+    # `np.interp` wants cosines that rise: of equal ones the last counts.
+    first, second = (np.maximum.accumulate(np.append(side, 1.0)) for side in sides)
+    return ThresholdMap((*map(float, rates), 0.0), tuple(first), tuple(second), pairs)
+
+
+def _cosines(rows: Any) -> NDArray[np.float64]:
+    import numpy as np
+
+    rows = np.asarray(rows, np.float64)
+    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
+    found: NDArray[np.float64] = unit @ unit.T
+    return found

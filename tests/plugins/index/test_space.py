@@ -1,0 +1,322 @@
+"""The passport of a space tells twenty pairs of models right, and stored vectors are checked by it."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emberge import CheckpointError, DataError
+from emberge.cli.main import main
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_index.space.canaries import CANARIES, probe_texts
+from emberge_index.space.compare import canary_distance
+from emberge_index.space.one_space import Compared, Space, compare
+from emberge_index.space.passport import PASSPORT, passport_of, read_passport, write_passport
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.support import tiny
+
+Weights = Callable[[str, Tensor], Tensor]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """400 texts of words that the tiny tokenizer knows."""
+    rng = random.Random(0)
+    lines = [" ".join(rng.choices(tiny.WORDS, k=rng.randint(6, 14))) for _ in range(400)]
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def changed(model: Path, out: Path, weights: Weights | None = None) -> Path:
+    """A copy of a model whose floating-point tensors are others."""
+    shutil.copytree(model, out)
+    for file in out.rglob("model.safetensors") if weights is not None else ():
+        state = load_file(file)
+        file.unlink()
+        save_file({k: _like(weights, k, v) for k, v in state.items()}, file)
+    return out
+
+
+def _like(weights: Weights | None, name: str, value: Tensor) -> Tensor:
+    if weights is None or not value.is_floating_point():
+        return value
+    return weights(name, value).contiguous()
+
+
+def settings(folder: Path, **options: Any) -> Path:
+    path = folder / "config_sentence_transformers.json"
+    own = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**own, **options}))
+    return folder
+
+
+def pooled(folder: Path, mode: str) -> Path:
+    path = folder / "1_Pooling" / "config.json"
+    own = {k: v for k, v in json.loads(path.read_text()).items() if "pooling_mode" not in k}
+    path.write_text(json.dumps({**own, f"pooling_mode_{mode}": True}))
+    return folder
+
+
+def unnormalised(folder: Path) -> Path:
+    path = folder / "modules.json"
+    path.write_text(json.dumps(json.loads(path.read_text())[:2]))
+    return folder
+
+
+def rounded(levels: int) -> Weights:
+    def weights(_: str, value: Tensor) -> Tensor:
+        if value.ndim < 2:
+            return value
+        scale = value.abs().amax(1, keepdim=True).clamp(min=1e-12) / levels
+        return (value / scale).round() * scale
+
+    return weights
+
+
+def siblings_mean(other: Path) -> Weights:
+    state = load_file(other / "model.safetensors")
+    return lambda name, value: (value + state[name]) / 2
+
+
+def resaved(bert: Path, out: Path) -> Path:
+    from transformers import AutoModel
+
+    shutil.copytree(bert, out)
+    (out / "model.safetensors").unlink()
+    AutoModel.from_pretrained(bert).save_pretrained(out, max_shard_size="20KB")
+    assert len(list(out.glob("*.safetensors"))) > 1
+    return out
+
+
+def space(folder: Path) -> Space:
+    return Space(folder.name, folder, TextEncoder())
+
+
+# What becomes of a tiny BERT, and the verdict on it beside that.
+def _pairs(bert: Path, berts: list[Path], root: Path) -> dict[str, tuple[Path, str]]:
+    prompts = {"query": "question text ", "document": "given sentence "}
+    return {
+        "itself": (bert, "same"),
+        "a copy": (changed(bert, root / "copy"), "same"),
+        "saved anew in shards": (resaved(bert, root / "shards"), "same"),
+        "float16": (changed(bert, root / "half", lambda _, v: v.half()), "same"),
+        "bfloat16": (changed(bert, root / "bfloat", lambda _, v: v.bfloat16()), "same"),
+        "eight bits": (changed(bert, root / "int8", rounded(127)), "same"),
+        "another card": (_with_card(changed(bert, root / "card")), "same"),
+        "another query prompt": (
+            settings(changed(bert, root / "query"), prompts={"query": "question text "}),
+            "same",
+        ),
+        "noise of a millionth": (
+            changed(bert, root / "noise", lambda _, v: v * (1 + 1e-6)),
+            "same",
+        ),
+        "three bits": (changed(bert, root / "int3", rounded(3)), "translatable"),
+        "a sibling": (berts[0], "translatable"),
+        "another sibling": (berts[1], "translatable"),
+        "a merge of siblings": (
+            changed(berts[0], root / "merge", siblings_mean(berts[1])),
+            "translatable",
+        ),
+        "a merge with the model": (
+            changed(berts[0], root / "half-way", siblings_mean(bert)),
+            "translatable",
+        ),
+        "without normalising": (unnormalised(changed(bert, root / "long")), "translatable"),
+        "both prompts": (settings(changed(bert, root / "prompt"), prompts=prompts), "translatable"),
+        "another pooling": (pooled(changed(bert, root / "first"), "cls_token"), "translatable"),
+        "another start": (tiny.checkpoint(root / "seed", seed=9), "foreign"),
+        "another size": (tiny.checkpoint(root / "narrow", seed=5, hidden_size=16), "foreign"),
+        "another family": (tiny.checkpoint(root / "family", "modernbert", seed=3), "foreign"),
+    }
+
+
+def _with_card(folder: Path) -> Path:
+    (folder / "README.md").write_text("A card.\n")
+    return folder
+
+
+def test_twenty_pairs_of_models_are_told_right(
+    bert: Path, berts: list[Path], texts: Path, tmp_path: Path
+) -> None:
+    first = space(bert)
+    pairs = _pairs(bert, berts, tmp_path)
+    assert len(pairs) == 20
+    found: dict[str, Compared] = {
+        name: compare(first, space(folder), texts=texts) for name, (folder, _) in pairs.items()
+    }
+    shown = {name: (one.verdict, one.distance, one.fit) for name, one in found.items()}
+    assert {n: one.verdict for n, one in found.items()} == {n: v for n, (_, v) in pairs.items()}, (
+        shown
+    )
+
+
+def test_a_query_prompt_alone_leaves_documents_where_they_are(bert: Path, tmp_path: Path) -> None:
+    other = settings(changed(bert, tmp_path / "query"), prompts={"query": "question text "})
+    found = compare(space(bert), space(other))
+    assert found.verdict == "same"
+    assert found.query_prompts == ("", "question text ")
+    assert any("queries have other prompts" in line for line in found.lines())
+
+
+def test_a_model_without_finite_embeddings_is_refused(bert: Path, tmp_path: Path) -> None:
+    broken = changed(bert, tmp_path / "broken", lambda _, v: v * float("nan"))
+    with pytest.raises(CheckpointError, match="broken"):
+        compare(space(bert), space(broken))
+
+
+# ── the passport ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_passport_is_read_as_it_was_written(bert: Path, tmp_path: Path) -> None:
+    folder = changed(bert, tmp_path / "model")
+    list(space(folder).written())
+    kept = read_passport(folder)
+    assert kept == passport_of(folder, 32)
+    own = space(bert).with_canaries.canaries["document"]
+    # Sixteen bits keep eleven of a number's.
+    np.testing.assert_allclose(kept.canaries["document"], own, rtol=2**-11, atol=2**-24)
+    assert (folder / PASSPORT).stat().st_size < 32 * 32 * 2 * 4 / 3 + 6_000
+
+
+def test_a_passport_that_its_model_has_left_behind_is_not_believed(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    folder = changed(berts[0], tmp_path / "model")
+    write_passport(folder, space(bert).with_canaries)
+    distance = canary_distance(
+        space(folder).with_canaries.canaries, space(berts[0]).with_canaries.canaries
+    )
+    assert distance == 0.0
+
+
+def test_a_passport_is_no_part_of_a_models_content(bert: Path, tmp_path: Path) -> None:
+    from emberge.engine import copy_model, model_fingerprint
+
+    folder = changed(bert, tmp_path / "model")
+    before = model_fingerprint(folder)
+    list(space(folder).written())
+    assert model_fingerprint(folder) == before
+    copy_model(folder, tmp_path / "copied")
+    assert not (tmp_path / "copied" / PASSPORT).exists()
+
+
+def test_canaries_and_probes_are_distinct_texts() -> None:
+    assert len(set(CANARIES)) == 32
+    probes = probe_texts()
+    assert len(set(probes)) == len(probes) == 256
+
+
+# ── the verb ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_exit_code_is_the_verdict(
+    bert: Path, berts: list[Path], texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stranger = tiny.checkpoint(tmp_path / "stranger", seed=9)
+    json_file = tmp_path / "found.json"
+    words = ["--texts", str(texts), "--json", str(json_file)]
+    assert main(["space", str(bert), str(bert)]) == 0
+    assert main(["space", str(bert), str(berts[0]), *words]) == 3
+    found = json.loads(json_file.read_text())
+    assert found["verdict"] == "translatable"
+    assert found["fit"]["texts"] == 400
+    assert main(["space", str(bert), str(stranger), *words]) == 4
+    assert "foreign: " in capsys.readouterr().out
+
+
+def test_an_index_that_kept_its_passport_needs_no_old_model(
+    bert: Path, berts: list[Path], texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = changed(bert, tmp_path / "old")
+    assert main(["space", str(folder)]) == 0
+    kept = tmp_path / "kept.json"
+    shutil.move(folder / PASSPORT, kept)
+    vectors = tmp_path / "index.npy"
+    np.save(vectors, space(bert).documents(texts.read_text().splitlines()))
+    shutil.rmtree(folder)
+    stored = ["--texts", str(texts), "--vectors", str(vectors)]
+    assert main(["space", str(kept), str(bert)]) == 0
+    assert main(["space", str(kept), str(berts[0]), *stored]) == 3
+    capsys.readouterr()
+    assert main(["space", str(kept), str(berts[0])]) == 2
+    assert "--vectors" in capsys.readouterr().err
+
+
+# ── stored vectors ──────────────────────────────────────────────────────────────────────────────
+
+
+def _vectors(kind: str, rows: np.ndarray[Any, Any], others: np.ndarray[Any, Any]) -> Any:
+    rows = rows.copy()
+    if kind == "nan":
+        rows[[3, 17], 5] = np.nan
+    return {
+        "nan": rows,
+        "codes": np.nan_to_num(rows * 127).astype(np.int8),
+        "dimension": rows[:, :16],
+        "long": 3 * rows,
+        "model": others,
+        "fewer": rows[:-1],
+        "flat": rows[0],
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "fix"),
+    [
+        ("nan", "rows 3, 17", "embed"),
+        ("codes", "int8", "float"),
+        ("dimension", "16", "32"),
+        ("long", "length one", "bring them"),
+        ("model", "not those of bert", "name the model"),
+        ("fewer", "399", "400"),
+        ("flat", "table", "row for each"),
+    ],
+)
+def test_vectors_that_are_not_the_models_are_refused(
+    kind: str, place: str, fix: str, bert: Path, berts: list[Path], texts: Path, tmp_path: Path
+) -> None:
+    lines = texts.read_text().splitlines()
+    path = tmp_path / "index.npy"
+    np.save(path, _vectors(kind, space(bert).documents(lines), space(berts[0]).documents(lines)))
+    with pytest.raises(DataError) as refused:
+        compare(space(bert), space(berts[0]), texts=texts, vectors=path)
+    for word in (str(path), place, fix):
+        assert word in str(refused.value)
+
+
+def test_vectors_of_queries_are_told_from_those_of_documents(
+    bert: Path, berts: list[Path], texts: Path, tmp_path: Path
+) -> None:
+    prompts = {"query": "question text ", "document": "given sentence "}
+    model = settings(changed(bert, tmp_path / "model"), prompts=prompts)
+    path = tmp_path / "index.npy"
+    np.save(path, space(model).queries(texts.read_text().splitlines()))
+    with pytest.raises(DataError, match="prompts were mixed up"):
+        compare(space(model), space(berts[0]), texts=texts, vectors=path)
+
+
+# ── models that steps leave ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_step_that_leaves_a_model_leaves_its_passport(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"seed: 1\nsteps:\n  merged: {{merge: {{models: [{berts[0]}, {berts[1]}], strategy: linear}}}}\n"
+    )
+    out = tmp_path / "out"
+    assert main(["run", str(recipe), "--out", str(out), "--quiet"]) == 0
+    folder = out / "merged"
+    assert read_passport(folder) == passport_of(folder, 32)
+    assert main(["verify", str(folder)]) == 0
