@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from components import component_pages
+from components import PAPER, component_pages
 from emberge import load_plugins
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -24,6 +24,11 @@ def on_files(files: Files, config: Any) -> Files:
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Make a link of every paper."""
+    return PAPER.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", markdown)
 
 
 def on_post_build(config: Any) -> None:
