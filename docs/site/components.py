@@ -9,7 +9,7 @@ from typing import Any
 from emberge.plugins import KINDS, Plugins
 from emberge.recipes.docs.describe import component_page, component_rows, option_line
 
-__all__ = ["PAPER", "anchor", "component_pages", "kind_title", "kind_path", "prose"]
+__all__ = ["PAPER", "anchor", "component_pages", "kind_path", "kind_title", "prose"]
 
 PAPER = re.compile(r"(?<!\[)arXiv:(\d{4}\.\d{4,5})")
 _PLURALS = {"loss": "losses", "merge strategy": "merge strategies"}
@@ -79,7 +79,9 @@ def _component(page: Mapping[str, Any]) -> Iterator[str]:
 def _options(options: list[dict[str, Any]], indent: str) -> Iterator[str]:
     for option in options:
         name, _, rest = option_line(option).partition(": ")
-        yield f"{indent}-   `{name}`: {prose(rest)}"
+        form, _, default = rest.partition(" = ")
+        shown = f", by default `{default}`" if default else ""
+        yield f"{indent}-   `{name}`: {prose(form)}{shown}"
         if option["doc"]:
             yield f"\n{indent}    {prose(option['doc'])}"
         yield ""

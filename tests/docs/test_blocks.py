@@ -12,9 +12,9 @@ import pytest
 from emberge.cli.arguments import parse
 from emberge.errors import RecipeError
 
-from tests.docs.pages import DOCS, PAGES, README, READMES, blocks, inline_commands, name
+from tests.docs.pages import DOCS, PAGES, README, READMES, Block, blocks, inline_commands, name
 from tests.docs.workplace import write_data, write_folder, write_models
-from tests.house.commands import environment
+from tests.house.commands import environment, python
 from tests.support.media_models import media_model
 from tests.support.places import ROOT
 
@@ -24,9 +24,7 @@ Done = tuple[int, str, int, str]
 
 
 @pytest.fixture(scope="module")
-def shared(
-    bert: Path, berts: list[Path], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def shared(bert: Path, berts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What pages name and do not make: models, data and media."""
     root = tmp_path_factory.mktemp("shared")
     omni = media_model(tmp_path_factory.mktemp("omni") / "omni", "qwen3_omni_moe_thinker")
@@ -41,8 +39,7 @@ def walked(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     root = tmp_path_factory.mktemp("pages")
     folders = {name(page): write_folder(name(page), shared, root / name(page)) for page in WALKED}
     todo = [
-        (str(folders[name(page)]), [block.plain() for block in blocks(page)])
-        for page in WALKED
+        (str(folders[name(page)]), [block.plain() for block in blocks(page)]) for page in WALKED
     ]
     done = subprocess.run(
         [sys.executable, "-m", "tests.docs.walk"],
@@ -123,16 +120,13 @@ def test_a_newcomer_needs_at_most_ten_commands_to_a_model_of_three_fine_tunes() 
     assert len(install) + len(path) <= 10
 
 
+LONG = [(page, block) for page in PAGES for block in blocks(page) if block.long and block.is_recipe]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [p for p in PAGES if any(b.long for b in blocks(p))], ids=name)
-def test_a_long_recipe_is_rehearsed(page: Path, shared: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "block"), LONG, ids=[block.title for _, block in LONG])
+def test_a_long_recipe_is_rehearsed(page: Path, block: Block, shared: Path, tmp_path: Path) -> None:
     folder = write_folder(name(page), shared, tmp_path / "page")
-    for block in blocks(page):
-        if not (block.long and block.is_recipe):
-            continue
-        (folder / block.title).write_text(block.code)
-        command = [sys.executable, "-m", "emberge", "rehearse", block.title, "--quiet"]
-        done = subprocess.run(
-            command, cwd=folder, env=environment(), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{name(page)}:{block.line}\n{done.stdout}{done.stderr}"
+    (folder / block.title).write_text(block.code)
+    done = python(*("-m", "emberge", "rehearse", block.title, "--quiet"), cwd=folder, fails=True)
+    assert done.returncode == 0, f"{name(page)}:{block.line}\n{done.stdout}{done.stderr}"

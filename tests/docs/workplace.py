@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -92,7 +93,7 @@ def write_folder(page: str, shared: Path, folder: Path) -> Path:
 
 
 def _couples(words: list[str]) -> list[tuple[str, str]]:
-    return list(zip(words, words[1:], strict=False))
+    return list(itertools.pairwise(words))
 
 
 def _write(path: Path, rows: list[dict[str, object]]) -> None:
