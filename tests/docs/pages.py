@@ -16,7 +16,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 README = ROOT / "README.md"
 READMES = [README, ROOT / "plugins" / "README.md"]
 _FENCE = re.compile(
-    r'^(?P<long><!-- long -->\n)?(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?\n'
+    r'^(?P<long><!-- long -->\n)?(?P<indent> *)```(?P<language>\w*|\{[^}\n]*\})(?: title="(?P<title>[^"]+)")?\n'
     r"(?P<code>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
@@ -72,7 +72,6 @@ def blocks(page: Path) -> list[Block]:
             code=found["code"],
         )
         for found in _FENCE.finditer(text)
-        if not found["code"].startswith("--8<--")  # another file, which has its own tests
     ]
 
 

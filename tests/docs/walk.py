@@ -1,6 +1,7 @@
 """Walk through pages as a reader does, in one process: check recipes, run commands and Python, in order.
 
-Standard input has `[[folder, [block, …]], …]`, standard output gets `[[folder, line, what, code, output], …]`.
+Standard input has `[[folder, [block, …]], …]`, and standard output gets
+`[[folder, line, what, code, output], …]`.
 """
 
 from __future__ import annotations
