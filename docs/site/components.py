@@ -9,9 +9,9 @@ from typing import Any
 from emberge.plugins import KINDS, Plugins
 from emberge.recipes.docs.describe import component_page, component_rows, option_line
 
-__all__ = ["anchor", "component_pages", "kind_title", "kind_path", "prose"]
+__all__ = ["PAPER", "anchor", "component_pages", "kind_path", "kind_title", "prose"]
 
-_PAPER = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
+PAPER = re.compile(r"(?<!\[)arXiv:(\d{4}\.\d{4,5})")
 _PLURALS = {"loss": "losses", "merge strategy": "merge strategies"}
 _USED_IN = {
     "step": "A step is written as `id: {kind: options}` under `steps:` of a [recipe](recipe.md).",
@@ -79,7 +79,9 @@ def _component(page: Mapping[str, Any]) -> Iterator[str]:
 def _options(options: list[dict[str, Any]], indent: str) -> Iterator[str]:
     for option in options:
         name, _, rest = option_line(option).partition(": ")
-        yield f"{indent}-   `{name}`: {prose(rest)}"
+        form, _, default = rest.partition(" = ")
+        shown = f", by default `{default}`" if default else ""
+        yield f"{indent}-   `{name}`: {prose(form)}{shown}"
         if option["doc"]:
             yield f"\n{indent}    {prose(option['doc'])}"
         yield ""
@@ -90,11 +92,10 @@ def _options(options: list[dict[str, Any]], indent: str) -> Iterator[str]:
 
 
 def prose(text: str) -> str:
-    """Return a docstring as Markdown: what is no code in backticks has no markup, papers are links."""
+    """Return a docstring as Markdown: what is no code in backticks has no markup."""
     parts = re.split(r"(`[^`]+`)", text)
     return "".join(part if part.startswith("`") else _plain(part) for part in parts)
 
 
 def _plain(text: str) -> str:
-    escaped = re.sub(r"([*_<\[\]|])(?!\s)", r"\\\1", text)
-    return _PAPER.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", escaped)
+    return re.sub(r"([*_<\[\]|])(?!\s)", r"\\\1", text)

@@ -6,15 +6,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-from components import component_pages
 from emberge import load_plugins
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+
+from components import PAPER, component_pages
 from names import name_pages
 
 # What a browser fetches to show a page: scripts, styles, images and fonts of another server.
+_SERVER = r"""["']?(?:https?:)?//"""
 _LOADED = re.compile(
-    r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//|<link(?=[^>]*stylesheet)[^>]*href=["']?(?:https?:)?//|url\(["']?(?:https?:)?//|@import ["'](?:https?:)?//"""
+    rf"<(?:script|img|iframe|source)[^>]*\ssrc={_SERVER}"
+    rf"|<link(?=[^>]*stylesheet)[^>]*href={_SERVER}"
+    rf"|url\({_SERVER}|@import {_SERVER}"
 )
 
 
@@ -24,6 +28,11 @@ def on_files(files: Files, config: Any) -> Files:
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Make a link of every paper."""
+    return PAPER.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", markdown)
 
 
 def on_post_build(config: Any) -> None:

@@ -10,9 +10,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from components import prose
 from emberge import errors, hookspecs
 from emberge.cli.arguments import VERBS, parse
+
+from components import prose
 
 __all__ = ["name_pages"]
 

@@ -24,7 +24,7 @@ TEXTS = {".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".html", ".css", ".json
 
 def own_files() -> list[Path]:
     """Every text file that the project is made of."""
-    tops = [CORE, PLUGINS, EXAMPLES, TESTS, ROOT / "merge_recipes", ROOT / ".ci"]
+    tops = [CORE, PLUGINS, EXAMPLES, TESTS, ROOT / "merge_recipes", ROOT / "docs", ROOT / ".ci"]
     found = [f for top in tops for f in top.rglob("*") if f.is_file()]
     found += [f for f in ROOT.iterdir() if f.is_file() and f.name not in (".git", ".coverage")]
     kept = [f for f in found if f.suffix in TEXTS and "__pycache__" not in f.parts]

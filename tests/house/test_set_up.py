@@ -58,7 +58,7 @@ def test_the_tests_run_on_the_versions_that_are_pinned() -> None:
 
 def test_make_has_a_target_for_everything_the_readme_promises() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    for target in ("demo", "test", "lint", "bench", "gpu", "test-machines", "mutants"):
+    for target in ("demo", "test", "docs", "lint", "bench", "gpu", "test-machines", "mutants"):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
     assert "make test" in (ROOT / ".ci" / "run").read_text("utf-8")
 

@@ -1,0 +1,71 @@
+"""The site builds strictly, its pages are all listed, and none loads anything from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from emberge import load_plugins
+from emberge.cli.arguments import VERBS
+from emberge.plugins import KINDS
+
+from tests.docs.pages import PAGES
+from tests.house.commands import environment, python
+from tests.support.places import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` does."""
+    folder = tmp_path_factory.mktemp("site") / "site"
+    python(
+        *("-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)),
+        env=environment(NO_MKDOCS_2_WARNING="1"),
+        cwd=ROOT,
+    )
+    return folder
+
+
+def test_every_page_is_there(site: Path) -> None:
+    for page in PAGES:
+        assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").is_file()
+
+
+def test_the_reference_has_every_component_option_and_verb(site: Path) -> None:
+    text = "".join(file.read_text("utf-8") for file in (site / "reference").glob("*.html"))
+    found = set(re.findall(r'<h2 id="([\w:.-]+)"', text))
+    components = {c.name for c in load_plugins(block=()).components}
+    assert components - found == set()
+    assert set(VERBS) - found == set()
+    assert len(list((site / "reference").glob("*.html"))) >= len(KINDS) + 4
+
+
+def test_no_page_loads_anything_from_another_server(site: Path) -> None:
+    loads = re.compile(r"<(?:script|img|link)\b[^>]*\b(?:src|href)=[\"']?https?://[^>]*>")
+    allowed = re.compile(r'rel="?(?:canonical|me)\b')
+    found = [
+        (file.name, tag)
+        for file in site.rglob("*.html")
+        for tag in loads.findall(file.read_text("utf-8"))
+        if not allowed.search(tag)
+    ]
+    assert found == []
+
+
+def test_a_broken_link_is_refused(tmp_path: Path) -> None:
+    config = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[0]
+    config = re.sub(r"hooks:\n- .*\n", "", config).replace("docs_dir: docs", "docs_dir: pages")
+    (tmp_path / "mkdocs.yml").write_text(config.replace("out/site", "site"))
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "index.md").write_text("# One\n\n[gone](two.md) and [here](#nowhere)\n")
+    done = python(
+        *("-m", "mkdocs", "build"),
+        env=environment(NO_MKDOCS_2_WARNING="1"),
+        cwd=tmp_path,
+        fails=True,
+    )
+    assert done.returncode != 0
+    assert "two.md" in done.stderr
+    assert "nowhere" in done.stderr

@@ -1,0 +1,35 @@
+"""Which method when: no number stands there that the header of the recipe it names has not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from emberge.recipes.parse.shipped import shipped_recipes
+
+from tests.docs.pages import DOCS
+
+TEXT = (DOCS / "methods.md").read_text("utf-8")
+RECIPES = shipped_recipes()
+SECTIONS = [part for part in TEXT.split("\n## ")[1:] if "Measured by" in part]
+
+
+def numbers(text: str) -> set[str]:
+    """The decimal numbers of a text, without signs."""
+    return set(re.findall(r"(?<![\w.])\d+\.\d+", text))
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
+def test_a_table_has_the_numbers_of_its_recipe(section: str) -> None:
+    names = re.findall(r"Measured by `([\w/]+)`", section)
+    assert len(names) == 1
+    measured = numbers(RECIPES[names[0]].description)
+    told = numbers(re.sub(r"Qwen3 of \d\.\d", "", section))
+    if names[0] == "boom/lora":  # it compares with another recipe's result
+        measured |= numbers(RECIPES["boom/demo"].description)
+    assert told - measured == set()
+    assert len(told) >= 5
+
+
+def test_every_section_with_a_table_names_its_recipe() -> None:
+    assert len(SECTIONS) == TEXT.count("\n## ")
