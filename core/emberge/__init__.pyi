@@ -93,7 +93,6 @@ from .contracts.step import Rehearsal as Rehearsal
 from .contracts.step import Step as Step
 from .contracts.step import Workspace as Workspace
 from .contracts.translated_recipe import TranslatedRecipe as TranslatedRecipe
-from .contracts.verb import Verb as Verb
 from .data.entry import Catalogue as Catalogue
 from .data.entry import Columns as Columns
 from .data.entry import DataEntry as DataEntry
@@ -120,6 +119,7 @@ from .numerics.similarity import blockwise as blockwise
 from .numerics.similarity import log_sum_products as log_sum_products
 from .numerics.similarity import lowest_score as lowest_score
 from .numerics.similarity import unit_vectors as unit_vectors
+from .plugin_verbs import Verb as Verb
 from .plugins import Plugins as Plugins
 from .plugins import load_plugins as load_plugins
 from .processes.step_process import StepProcess as StepProcess

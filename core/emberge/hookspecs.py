@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from emberge.contracts.stage import ChainSpec, MergeStrategy, MergeTransform
     from emberge.contracts.step import Step
     from emberge.contracts.translated_recipe import TranslatedRecipe
-    from emberge.contracts.verb import Verb
+    from emberge.plugin_verbs import Verb
 
 hookspec = pluggy.HookspecMarker("emberge")
 hookimpl = pluggy.HookimplMarker("emberge")

@@ -32,7 +32,6 @@ from emberge.contracts.loss import Loss, TokenLoss
 from emberge.contracts.sampler import Sampler
 from emberge.contracts.stage import ChainSpec, MergeStrategy, MergeTransform
 from emberge.contracts.step import Step
-from emberge.contracts.verb import Verb
 from emberge.errors import PluginError, suggest
 from emberge.plugin_checks import (
     BLOCK,
@@ -43,6 +42,7 @@ from emberge.plugin_checks import (
     require_contract,
     require_place,
 )
+from emberge.plugin_verbs import Verb
 
 __all__ = ["KINDS", "Component", "Plugins", "load_plugins"]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from emberge.contracts.verb import Verb
 from emberge.errors import PluginError, RecipeError, suggest
+from emberge.plugin_verbs import Verb
 
 __all__ = ["VERBS", "parse", "plugin_files", "requires_plugins"]
 
@@ -363,8 +363,8 @@ def _machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def _require_known_verb(words: Sequence[str], parser: _Parser, known: Sequence[str]) -> None:
     """Refuse an unknown verb and name the one that was meant; argparse would list all verbs."""
-    for word in _before_verb(words):
-        parser.require_known_option(word)
+    for option in _before_verb(words):
+        parser.require_known_option(option)
     word = next(_positional(words), None)
     if word is not None and word not in known:
         hint = suggest(word, known) or f"; verbs: {', '.join(known)}"

@@ -81,9 +81,11 @@ def _curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, Any]:
     Raises:
         DataError: for data with fewer than four queries.
     """
+    import numpy as np
+
     from emberge_index.translation.measures import gain_kept, ndcg, ten_nearest
 
-    known = [place for place, one in enumerate(fit.probes.relevant) if one]
+    known = np.array([place for place, one in enumerate(fit.probes.relevant) if one], np.int64)
     if len(known) < 4:
         raise DataError(
             f"the data has {len(known)} queries with their documents, too few for a curve; give pairs"
@@ -113,14 +115,14 @@ def _curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, Any]:
     return found
 
 
-def _orders(fit: Fit, log: Sequence[int], seed: int) -> Mapping[str, NDArray[np.int64]]:
+def _orders(fit: Fit, log: NDArray[np.int64], seed: int) -> Mapping[str, NDArray[np.int64]]:
     import numpy as np
 
     from emberge_index.refreshing.order import Hits, by_hits, strangeness_of_each
 
     mapped = fit.folds.out_of_fold
     strange = strangeness_of_each(fit.translation, [fit.old.documents[:]])
-    hits = Hits(fit.new.of("queries")[list(log)])
+    hits = Hits(fit.new.of("queries")[log])
     hits.add(mapped, 0)
     return {
         "hits": by_hits(hits.weights(len(mapped)), strange),

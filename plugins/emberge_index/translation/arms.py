@@ -35,9 +35,7 @@ def measures_of(fit: Fit) -> dict[str, Any]:
     import numpy as np
 
     header = fit.translation.header
-    target = (fit.new if header.target.fingerprint == fit.new.fingerprint else fit.old).of(
-        header.side
-    )
+    target = (fit.old if fit.backwards else fit.new).of(header.side)
     found = cosines(fit.folds.out_of_fold, target[:])
     measured: dict[str, Any] = {
         "texts": len(found),
@@ -61,7 +59,7 @@ def _nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequence[
     import numpy as np
 
     header, mapped = fit.translation.header, fit.folds.out_of_fold
-    forwards = header.target.fingerprint == fit.new.fingerprint
+    forwards = not fit.backwards
     most = min(MOST_DOCUMENTS, len(fit.probes.documents))
     documents = {"old": fit.old.documents[:most], "new": fit.new.documents[:most]}
     asked: dict[str, Any] = dict(documents)

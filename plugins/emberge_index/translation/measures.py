@@ -75,7 +75,7 @@ def overlap(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
     import numpy as np
 
     shared = [len(np.intersect1d(a, b)) for a, b in zip(first, second, strict=True)]
-    return sum(shared) / (len(shared) * first.shape[1])
+    return float(sum(shared)) / (len(shared) * int(first.shape[1]))
 
 
 def ndcg(nearest: NDArray[np.int64], relevant: Sequence[Sequence[int]]) -> float:

@@ -36,6 +36,8 @@ class Fit:
     probes: Probes
     old: Embedded
     new: Embedded
+    backwards: bool = False
+    """Direction of the map: True from the new model's vectors to the old one's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +85,8 @@ class TwoModels(Step):
         )
         for head in checked.heads:
             context.note(head.title, head.lines)
-        for problem in checked.problems:
-            yield dataclasses.replace(problem, where=problem.where or context.where("data"))
+        for found in checked.problems:
+            yield dataclasses.replace(found, where=found.where or context.where("data"))
         if not self.data:
             yield context.problem("data names no texts", "data")
         folders = {}
@@ -109,9 +111,9 @@ class TwoModels(Step):
             return
         for message in self.backbone.check(folder):
             yield context.problem(f"{reference}: {message}", option)
-        message = _mixed_up(folder, getattr(self, f"{option}_prompt"), self.side)
-        if message is not None:
-            yield context.problem(f"{reference}: {message}", f"{option}_prompt")
+        mixed_up = _mixed_up(folder, getattr(self, f"{option}_prompt"), self.side)
+        if mixed_up is not None:
+            yield context.problem(f"{reference}: {mixed_up}", f"{option}_prompt")
 
     def _check_count(
         self, context: Preflight, checked: CheckedData, folders: Mapping[str, Path | None]
@@ -176,7 +178,7 @@ class TwoModels(Step):
             folds.ridge,
             rank if kind == "low_rank" else None,
         )
-        return Fit(_translation(header, folds, source), folds, probes, old, new)
+        return Fit(_translation(header, folds, source), folds, probes, old, new, self.backwards)
 
     def probes(self, workspace: Workspace) -> Probes:
         """Read the texts of the data; in a rehearsal few of them."""

@@ -113,4 +113,5 @@ def _finite(sample: NDArray[Any]) -> NDArray[Any]:
     """Return the rows that are finite; the others are found and named later, all of them."""
     import numpy as np
 
-    return sample[np.isfinite(sample).all(axis=1)]
+    found: NDArray[Any] = sample[np.isfinite(sample).all(axis=1)]
+    return found

@@ -182,7 +182,7 @@ def _chosen(path: Path, schema: Any, column: str | None) -> str:
         raise DataError(
             f"{path}: has {len(lists)} columns of lists ({listed}); name one with --column"
         )
-    return lists[0]
+    return str(lists[0])
 
 
 def _dimension(file: Any, name: str, type_: Any) -> int:

@@ -92,7 +92,7 @@ class FileRows:
 
 
 def _read_into(file: Any, block: NDArray[Any]) -> None:
-    view = memoryview(block).cast("B")
+    view = memoryview(block.data).cast("B")
     done = 0
     while done < len(view):
         got = file.readinto(view[done:])

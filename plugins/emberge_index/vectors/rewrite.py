@@ -213,7 +213,7 @@ def _mapped(
 
 
 def _bytes(block: NDArray[Any]) -> memoryview:
-    return memoryview(block).cast("B")
+    return memoryview(block.data).cast("B")
 
 
 def _read_ahead(

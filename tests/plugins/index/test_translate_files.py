@@ -141,6 +141,41 @@ def test_faiss_answers_from_translated_vectors(
     assert (hits[:, 0] == ids[:50]).sum() >= least
 
 
+def test_a_graph_that_is_kept_finds_about_as_many_as_one_built_anew(tmp_path: Path) -> None:
+    library = faiss()
+    library.omp_set_num_threads(1)  # a graph depends on the order in which its links are made
+    draw = np.random.default_rng(0)
+    turned = np.linalg.qr(draw.normal(size=(24, 24)))[0]
+    matrix = turned + 0.1 * draw.normal(size=(24, 24)) / np.sqrt(24)
+    made = write_translation(tmp_path / "by", 24)
+    made.fitted.matrix[:], made.fitted.offset[:] = matrix, 0
+    made.write(tmp_path / "by", {})
+
+    def graph(given: Any) -> Any:
+        index = library.IndexHNSWFlat(24, 16, library.METRIC_INNER_PRODUCT)
+        index.hnsw.efSearch = 64
+        index.add(given)
+        return index
+
+    given, asked = vectors(3000, 24), vectors(200, 24, seed=1)
+    library.write_index(graph(given), str(tmp_path / "old.faiss"))
+    kept = library.read_index(str(translated(tmp_path / "old.faiss")))
+    kept.hnsw.efSearch = 64
+    new, queries = (expected(made, one).astype(np.float32) for one in (given, asked))
+    flat = library.IndexFlatIP(24)
+    flat.add(new)
+    _, right = flat.search(queries, 10)
+
+    def recall(index: Any) -> float:
+        _, found = index.search(queries, 10)
+        return (
+            float(np.mean([len({*one} & {*two}) for one, two in zip(found, right, strict=True)]))
+            / 10
+        )
+
+    assert recall(kept) > recall(graph(new)) - 0.03
+
+
 @pytest.mark.parametrize("kind", ["SQ8", "PQ4", "IVF4,Flat", "HNSW8_SQ8"])
 def test_codes_of_faiss_are_refused_with_what_can_be_done(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]

@@ -1,4 +1,4 @@
-"""The contract of a verb: a word of the command line that a plugin adds."""
+"""Verbs of the command line that plugins add: help, options, and the place of the call."""
 
 from __future__ import annotations
 
