@@ -110,6 +110,7 @@ def test_names_that_recipes_use() -> None:
         "angle": "AnglE",
         "margin_mse": "MarginMSE",
         "kl_distillation": "KLDistillation",
+        "keep_space": "KeepSpace",
         "matryoshka": "Matryoshka",
         "mlm": "MLM",
         "mntp": "MNTP",
