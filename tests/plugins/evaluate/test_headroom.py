@@ -13,10 +13,10 @@ import torch
 from emberge import CheckpointError, Model, ModelRef, RecipeError
 from emberge.engine import Scores, TextEmbedder, read_scores
 from emberge_encoder.text_encoder import TextEncoder
-from emberge_evaluate.ensemble import Ensemble
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
-from emberge_evaluate.headroom import ENSEMBLE, ORACLE
 from emberge_evaluate.requirements import Requirement
+from emberge_evaluate.room_for_merges.ensemble import Ensemble
+from emberge_evaluate.room_for_merges.headroom import ENSEMBLE, ORACLE
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
 

@@ -20,7 +20,7 @@ from emberge import (
 )
 from emberge.engine import score_model, whole_model
 
-from emberge_evaluate.ensemble import Ensemble
+from emberge_evaluate.room_for_merges.ensemble import Ensemble
 from emberge_evaluate.score_model import free_name
 from emberge_evaluate.seed_groups import Scored
 
