@@ -16,7 +16,8 @@ PAGES = sorted(DOCS.rglob("*.md"))
 README = ROOT / "README.md"
 READMES = [README, ROOT / "plugins" / "README.md"]
 _FENCE = re.compile(
-    r'^(?P<long><!-- long -->\n)?(?P<indent> *)```(?P<language>\w*|\{[^}\n]*\})(?: title="(?P<title>[^"]+)")?\n'
+    r"^(?P<long><!-- long -->\n)?(?P<indent> *)```(?P<language>\w*|\{[^}\n]*\})"
+    r'(?: title="(?P<title>[^"]+)")?\n'
     r"(?P<code>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
