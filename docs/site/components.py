@@ -69,7 +69,7 @@ def _component(page: Mapping[str, Any]) -> Iterator[str]:
     if page["suffixes"]:
         yield f"\nReads files that end with {', '.join(f'`{s}`' for s in page['suffixes'])}."
     if page["example"]:
-        language = "console" if page["example"].startswith("emberge ") else "yaml"
+        language = "bash" if page["example"].startswith("emberge ") else "yaml"
         yield f"\n```{language}\n{page['example'].rstrip()}\n```"
     if page["options"]:
         yield "\n**Options**\n"

@@ -105,7 +105,7 @@ def _errors() -> Iterator[str]:
 
 def _classes() -> list[type[errors.EmbergeError]]:
     found = [getattr(errors, name) for name in errors.__all__]
-    return [one for one in found if inspect.isclass(one) and issubclass(one, Exception)]
+    return [one for one in found if inspect.isclass(one) and issubclass(one, errors.EmbergeError)]
 
 
 # ── public names ────────────────────────────────────────────────────────────────────────────────
@@ -120,10 +120,12 @@ def _python() -> Iterator[str]:
         for name, module in sorted(_listed(_CORE / stub).items()):
             yield f"| `{name}` | {_first_line(module, name).replace(chr(10), ' ')} |"
         yield ""
-    yield (
-        "`emberge.testing` has the laws that components are held to: see "
-        "[Testing a plugin](../plugins/testing.md)."
-    )
+    yield "## emberge.testing\n"
+    yield "The laws of components: see [Testing a plugin](../plugins/testing.md).\n"
+    for name, module in _listed(_CORE / "testing" / "__init__.py").items():
+        doc = _docstring(module.removeprefix("emberge."), name)
+        if doc:
+            yield f"### {name} {{ #{name} }}\n\n{prose(doc.partition('Raises:')[0])}"
 
 
 def _listed(stub: Path) -> dict[str, str]:
@@ -136,14 +138,27 @@ def _listed(stub: Path) -> dict[str, str]:
     }
 
 
-def _first_line(module: str, name: str) -> str:
-    """Return the first sentence of a name's docstring, or a constant's value, without importing it."""
+def _nodes(module: str) -> Iterator[ast.AST]:
+    """Yield what a module of the core is made of, without importing it."""
     place = _CORE.joinpath(*module.split("."))
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    text = file.read_text("utf-8")
-    for node in ast.walk(ast.parse(text)):
+    return ast.walk(ast.parse(file.read_text("utf-8"))) if file.is_file() else iter(())
+
+
+def _docstring(module: str, name: str) -> str:
+    """Return the docstring of a class or function, "" if there is none."""
+    for node in _nodes(module):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
-            return prose((ast.get_docstring(node) or "").partition("\n\n")[0])
+            return ast.get_docstring(node) or ""
+    return ""
+
+
+def _first_line(module: str, name: str) -> str:
+    """Return the first sentence of a name's docstring, or a constant's value."""
+    doc = _docstring(module, name)
+    if doc:
+        return prose(doc.partition("\n\n")[0])
+    for node in _nodes(module):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
             return f"`{ast.unparse(node.value)}`".replace("|", "\\|")
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name and node.value:

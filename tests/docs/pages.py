@@ -16,7 +16,8 @@ PAGES = sorted(DOCS.rglob("*.md"))
 README = ROOT / "README.md"
 READMES = [README, ROOT / "plugins" / "README.md"]
 _FENCE = re.compile(
-    r'^(?P<long><!-- long -->\n)?(?P<indent> *)```(?P<language>\w*|\{[^}\n]*\})(?: title="(?P<title>[^"]+)")?\n'
+    r"^(?P<long><!-- long -->\n)?(?P<indent> *)```(?P<language>\w*|\{[^}\n]*\})"
+    r'(?: title="(?P<title>[^"]+)")?\n'
     r"(?P<code>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
@@ -35,8 +36,8 @@ class Block:
 
     @property
     def commands(self) -> list[list[str]]:
-        """The commands of a console block as words; a README's have no dollar before them."""
-        lines = [line.removeprefix("$ ") for line in self.code.splitlines()]
+        """The commands of a block of the shell as words."""
+        lines = self.code.splitlines()
         return [words for line in lines if (words := shlex.split(line, comments=True))]
 
     def plain(self) -> dict[str, Any]:
@@ -51,7 +52,7 @@ class Block:
     @property
     def is_console(self) -> bool:
         """Whether it has commands."""
-        return self.language == "console"
+        return self.language == "bash"
 
     @property
     def is_recipe(self) -> bool:
@@ -62,7 +63,7 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     """All fenced blocks of a page; those of a README without a language are commands."""
     text = page.read_text("utf-8")
-    bare = "console" if page in READMES else ""
+    bare = "bash" if page in READMES else ""
     return [
         Block(
             line=text.count("\n", 0, found.end("indent")) + 1,
