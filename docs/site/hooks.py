@@ -24,7 +24,8 @@ _LOADED = re.compile(
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages of the reference to those that are written by hand."""
-    pages = {**component_pages(load_plugins(block=())), **name_pages()}
+    plugins = load_plugins(block=())
+    pages = {**component_pages(plugins), **name_pages(plugins.verbs)}
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files

@@ -7,10 +7,10 @@ import contextlib
 import inspect
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from emberge import errors, hookspecs
+from emberge import Verb, errors, hookspecs
 from emberge.cli.arguments import VERBS, parse
 
 from components import prose
@@ -25,10 +25,10 @@ _FOR = {
 }
 
 
-def name_pages() -> dict[str, str]:
-    """Return the Markdown of each of these pages, by its path below `docs`."""
+def name_pages(added: Mapping[str, Verb]) -> dict[str, str]:
+    """Return the Markdown of each of these pages, by its path below `docs`; `added` are verbs of plugins."""
     return {
-        "reference/verbs.md": "\n".join(_verbs()),
+        "reference/verbs.md": "\n".join(_verbs(added)),
         "reference/hooks.md": "\n".join(_hooks()),
         "reference/errors.md": "\n".join(_errors()),
         "reference/python.md": "\n".join(_python()),
@@ -38,22 +38,24 @@ def name_pages() -> dict[str, str]:
 # ── verbs ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _verbs() -> Iterator[str]:
+def _verbs(added: Mapping[str, Verb]) -> Iterator[str]:
     yield "# Verbs\n"
     yield "Each verb of the command line, as `emberge VERB --help` prints it.\n"
     yield from ("| verb | what it does |", "|---|---|")
-    for verb, (summary, _) in VERBS.items():
+    summaries = {verb: summary for verb, (summary, _) in VERBS.items()}
+    summaries |= {verb: one.summary for verb, one in added.items()}
+    for verb, summary in summaries.items():
         yield f"| [`emberge {verb}`](#{verb}) | {summary[0].upper()}{summary[1:]}. |"
-    for verb in VERBS:
-        yield f"\n## {verb} {{ #{verb} }}\n\n```text\n{_help(verb)}\n```"
+    for verb in summaries:
+        yield f"\n## {verb} {{ #{verb} }}\n\n```text\n{_help(verb, added)}\n```"
 
 
-def _help(verb: str) -> str:
+def _help(verb: str, added: Mapping[str, Verb]) -> str:
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "96"
     try:
         with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
-            parse([verb, "--help"])
+            parse([verb, "--help"], added)
     finally:
         if before is None:
             del os.environ["COLUMNS"]

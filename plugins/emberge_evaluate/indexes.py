@@ -25,7 +25,7 @@ def columns_by_index(columns: Columns) -> Columns:
     models: dict[str, tuple[Scored, Model]] = {}
     found: dict[str, dict[str, TaskScore]] = {}
     for name, (scored, model) in columns.models.items():
-        for label, index_of in {None: None, **indexes}.items():
+        for label, index_of in [(None, None), *indexes.items()]:
             if index_of == scored.reference.text:
                 continue
             column = name if label is None else f"{name} on {label}"
@@ -52,9 +52,9 @@ def index_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
         )
 
 
-def _indexes(tasks: Sequence[TaskInfo]) -> Mapping[str | None, str | None]:
+def _indexes(tasks: Sequence[TaskInfo]) -> Mapping[str, str | None]:
     """Return the references of the indexes' models by label."""
-    return {task.index: task.index_of for task in tasks if task.index is not None}
+    return {label: task.index_of for task in tasks if (label := task.index) is not None}
 
 
 def _plain(task: TaskInfo) -> TaskInfo:

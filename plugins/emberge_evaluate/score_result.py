@@ -213,20 +213,16 @@ def _judged(
     Where embeddings are scored at several sizes it is judged at each.
     """
     arm_of = {model: arm.name for arm in arms for model in arm.members}
-    by_reference: dict[tuple[str, int | None], list[str]] = {}
-    for name, (scored, _) in models.items():
-        if scored.index is not None:
-            continue
-        known = by_reference.setdefault((scored.reference.text, scored.size), [])
-        known += [] if arm_of[name] in known else [arm_of[name]]
+    by_reference: dict[tuple[str, int | None], dict[str, None]] = {}
+    own = {name: scored for name, (scored, _) in models.items() if scored.index is None}
+    for name, scored in own.items():
+        by_reference.setdefault((scored.reference.text, scored.size), {})[arm_of[name]] = None
     sizes = dict.fromkeys(scored.size for scored, _ in models.values())
     done = set()
     for requirement in require:
-        if requirement.model is None:
-            continue
         on = GROUP_OF.get(requirement.tasks, requirement.tasks)
         for size, (demand, reference) in itertools.product(sizes, requirement.demands()):
-            for model in by_reference[requirement.model.text, size]:
+            for model in by_reference[str(requirement.model), size]:
                 for other in by_reference[reference.text, size]:
                     key = (model, other, demand, on, requirement.margin, requirement.confidence)
                     if model != other and key not in done:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from emberge import load_plugins
 from emberge.cli.arguments import parse
 from emberge.errors import RecipeError
 
@@ -93,7 +94,7 @@ def refused(words: list[str]) -> str:
 def refused_verb(words: list[str], whole: bool = True) -> str:
     """What the command line says against these words; in a sentence a required option may be left out."""
     try:
-        parse(words)
+        parse(words, load_plugins().verbs)
     except RecipeError as error:
         if whole or "required" not in str(error):
             return str(error)

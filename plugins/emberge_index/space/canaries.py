@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -65,10 +65,9 @@ def embed_canaries(encoder: Encoder) -> Canaries:
     return found
 
 
-def prompts_of(prompts: dict[str, str] | object) -> tuple[str, str]:
+def prompts_of(prompts: Mapping[str, str]) -> tuple[str, str]:
     """Return a model's prompts before queries and documents, empty where it has none."""
-    own = dict(prompts)  # type: ignore[call-overload]
-    return own.get("query", ""), own.get("document", own.get("passage", ""))
+    return prompts.get("query", ""), prompts.get("document", prompts.get("passage", ""))
 
 
 def probe_texts(count: int = 256) -> Sequence[str]:
