@@ -75,6 +75,16 @@ def test_every_command_exists(page: Path) -> None:
     assert [found for words in sentences if (found := refused_verb(words, False))] == []
 
 
+@pytest.mark.parametrize("page", ALL, ids=name)
+def test_no_block_of_a_page_is_passed_over(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for language in ("yaml", "bash", "python", "json"):
+        found = [block for block in blocks(page) if block.language == language]
+        if page not in READMES:
+            assert len(found) == text.count(f"```{language}"), language
+    assert text.count("```") == 2 * len(blocks(page))
+
+
 def refused(words: list[str]) -> str:
     """What is wrong with a command of a console block."""
     extras = (ROOT / "pyproject.toml").read_text("utf-8")
