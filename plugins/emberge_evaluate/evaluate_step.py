@@ -33,7 +33,7 @@ from emberge.engine import (
 )
 
 from emberge_evaluate.forgetting import forgetting_group, with_elsewhere
-from emberge_evaluate.indexes import columns_by_index, index_problems
+from emberge_evaluate.old_indexes.indexes import columns_by_index, index_problems
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.room_for_merges.headroom import Row, headroom_problems, headroom_rows
 from emberge_evaluate.score_model import (

@@ -26,7 +26,7 @@ from emberge.engine import (
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group
-from emberge_evaluate.gain_kept import gains_kept, judged_gains
+from emberge_evaluate.old_indexes.gain_kept import gains_kept, judged_gains
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.room_for_merges.against_linear import against_linear, linear_merges
 from emberge_evaluate.score_curves import curves

@@ -16,9 +16,8 @@ from emberge_index.space.options import (
     add_space_options,
     add_threshold_options,
 )
-from emberge_index.space.write_on_finish import step_finished
 
-__all__ = ["register_steps", "register_verbs", "step_finished"]  # hooks
+__all__ = ["register_steps", "register_verbs"]  # hooks
 
 
 @hookimpl

@@ -44,6 +44,7 @@ def write_models(root: Path, bert: Path, siblings: list[Path], omni: Path) -> No
         *zip(("ft-legal", "ft-faq", "ft-code"), siblings, strict=True),
         ("omni", omni),
         ("vision", omni),
+        *zip(("v1", "v2"), siblings, strict=False),
     ):
         (root / name).symlink_to(model)
 
@@ -58,6 +59,7 @@ def write_data(root: Path) -> None:
     _write(root / "pairs.jsonl", pairs)
     _write(root / "many.jsonl", pairs * 4)
     _write(root / "texts.jsonl", pairs)
+    _write(root / "passages.jsonl", [{"text": pair["pos"][0]} for pair in pairs])
     for number, name in enumerate(("one", "two")):
         drawing(number).save(root / f"{name}.png")
         clip = MediaFolder(root / "clips").clip(tone(440 + 220 * number), RATE)

@@ -37,14 +37,14 @@ steps:
 """
 
 
-def test_the_example_is_a_strategy_a_loss_and_a_step_in_under_120_lines() -> None:
+def test_the_example_is_a_strategy_a_loss_and_a_step_in_under_140_lines() -> None:
     lines = [
         line
         for file in python_files(EXAMPLE / "emberge_acme")
         for line in file.read_text("utf-8").splitlines()
         if line.strip() and not line.strip().startswith("#")
     ]
-    assert len(lines) < 120
+    assert len(lines) < 140
 
 
 def test_the_examples_own_tests_pass() -> None:

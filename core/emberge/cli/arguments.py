@@ -132,8 +132,8 @@ def requires_plugins(words: Sequence[str]) -> bool:
 
 def plugin_files(words: Sequence[str]) -> list[Path]:
     """Return the files given by --plugin, which may add a verb of their own."""
-    pairs = zip(words, [*words[1:], ""], strict=True)
-    named = [after for word, after in pairs if word == "--plugin" and after]
+    pairs = itertools.pairwise(words)
+    named = [after for word, after in pairs if word == "--plugin"]
     named += [word.removeprefix("--plugin=") for word in words if word.startswith("--plugin=")]
     return [Path(name) for name in named]
 

@@ -76,7 +76,7 @@ def test_the_help_of_every_verb_has_examples_that_parse(
         words = example.partition(" > ")[0].replace('"', "").split()
         if '"' not in example:  # words with spaces in them are for a shell to split
             after = words.index("emberge") + 1  # a launcher may come first
-            assert arguments.parse(words[after:]).verb == verb
+            assert arguments.parse(words[after:], {}).verb == verb
 
 
 def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

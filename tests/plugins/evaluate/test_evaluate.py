@@ -427,7 +427,8 @@ def test_check_finds_every_fault_at_once(given: Given) -> None:
         "models: model '$base' is named 2 times",
         "require: '$stray' is in a requirement but not among the models; add it there",
         "require: a margin of -1 points is below 0",
-        "require: a requirement needs not_worse_than, better_than or forgetting",
+        "require: a requirement needs not_worse_than, better_than, forgetting, or on_index_of with "
+        "gain_kept",
         "require: a confidence of 95 is no share from 0.5 to below 1",
         "resamples: a bootstrap needs at least 100 resamples",
         "the evaluator was asked",

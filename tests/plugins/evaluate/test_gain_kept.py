@@ -24,7 +24,7 @@ from emberge import (
 from emberge.engine import read_scores
 from emberge_evaluate.bootstrap import ratio_interval
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
-from emberge_evaluate.indexes import index_problems
+from emberge_evaluate.old_indexes.indexes import index_problems
 from emberge_evaluate.requirements import Requirement
 
 from tests.plugins.mteb.bench import Bench

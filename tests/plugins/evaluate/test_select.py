@@ -258,7 +258,7 @@ def chosen_of(berts: Sequence[Path], options: str) -> str:
         ("evaluators: given; within: -1", 6, ("within", "at least 0")),
         ("evaluators: given; tasks: find", 6, ("find", "did you mean 'find-dev'")),
         ("evaluators: given; tasks: retrival", 6, ("did you mean 'retrieval'",)),
-        ("evaluators: given; tasks: zzz", 6, ("there are all, kinds", "sts", "seek-dev")),
+        ("evaluators: given; tasks: zzz", 6, ("there are all, kinds", "elsewhere", "sts")),
         ("evaluators: given; metric: loss", 6, ("metric: loss", "find-dev", "metric: score")),
     ],
 )

@@ -306,17 +306,3 @@ def test_vectors_of_queries_are_told_from_those_of_documents(
 
 
 # ── models that steps leave ─────────────────────────────────────────────────────────────────────
-
-
-def test_a_step_that_leaves_a_model_leaves_its_passport(
-    bert: Path, berts: list[Path], tmp_path: Path
-) -> None:
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(
-        f"seed: 1\nsteps:\n  merged: {{merge: {{models: [{berts[0]}, {berts[1]}], strategy: linear}}}}\n"
-    )
-    out = tmp_path / "out"
-    assert main(["run", str(recipe), "--out", str(out), "--quiet"]) == 0
-    folder = out / "merged"
-    assert read_passport(folder) == passport_of(folder, 32)
-    assert main(["verify", str(folder)]) == 0

@@ -163,7 +163,7 @@ def test_a_metric_of_no_task_is_found_before_the_training(place: Path, plugins: 
         assert not errors(metric)
     assert "recipe.yaml:15" in errors("retrival")
     assert "did you mean 'retrieval'?" in errors("retrival")
-    assert "there are all, kinds, ind, ood, retrieval, Pairs, Reversed" in errors("zzz")
+    assert "there are all, kinds, ind, ood, elsewhere, retrieval, Pairs, Reversed" in errors("zzz")
 
 
 def test_an_adapter_is_scored_on_its_base(place: Path, plugins: Plugins) -> None:

@@ -157,6 +157,7 @@ class _Writing:
         mapping = {
             "type": "object",
             "properties": {name: self.given(component) for name, component in named.items()},
+            "patternProperties": {r"^\$": {}},  # the name may be a variable too
             "additionalProperties": False,
             "minProperties": 1,
             "maxProperties": 1,

@@ -41,4 +41,6 @@ class Emr(MergeStrategy):
         largest = torch.zeros_like(elected)
         for weight, delta in zip(weights, deltas, strict=True):
             torch.maximum(largest, (delta * elected).mul_(weight), out=largest)
+        # Which of two zeros a maximum returns depends on its place in a block; -0 + 0 is 0.
+        largest.add_(0.0)
         return block.add_delta(largest.mul_(elected).mul_(block.options.scale))

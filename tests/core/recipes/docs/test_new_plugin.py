@@ -42,12 +42,15 @@ def test_a_new_plugin_bears_its_own_name_everywhere(tmp_path: Path) -> None:
     assert all(ast.parse(text) for name, text in files.items() if name.endswith(".py") and text)
 
 
+COMPONENTS = ("keep_norm", "keep_norm_plain", "uniformity", "keep_layers")
+
+
 def test_a_new_plugin_can_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(write_plugin("fresh", tmp_path / "new"))
     plugins = Plugins()
     plugins.register(importlib.import_module("emberge_fresh"), "fresh")
     names = {c.full_name for c in plugins.components}
-    assert names == {"fresh:keep_norm", "fresh:uniformity", "fresh:keep_layers"}
+    assert names == {f"fresh:{one}" for one in COMPONENTS}
     for name in [name for name in sys.modules if name.startswith("emberge_fresh")]:
         monkeypatch.delitem(sys.modules, name)
 
