@@ -18,6 +18,13 @@ __all__ = ["recipe_schema"]
 
 Schema = dict[str, Any]
 _VARIABLE = {"$ref": "#/$defs/variable"}
+_NAMED_BY_VARIABLE = {
+    "type": "object",
+    "patternProperties": {r"^\$": {}},
+    "additionalProperties": False,
+    "minProperties": 1,
+    "maxProperties": 1,
+}
 
 
 def recipe_schema(plugins: Plugins) -> Schema:
@@ -157,12 +164,11 @@ class _Writing:
         mapping = {
             "type": "object",
             "properties": {name: self.given(component) for name, component in named.items()},
-            "patternProperties": {r"^\$": {}},  # the name may be a variable too
             "additionalProperties": False,
             "minProperties": 1,
             "maxProperties": 1,
         }
-        return {"anyOf": [*words, mapping, _VARIABLE]}
+        return {"anyOf": [*words, mapping, _VARIABLE, _NAMED_BY_VARIABLE]}
 
     # ── forms ───────────────────────────────────────────────────────────────────────────────────
 
