@@ -12,6 +12,7 @@ from emberge.engine import MergeInput, count_noun, lacking_half, pick_eval_sets,
 
 from emberge_weights.inputs.member_faults import plan_of, plan_problems
 from emberge_weights.inputs.weight_sets import FEWEST, SetEntry, WeightSet, read_sets, unusable
+from emberge_weights.search.candidates import fixed_candidates
 from emberge_weights.search_options import SearchOptions
 
 __all__ = ["problems"]
@@ -19,6 +20,8 @@ __all__ = ["problems"]
 # Standard deviation over queries of the difference of a specialist and a mean of specialists, in points of
 # nDCG@10: 5 to 10 for all-MiniLM-L6-v2 on nl2bash and squad.
 _SPREAD = 10.0
+# Fewer have no rank correlation to speak of.
+FEWEST_TRIALS = 5
 # Share of queries up to which sets may have some in common.
 SHARED = 0.05
 # Hashes of queries by the name of their set.
@@ -31,8 +34,29 @@ def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
         yield context.problem("data names no evaluation set", "data")
     if step.candidates < 1:
         yield context.problem(f"candidates is 1 or more, not {step.candidates}", "candidates")
+    yield from _trial_problems(step, context)
     yield from _set_problems(step, context)
     yield from _model_problems(step, context)
+
+
+def _trial_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
+    """Yield what is wrong with the number of trials, which are drawn among the random candidates."""
+    if step.trials and step.trials < FEWEST_TRIALS:
+        yield context.problem(
+            f"trials is 0, or {FEWEST_TRIALS} and more to rank, not {step.trials}", "trials"
+        )
+    if step.trials and not step.anchors:
+        yield context.problem(
+            "anchors is 0, and trials are compared with the choice, which is one of them: raise it",
+            "anchors",
+        )
+    random = step.candidates - len(fixed_candidates(len(step.models), step.base is not None))
+    if step.trials > 0 and random < step.trials:
+        yield context.problem(
+            f"{step.trials} trials are drawn among the random candidates, of which there are "
+            f"{max(0, random)}: raise `candidates`",
+            "candidates",
+        )
 
 
 def _set_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:

@@ -33,6 +33,9 @@ class FindWeights(SearchOptions):
     of the members' own, and `neighbours` the share of ten nearest texts that both have. These work for sets
     of any kind.
 
+    `trials: 20` merges random weightings too: the rank correlation of their foretold and real scores, and the
+    choice beside the best of them on the queries of `tests`, show what a search by embeddings is worth here.
+
     The result is `weights.json`, which `merge: {weights: $found}` reads, and a table. Weights are searched by
     merging and scoring in LM-Cocktail (arXiv:2311.13534), by gradients in Self Positioning
     (arXiv:2410.15035), and by a proxy for mixtures of data in MergeMix (arXiv:2601.17858).
@@ -59,39 +62,44 @@ class FindWeights(SearchOptions):
         from emberge_weights.inputs.embed_sets import SetEmbedder
         from emberge_weights.inputs.member_faults import plan_members
         from emberge_weights.result.result import Result
-        from emberge_weights.search.real_merges import merged_sides, pick_anchors, score_anchors
+        from emberge_weights.search.candidates import fixed_candidates
+        from emberge_weights.search.real_merges import (
+            merged_sides,
+            pick_anchors,
+            pick_trials,
+            score_merges,
+        )
         from emberge_weights.search.search import search
 
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
-        sets, elsewhere = (
+        sets, elsewhere, tests = (
             list(read_sets(entries, workspace.data, workspace.readers, self.metric, rows))
-            for entries in (self.data, self.elsewhere)
+            for entries in (self.data, self.elsewhere, self.tests if self.trials else ())
         )
         models = [model for reference in self.models for model in workspace.models(reference)]
         if self.base is not None:
             models.append(workspace.model(self.base))
         plan = plan_members(models, self.strategy)
         embedder = SetEmbedder(
-            sets=[*sets, *elsewhere],
+            sets=[*sets, *elsewhere, *tests],
             backbone=self.backbone,
             prompt=self.prompt,
             max_length=self.max_length,
             workspace=workspace,
         )
         members = [embedder.member(model) for model in models]
-        found = search(
-            sets,
-            elsewhere,
-            members,
-            base=self.base is not None,
-            candidates=self.candidates,
-            seed=workspace.seed if self.seed is None else self.seed,
-        )
-        places = pick_anchors(found, self.anchors)
+        seed = workspace.seed if self.seed is None else self.seed
+        base = self.base is not None
+        found = search(sets, elsewhere, members, base=base, candidates=self.candidates, seed=seed)
+        anchors = pick_anchors(found, self.anchors)
+        fixed = len(fixed_candidates(len(models) - base, base))
+        places = [*anchors, *pick_trials(found, self.trials, fixed, seed)]
         merged = [
             merged_sides(models, members, found.weights[place], self.strategy, embedder)
             for place in places
         ]
-        anchors = score_anchors(found, places, embedder.sets, members, merged) if places else None
+        real = None
+        if places:
+            real = score_merges(found, places, len(anchors), embedder.sets, members, merged)
         licences = [plan.licences.get(one.name) for one in plan.request.inputs]
-        return Result(models, licences, found, anchors, self.base is not None).write(workspace)
+        return Result(models, licences, found, real, base).write(workspace)

@@ -30,6 +30,11 @@ class SearchOptions(Step):
     """Weightings to look at."""
     anchors: int = 5
     """Weightings to merge for real, equal weights among them; what is foretold is corrected by these."""
+    trials: int = 0
+    """Random weightings to merge for real too, which show how well scores are foretold.
+
+    The table has the rank correlation of foretold and real scores, and on `tests` the choice beside the best
+    of the trials: what a sweep of so many merges would have found."""
     prompt: str | None = None
     """Text before queries, in which `{instruction}` and `{prompt}` are the set's, or else the models' own."""
     max_length: int | None = None

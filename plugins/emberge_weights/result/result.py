@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from emberge import Artifact, Model, Workspace
 from emberge.engine import FoundWeights, write_text
 
 from emberge_weights.result.front import Front, front_of
+from emberge_weights.result.trials import trials_of
 from emberge_weights.result.weights_table import table
-from emberge_weights.scores.unit_scores import UnitScores, mean_score, standard_error
+from emberge_weights.scores.unit_scores import UnitScores
 from emberge_weights.search.candidates import EQUAL
-from emberge_weights.search.choice import HeldOut
-from emberge_weights.search.real_merges import Anchors
+from emberge_weights.search.choice import HeldOut, compare
+from emberge_weights.search.real_merges import RealMerges
 from emberge_weights.search.search import Search
 
 __all__ = ["Result"]
@@ -26,12 +26,15 @@ TABLE = "weights.md"
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Models and what a search has found of them; the base, where there is one, is the last."""
+    """Models and what a search has found of them; the base, where there is one, is the last.
+
+    `real` are the merges that were scored themselves, None without any.
+    """
 
     models: Sequence[Model]
     licences: Sequence[str | None]
     found: Search
-    anchors: Anchors | None
+    real: RealMerges | None
     base: bool
 
     def write(self, workspace: Workspace) -> Artifact:
@@ -61,15 +64,16 @@ class Result:
     @cached_property
     def chosen(self) -> int:
         """Place of the candidate to take."""
-        return self.anchors.final(self.found) if self.anchors else self.found.choice.place
+        return self.real.final(self.found) if self.real else self.found.choice.place
 
     @cached_property
     def correction(self) -> float:
         """Mean difference of real and foretold scores over the anchors."""
-        if self.anchors is None:
+        if self.real is None:
             return 0.0
-        foretold = self.found.means[list(self.anchors.places)]
-        return float((self.anchors.means - foretold).mean())
+        count = self.real.anchors
+        foretold = self.found.means[list(self.real.places[:count])]
+        return float((self.real.means[:count] - foretold).mean())
 
     @cached_property
     def front(self) -> Front | None:
@@ -85,15 +89,16 @@ class Result:
                 "foretold": float(means[self.chosen] + self.correction),
                 "real": real,
                 "equal": float(means[EQUAL] + self.correction),
-                "over_equal": _plain(difference),
+                "over_equal": difference.plain(),
             },
-            "headroom": _plain(choice.gain),
+            "headroom": choice.gain.plain(),
             "clear": choice.gain.clear,
             "correction": self.correction,
             "candidates": len(means),
             "members": [self._member(number) for number in range(len(self.models))],
             "sets": [self._set(one) for one in (*self.found.scores, *self.found.elsewhere)],
-            "anchors": list(self._anchors()),
+            "anchors": self._merged()[: self.real.anchors if self.real else 0],
+            "trials": trials_of(self.found, self.real, self.chosen) if self.real else None,
             "front": self.front.plain(self._names) if self.front is not None else [],
         }
 
@@ -108,11 +113,11 @@ class Result:
         """Return the real score of the choice, and its difference from equal weights, real if both are."""
         scores, pair = self.found.scores, [EQUAL, self.chosen]
         real = None
-        if self.anchors is not None:
-            row = list(self.anchors.places).index(self.chosen)
-            scores, pair = self.anchors.scores, [0, row]
-            real = float(self.anchors.means[row])
-        return real, _difference(scores, pair)
+        if self.real is not None:
+            row = list(self.real.places).index(self.chosen)
+            scores, pair = self.real.scores, [0, row]
+            real = float(self.real.means[row])
+        return real, compare(scores, pair)
 
     def _member(self, number: int) -> dict[str, Any]:
         model = self.models[number]
@@ -122,7 +127,7 @@ class Result:
             "name": model.name,
             "weight": self._weights(self.chosen)[number],
             "alone": float(self.found.means[1 + number]),
-            "worth": _plain(self.found.choice.worth[number]),
+            "worth": self.found.choice.worth[number].plain(),
             **known,
             **({"licence": self.licences[number]} if self.licences[number] else {}),
         }
@@ -139,10 +144,10 @@ class Result:
             "elsewhere": any(one is other for other in self.found.elsewhere),
         }
 
-    def _anchors(self) -> Sequence[dict[str, Any]]:
-        if self.anchors is None:
+    def _merged(self) -> Sequence[dict[str, Any]]:
+        if self.real is None:
             return []
-        pairs = zip(self.anchors.places, self.anchors.means, strict=True)
+        pairs = zip(self.real.places, self.real.means, strict=True)
         return [
             {
                 "weights": dict(zip(self._names, self._weights(place), strict=True)),
@@ -151,13 +156,3 @@ class Result:
             }
             for place, real in pairs
         ]
-
-
-def _difference(scores: Sequence[UnitScores], pair: Sequence[int]) -> HeldOut:
-    """Return how much better the second of a pair is on all units, with its error."""
-    rows = [np.diff(one.taken(pair).contributions(), axis=0) for one in scores]
-    return HeldOut(float(mean_score(rows)[0]), float(standard_error(rows)[0]))
-
-
-def _plain(difference: HeldOut) -> dict[str, float]:
-    return {"difference": difference.difference, "low": difference.low, "high": difference.high}

@@ -12,7 +12,8 @@ Facts = Mapping[str, Any]
 
 def table(facts: Facts) -> str:
     """Return the tables of a search: conclusion, members, sets, real merges and the front; scores × 100."""
-    parts = [_head(facts), _members(facts), _sets(facts), _anchors(facts), _front(facts)]
+    parts = [_head(facts), _members(facts), _sets(facts), _anchors(facts)]
+    parts += [_trials(facts), _front(facts)]
     return "\n".join(line for part in parts for line in part).rstrip() + "\n"
 
 
@@ -80,6 +81,33 @@ def _anchors(facts: Facts) -> Iterator[str]:
     yield from _rows([*names, "foretold", "real"], rows)
     yield f"What is foretold is corrected by the mean difference, {100 * facts['correction']:+.2f}."
     yield ""
+
+
+def _trials(facts: Facts) -> Iterator[str]:
+    trials = facts["trials"]
+    if trials is None:
+        return
+    yield "## Random weightings, merged for real"
+    yield ""
+    yield (
+        f"Of {trials['count']} random weightings, foretold and real scores have a rank correlation of "
+        f"{trials['rank_correlation']:.2f}; the largest error is {_points(trials['largest_error'])}."
+    )
+    yield ""
+    tests = trials["tests"]
+    if tests is None:
+        return
+    rows = [
+        ["equal weights", _points(tests["equal"]), ""],
+        ["chosen", _points(tests["chosen"]), ""],
+        [
+            "the best of them in the data",
+            _points(tests["swept"]),
+            _change(tests["over_swept"]),
+        ],
+        ["the best of them in the tests", _points(tests["best"]), _change(tests["over_best"])],
+    ]
+    yield from _rows(["weights", "tests", "the choice over it"], rows)
 
 
 def _front(facts: Facts) -> Iterator[str]:

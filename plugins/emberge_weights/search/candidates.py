@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EQUAL", "draw_candidates", "from_equal"]
+__all__ = ["EQUAL", "draw_candidates", "fixed_candidates", "from_equal"]
 
 # Place of equal weights among the candidates.
 EQUAL = 0
@@ -25,19 +25,14 @@ def draw_candidates(models: int, base: bool, count: int, seed: int) -> Weights:
     members, of all but one, and of the models with a tenth to nine tenths of the base. Those that are fixed
     are never fewer than they are.
     """
-    fixed = _fixed(models, base)
+    fixed = fixed_candidates(models, base)
     rng = np.random.default_rng(seed)
     drawn = itertools.islice(_drawn(models, base, rng), max(0, count - len(fixed)))
     return np.concatenate([fixed, *(one[None] for one in drawn)])
 
 
-def from_equal(weights: Weights) -> NDArray[np.float64]:
-    """Return how far each weighting is from the first: the share that would have to move, 0 to 1."""
-    distance: NDArray[np.float64] = np.abs(weights - weights[EQUAL]).sum(1) / 2
-    return distance
-
-
-def _fixed(models: int, base: bool) -> Weights:
+def fixed_candidates(models: int, base: bool) -> Weights:
+    """Return the weightings that every search looks at, which are the first ones."""
     members = models + base
     equal = np.zeros(members)
     equal[:models] = 1 / models
@@ -51,6 +46,12 @@ def _fixed(models: int, base: bool) -> Weights:
     if base:
         rows += [(1 - share) * equal + share * np.eye(members)[-1] for share in SHARES]
     return np.stack(rows)
+
+
+def from_equal(weights: Weights) -> NDArray[np.float64]:
+    """Return how far each weighting is from the first: the share that would have to move, 0 to 1."""
+    distance: NDArray[np.float64] = np.abs(weights - weights[EQUAL]).sum(1) / 2
+    return distance
 
 
 def _drawn(models: int, base: bool, rng: np.random.Generator) -> itertools.chain[Weights]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from emberge_weights.scores.unit_scores import UnitScores, mean_score, standard_error
 from emberge_weights.search.candidates import EQUAL, from_equal
 
-__all__ = ["Choice", "HeldOut", "choose", "held_out", "simplest"]
+__all__ = ["Choice", "HeldOut", "choose", "compare", "held_out", "simplest"]
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -42,6 +42,10 @@ class HeldOut:
     def clear(self) -> bool:
         """True for a difference above zero by more than chance."""
         return self.low > 0
+
+    def plain(self) -> dict[str, float]:
+        """Return the difference and its interval, as JSON."""
+        return {"difference": self.difference, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,12 @@ def simplest(weights: Array, contributions: Sequence[Array], among: Places | Non
     distance = np.where(near, from_equal(weights)[places], np.inf)
     # Of equally simple ones the better.
     return int(places[np.lexsort((-means, np.round(distance, 9)))[0]])
+
+
+def compare(scores: Sequence[UnitScores], pair: Sequence[int]) -> HeldOut:
+    """Return how much better the second of two weightings is on all units, with its error."""
+    rows = [np.diff(one.taken(pair).contributions(), axis=0) for one in scores]
+    return HeldOut(float(mean_score(rows)[0]), float(standard_error(rows)[0]))
 
 
 def held_out(

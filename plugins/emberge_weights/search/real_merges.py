@@ -1,4 +1,4 @@
-"""Anchors: candidates that are merged for real, so that what was foretold is held against what is."""
+"""Candidates that are merged for real, so that what was foretold is held against what is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from emberge import Model, Stage, Workspace
+from emberge import Model, Stage, Workspace, stable_seed
 from emberge.engine import MergeInput, MergeRequest, merge_checkpoints
 from numpy.typing import NDArray
 
@@ -25,7 +25,7 @@ from emberge_weights.search.candidates import EQUAL, from_equal
 from emberge_weights.search.choice import simplest
 from emberge_weights.search.search import Search
 
-__all__ = ["Anchors", "merged_sides", "pick_anchors", "score_anchors"]
+__all__ = ["RealMerges", "merged_sides", "pick_anchors", "pick_trials", "score_merges"]
 
 Array = NDArray[np.float64]
 # Nearer than this to another anchor a candidate is left out: it would add nothing.
@@ -33,31 +33,31 @@ APART = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class Anchors:
-    """Candidates at some places, the first of equal weights, and the scores of their merges."""
+class RealMerges:
+    """Candidates at some places and the scores of their merges: in the data, elsewhere and on the tests.
+
+    The first ones are `anchors`, of which the very first has equal weights, and the others trials.
+    """
 
     places: Sequence[int]
+    anchors: int
     scores: Sequence[UnitScores]
     elsewhere: Sequence[UnitScores]
+    tests: Sequence[UnitScores]
 
     @property
     def means(self) -> Array:
-        """Mean real score of each anchor over the sets."""
+        """Mean real score of each merge over the sets."""
         return mean_score([one.contributions() for one in self.scores])
-
-    @property
-    def means_elsewhere(self) -> Array | None:
-        """Mean real score of each anchor elsewhere, None without sets there."""
-        if not self.elsewhere:
-            return None
-        return mean_score([one.contributions() for one in self.elsewhere])
 
     def final(self, found: Search) -> int:
         """Return the place of the candidate to take, now that the scores of anchors are real."""
         if not found.choice.gain.clear:
             return EQUAL
-        real = [one.contributions() for one in self.scores]
-        return self.places[simplest(found.weights[list(self.places)], real)]
+        rows = list(range(self.anchors))
+        real = [one.taken(rows).contributions() for one in self.scores]
+        places = list(self.places[: self.anchors])
+        return places[simplest(found.weights[places], real)]
 
 
 def pick_anchors(found: Search, count: int) -> list[int]:
@@ -70,14 +70,25 @@ def pick_anchors(found: Search, count: int) -> list[int]:
     return picked
 
 
-def score_anchors(
+def pick_trials(found: Search, count: int, fixed: int, seed: int) -> list[int]:
+    """Return the places of `count` random candidates, which come after the `fixed` ones."""
+    rng = np.random.default_rng(stable_seed(seed, "trials"))
+    random = rng.permutation(np.arange(fixed, len(found.weights)))
+    return [int(place) for place in random[:count]]
+
+
+def score_merges(
     found: Search,
     places: Sequence[int],
+    anchors: int,
     sets: Sequence[WeightSet],
     members: Sequence[Sequence[Sides]],
     merged: Sequence[Sequence[Sides]],
-) -> Anchors:
-    """Return the scores of merged models, whose vectors are given set by set as the members' are."""
+) -> RealMerges:
+    """Return the scores of merged models, whose vectors are given set by set as the members' are.
+
+    The sets are those of the data, those elsewhere, and the tests.
+    """
     everyone = [*members, *merged]
     each = np.eye(len(everyone))
     scores = [
@@ -90,8 +101,9 @@ def score_anchors(
         )
         for number, one in enumerate(sets)
     ]
-    count = len(found.scores)
-    return Anchors(places, scores[:count], scores[count:])
+    first = len(found.scores)
+    second = first + len(found.elsewhere)
+    return RealMerges(places, anchors, scores[:first], scores[first:second], scores[second:])
 
 
 def merged_sides(

@@ -10,7 +10,7 @@ from emberge_weights.inputs.weight_sets import Statistic
 from emberge_weights.scores.unit_scores import UnitScores
 from emberge_weights.search.candidates import EQUAL, draw_candidates, from_equal
 from emberge_weights.search.choice import choose, simplest
-from emberge_weights.search.real_merges import Anchors, pick_anchors
+from emberge_weights.search.real_merges import RealMerges, pick_anchors
 from emberge_weights.search.search import Search
 from numpy.typing import NDArray
 
@@ -105,11 +105,11 @@ def test_the_last_word_is_had_by_real_merges_of_candidates_apart() -> None:
     for number, place in enumerate(places):
         for other in places[:number]:
             assert abs(weights[place] - weights[other]).sum() / 2 > 0.05
-    as_foretold = Anchors(places, [scores[0].taken(places)], ())
+    as_foretold = RealMerges(places, len(places), [scores[0].taken(places)], (), ())
     assert as_foretold.final(found) == found.choice.place
     # Merges of which none is better than equal weights.
-    assert Anchors(places, [scores[0].taken([EQUAL] * 5)], ()).final(found) == EQUAL
+    assert RealMerges(places, 5, [scores[0].taken([EQUAL] * 5)], (), ()).final(found) == EQUAL
     by_chance, chance = drawn(4, "spearman")
     nothing = Search(by_chance, chance, (), choose(by_chance, chance, 4))
     some = pick_anchors(nothing, 3)
-    assert Anchors(some, [chance[0].taken(some)], ()).final(nothing) == EQUAL
+    assert RealMerges(some, len(some), [chance[0].taken(some)], (), ()).final(nothing) == EQUAL

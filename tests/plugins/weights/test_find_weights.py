@@ -114,6 +114,26 @@ def test_the_result_foretells_real_merges_and_says_what_members_are_worth(
     assert "Gain over the base, and loss elsewhere" in shown
 
 
+def test_random_merges_show_how_well_scores_are_foretold(place: Path, plugins: Plugins) -> None:
+    write_sets(place / "held", ("asked",), units=60)
+    text = RECIPE.replace(
+        "candidates: 60",
+        "candidates: 60\n      anchors: 2\n      trials: 6\n"
+        "      tests: {path: ./held, only: [asked], split: test}",
+    )
+    folder = run(place, text, plugins)["found"]
+    trials = FoundWeights.read(folder).facts["trials"]
+    assert trials["count"] == 6
+    assert -1 <= trials["rank_correlation"] <= 1
+    # Siblings this near are their ensemble: within a query or two of the 180.
+    assert trials["largest_error"] <= 0.02
+    tests = trials["tests"]
+    assert tests["units"] == 60
+    assert tests["swept"] <= tests["best"]
+    assert tests["over_best"]["difference"] == pytest.approx(tests["chosen"] - tests["best"])
+    assert "rank correlation" in (folder / "weights.md").read_text()
+
+
 def test_labels_are_not_needed(place: Path, plugins: Plugins) -> None:
     text = RECIPE.replace("[asked, likeness, same]}", "[asked, topics], split: test}").replace(
         "candidates: 60", "candidates: 20\n      anchors: 2\n      metric: agreement"
@@ -124,6 +144,24 @@ def test_labels_are_not_needed(place: Path, plugins: Plugins) -> None:
 
 
 # ── bad input ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("trials: 2", "trials"),
+        ("trials: 5\n      anchors: 0", "anchors"),
+        ("trials: 50", "candidates"),
+    ],
+)
+def test_trials_that_show_nothing_are_refused(
+    place: Path, plugins: Plugins, options: str, named: str
+) -> None:
+    found = faults(
+        place, RECIPE.replace("candidates: 60", f"candidates: 60\n      {options}"), plugins
+    )
+    assert f"{named}" in found
+    assert "recipe.yaml" in found
 
 
 def test_members_of_another_shape_or_tokenizer_are_refused(
