@@ -20,6 +20,9 @@ DTYPES = ("bfloat16", "float16", "float32")
 ALIGNED = 64
 """The boundary that rows begin at, in bytes."""
 
+# Words without their signs, by their type, and infinity in each dtype's words.
+_MAGNITUDES = {np.int16: np.int16(0x7FFF), np.int32: np.int32(0x7FFFFFFF)}
+_INFINITIES = {"bfloat16": 0x7F80, "float16": 0x7C00, "float32": 0x7F800000}
 _LIKE = torch.empty(0)
 _NO_HALVES, _NO_SINGLES = np.empty(0, np.uint16), np.empty(0, np.float32)
 
@@ -75,8 +78,14 @@ class StoredRows:
 
     def not_finite(self) -> int | None:
         """Return the first model, the base coming last, that has NaN or infinite values; None for none."""
+        if not self.size:
+            return None
+        memory: np.ndarray = self.memory.numpy()
         for number, place in enumerate([*self.models, *([self.base] if self.base else [])]):
-            if not words_are_finite(self._flat(place), self.kernels):
+            word = np.int32 if place.dtype == "float32" else np.int16
+            end = place.start + self.size * np.dtype(word).itemsize
+            most = self.kernels.largest(memory[place.start : end].view(word), _MAGNITUDES[word])
+            if most >= _INFINITIES[place.dtype]:
                 return number
         return None
 
@@ -103,12 +112,9 @@ def words_are_finite(values: Tensor, kernels: Any) -> bool:
     """Return whether flat bfloat16, float16 or float32 numbers on a CPU have neither NaN nor infinity."""
     if not values.numel():
         return True
-    half = values.dtype.itemsize == 2
-    words = values.view(torch.int16 if half else torch.int32).numpy()
-    mask = words.dtype.type(0x7FFF if half else 0x7FFFFFFF)
-    most = kernels.largest(words, mask)
-    infinity = {torch.bfloat16: 0x7F80, torch.float16: 0x7C00}.get(values.dtype, 0x7F800000)
-    return int(most) < infinity
+    words = values.view(torch.int16 if values.dtype.itemsize == 2 else torch.int32).numpy()
+    most = kernels.largest(words, _MAGNITUDES[words.dtype.type])
+    return int(most) < _INFINITIES[str(values.dtype).removeprefix("torch.")]
 
 
 def encode(values: Tensor, dtype: torch.dtype, *, kernels: Any = None) -> Tensor:

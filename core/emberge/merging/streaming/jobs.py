@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["CopyJob", "MergeJob", "Pass", "TensorJob", "is_finite"]
 
 
+# Elements of a tensor's first block in which lost changes are looked for.
+_LOOK = 1 << 14
 _LOST = (
     "more than half of the changes are exactly zero, as base and models are stored in bfloat16; "
     "save specialists in float32"
@@ -302,13 +304,14 @@ class MergeJob(TensorJob):
             places.append(Place(dtype, end))
             end += -(-size * getattr(torch, dtype).itemsize // ALIGNED) * ALIGNED
         memory = scratch("stored", end, torch.uint8)
+        raw = bytes_of(memory)  # each call of torch gives the interpreter's lock away and waits for it
         for source, place in zip(sources, places, strict=True):
             dtype = getattr(torch, place.dtype)
-            into = memory[place.start : place.start + size * dtype.itemsize]
+            last = place.start + size * dtype.itemsize
             if _is_plain(source, start + size):
-                source.read_bytes(start * dtype.itemsize, bytes_of(into))
+                source.read_bytes(start * dtype.itemsize, raw[place.start : last])
             else:
-                source.read(start, into.view(dtype))
+                source.read(start, memory[place.start : last].view(dtype))
         count = len(self.sources)
         base = places[count] if origin else None
         stored = StoredRows(memory, places[:count], base, shape, self.kernels)
@@ -317,7 +320,7 @@ class MergeJob(TensorJob):
             raise self._damaged(sources[damaged])
         block = self.block.with_rows(stored, start, index, self._statistics_of(rows, "cpu"))
         if guard and start == 0 and base is not None and self.coarse:
-            self._look_for_losses(*stored.every(1, 0))
+            self._look_for_losses(*stored.every(max(1, size // _LOOK), 0))
         return block
 
     def _look_for_losses(self, models: Tensor, base: Tensor | None) -> None:
