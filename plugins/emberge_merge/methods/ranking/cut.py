@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from emberge import Limit
 
-from emberge_merge.methods.ranking.counts import Tally
+from emberge_merge.methods.ranking.counts import Run, Tally
 
 if TYPE_CHECKING:
     import torch
@@ -117,9 +118,8 @@ class Cut:
         cells = (len(self.frequent) + 1) * len(rows)
         ties = np.bincount(which * len(rows) + homes, minlength=cells).reshape(-1, len(rows))[1:]
         other = which == 0
-        return Tally(
-            above, inside, nonzero, values[other], homes[other], ties.astype(np.int32), rows
-        )
+        run = Run(values[other], homes[other], ties.astype(np.int32), rows)
+        return Tally(above, inside, nonzero, [run])
 
     def narrowed(self, tally: Tally) -> Cut:
         """Return the cut after a whole pass was counted: with a closer bracket, or the answer."""
@@ -130,21 +130,18 @@ class Cut:
             return self._counted(0, self.low - 1)
         if tally.bins is not None:
             return self._in_a_bin(tally.above, tally.bins)
-        if tally.values is None or tally.homes is None:
+        if tally.runs is None:
             return self._counted(self.low, self.high)
-        limit, quota = self._limit(tally, tally.values)
-        if limit in self.frequent:
-            by_row = tally.ties[self.frequent.index(limit)]
-        else:
-            homes = tally.homes[tally.values == limit]
-            by_row = np.bincount(homes, minlength=len(tally.rows))
+        limit, quota = self._limit(tally.runs, self.keep_count - tally.above)
+        by_row = np.concatenate([run.by_row(limit, self.frequent) for run in tally.runs])
         reached = by_row.cumsum()
         at = int(np.searchsorted(reached, quota))
         known = dataclasses.replace(self, low=limit, high=limit)
         if quota == reached[-1]:
             return dataclasses.replace(known, row=math.inf)
         quota -= int(reached[at] - by_row[at])
-        return dataclasses.replace(known, row=int(tally.rows[at]), quota=quota)
+        begins = np.concatenate([run.rows for run in tally.runs])
+        return dataclasses.replace(known, row=int(begins[at]), quota=quota)
 
     def _counted(self, low: int, high: int) -> Cut:
         return dataclasses.replace(self, low=low, high=high, frequent=(), collect=False)
@@ -159,10 +156,10 @@ class Cut:
             return dataclasses.replace(self, low=low, high=high, frequent=patterns, collect=True)
         return dataclasses.replace(self, low=low, high=high, collect=bool(bins[place] <= _MANY))
 
-    def _limit(self, tally: Tally, others: np.ndarray) -> tuple[int, int]:
-        """Return (the limit, how many of the values that equal it stay)."""
-        keep = self.keep_count - tally.above
-        counts = tally.ties.sum(1).tolist()
+    def _limit(self, runs: Sequence[Run], keep: int) -> tuple[int, int]:
+        """Return (the limit, how many values that equal it stay), if `keep` of those inside stay."""
+        others = np.concatenate([run.values for run in runs])
+        counts = np.sum([run.ties.sum(1) for run in runs], axis=0).tolist()
         for pattern, count in sorted(zip(self.frequent, counts, strict=True), reverse=True):
             larger = int(np.count_nonzero(others > pattern))
             if larger >= keep:

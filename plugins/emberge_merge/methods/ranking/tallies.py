@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from emberge import Block, Limit
 
-from emberge_merge.methods.ranking.counts import Tally
+from emberge_merge.methods.ranking.counts import Run, Tally
 from emberge_merge.methods.shapes import by_model
 
 if TYPE_CHECKING:
@@ -55,9 +55,13 @@ def count_all(
                 above,
                 inside,
                 block.size if cut.sure else nonzero,
-                own[:collected].copy(),
-                of[:collected].copy(),
-                by_row[: len(cut.frequent)],
-                rows,
+                [
+                    Run(
+                        own[:collected].copy(),
+                        of[:collected].copy(),
+                        by_row[: len(cut.frequent)],
+                        rows,
+                    )
+                ],
             ),
         )
