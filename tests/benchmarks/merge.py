@@ -3,8 +3,8 @@
     python -m tests.benchmarks.merge [--size 0.6b] [--only linear ties] [--repeat 3] [--cold]
 
 builds checkpoints of Qwen3-0.6B's shape (596 M parameters, bf16, three shards; `--size small` has 8 layers
-and a small vocabulary, `4b` has Qwen3-4B's shape: 8 GB a model; `--models 2` takes fewer of them), runs
-the peers in turn, whole processes, and prints the machine and a table. Medians over `--repeat` interleaved
+and a small vocabulary; `1.7b` and `4b` have those models' shapes, 3.4 and 8 GB each, which `--models 2` takes
+fewer of), runs the peers in turn, whole processes, and prints the machine and a table. Medians over `--repeat` interleaved
 rounds; memory is the peak of RssAnon. Ratios of wall times: "x ours" to emberge's, "x floor" to that of the
 floor, which reads all inputs, writes as many bytes as the output has, and does nothing else (`merge_floor`).
 Every run of emberge hashes its inputs. With `--cold` the page cache forgets them before every run.
@@ -128,8 +128,9 @@ FUSION = "layer_softmax"
 # Qwen3's sizes: (vocabulary, width, width inside, layers, heads).
 SMALL = (8192, 1024, 3072, 8, 16)
 FULL = (151936, 1024, 3072, 28, 16)
+MIDDLE = (151936, 2048, 6144, 28, 16)
 LARGE = (151936, 2560, 9728, 36, 32)
-SIZES = {"small": SMALL, "0.6b": FULL, "4b": LARGE}
+SIZES = {"small": SMALL, "0.6b": FULL, "1.7b": MIDDLE, "4b": LARGE}
 PEERS = ["floor", "emberge", "mergekit", "mergekit float32", "st"]
 PACKAGES = ("emberge", "torch", "numpy", "numba", "mergekit", "sentence-transformers")
 

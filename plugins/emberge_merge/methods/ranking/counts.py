@@ -37,7 +37,8 @@ class Run:
     def by_row(self, limit: int, frequent: Sequence[int]) -> np.ndarray:
         """Return how many values equal a limit, row by row."""
         if limit in frequent:
-            return self.ties[frequent.index(limit)]
+            ties: np.ndarray = self.ties[frequent.index(limit)]
+            return ties
         return np.bincount(self.homes[self.values == limit], minlength=len(self.rows))
 
 
