@@ -3,10 +3,11 @@
     python -m tests.benchmarks.merge [--size 0.6b] [--only linear ties] [--repeat 3] [--cold]
 
 builds checkpoints of Qwen3-0.6B's shape (596 M parameters, bf16, three shards; `--size small` has 8 layers
-and a small vocabulary; `1.7b` and `4b` have those models' shapes, 3.4 and 8 GB each, which `--models 2` takes
-fewer of), runs the peers in turn, whole processes, and prints the machine and a table. Medians over `--repeat`
-interleaved rounds; memory is the peak of RssAnon. Ratios of wall times: "x ours" to emberge's, "x floor" to
-that of the floor, which reads all inputs, writes as many bytes as the output has, and does nothing else (`merge_floor`).
+and a small vocabulary; `1.7b` and `4b` have the shapes of these models, 3.4 and 8 GB each; `--models 2` takes
+fewer of them), runs the peers in turn, whole processes, and prints the machine and a table. Medians over
+`--repeat` interleaved rounds; memory is the peak of RssAnon. Ratios of wall times: "x ours" to emberge's,
+"x floor" to that of the floor, which reads all inputs, writes as many bytes as the output has, and does
+nothing else (`merge_floor`).
 Every run of emberge hashes its inputs. With `--cold` the page cache forgets them before every run.
 
 `layer_softmax` has no peer: two groups of three checkpoints beside a linear merge of the same six. `--growth`
