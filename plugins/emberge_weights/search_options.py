@@ -30,6 +30,8 @@ class SearchOptions(Step):
     """Weightings to look at."""
     anchors: int = 5
     """Weightings to merge for real, equal weights among them; what is foretold is corrected by these."""
+    layers: bool = False
+    """Weights by layer, fitted by gradients, where they are better than one for all layers."""
     prompt: str | None = None
     """Text before queries, in which `{instruction}` and `{prompt}` are the set's, or else the models' own."""
     max_length: int | None = None
