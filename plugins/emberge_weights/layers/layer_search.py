@@ -106,14 +106,16 @@ class LayerSearch:
         )
 
     def _require_following(self, labelled: LabelledTexts) -> None:
-        """Refuse an encoder that gives other embeddings than the member whose parameters it is given."""
-        one = torch.zeros(len(self.blocks), len(self.models))
-        one[:, 0] = 1
+        """Refuse an encoder that does not embed as the member whose parameters it is given."""
+        alone = torch.eye(len(self.models)).unsqueeze(1).expand(-1, len(self.blocks), -1)
         with torch.no_grad():
-            found = self.forward.at(one)(labelled.queries[:PROBED]).numpy()
-        own, other = (self.members[number][0].queries[0:PROBED] for number in (0, -1))
-        apart, error = np.abs(own - other).max(), np.abs(own - found).max()
-        if error > 0.1 * apart + 1e-3 * np.abs(own).max():
+            first, last = (
+                self.forward.at(alone[number])(labelled.queries[:PROBED]).numpy()
+                for number in (0, -1)
+            )
+        error = np.abs(first - self.members[0][0].queries[0:PROBED]).max()
+        apart = np.abs(first - last).max()
+        if error >= 0.1 * apart:
             raise EmbergeError(
                 f"'{self.models[0].name}' does not embed with the parameters that it is given for a forward "
                 f"pass ({error:.2g} off, members are {apart:.2g} apart), so its layers cannot be weighed by "

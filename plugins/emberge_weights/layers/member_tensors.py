@@ -46,14 +46,16 @@ class MemberTensors:
 def member_tensors(
     models: Sequence[Model], backbone: Backbone, blocks: Blocks, workspace: Workspace
 ) -> tuple[MemberTensors, Encoder]:
-    """Write the parameters of members to the work folder and return them, with an encoder of the last.
+    """Write the parameters of members to the work folder and return them, with an encoder of the first.
 
     Raises:
         CheckpointError: for an encoder whose parameters are not those that a merge takes.
     """
     path = workspace.work / "members.npy"
     found: MemberTensors | None = None
-    for number, model in enumerate(models):
+    # The first comes last: its encoder stays, with the prompts that a merge takes from it.
+    for done, number in enumerate((*range(1, len(models)), 0), 1):
+        model = models[number]
         with whole_model(model, workspace.work, workspace.machine) as folder:
             encoder = before_length_one(backbone).load(
                 folder, device=workspace.machine.devices[0], dtype="float32"
@@ -63,7 +65,7 @@ def member_tensors(
             found.rows[number, found.parts[name]] = (
                 tensor.detach().reshape(-1).to("cpu", torch.float32).numpy()
             )
-        workspace.progress(number + 1, len(models), "models", "reading members")
+        workspace.progress(done, len(models), "models", "reading members")
     assert found is not None
     return found, encoder
 

@@ -219,7 +219,7 @@ def test_a_layer_that_is_noise_in_one_member_gets_less_of_it_and_the_merge_has_i
         assert_combined(merged[name], [a[name], b[name]], weights)
 
 
-@pytest.mark.parametrize("shuffle", [1, 2, 3])
+@pytest.mark.parametrize("shuffle", [1, 2])
 def test_on_shuffled_labels_each_member_keeps_one_weight(
     bert: Path, tmp_path: Path, plugins: Plugins, shuffle: int
 ) -> None:
@@ -240,7 +240,7 @@ def test_on_shuffled_labels_each_member_keeps_one_weight(
         ("metric: agreement", "metric: task"),
         ("strategy: multi_slerp", "'linear'"),
         ("backbone: {text_encoder: {torch_compile: true}}", "torch_compile"),
-        ("backbone: {text_encoder: {lora: {r: 4}}}", "'lora'"),
+        ("backbone: {text_encoder: {lora: {rank: 4}}}", "'lora'"),
     ],
 )
 def test_what_gradients_by_layer_cannot_serve_is_refused_before_work(
