@@ -11,7 +11,7 @@ __all__ = ["member_inputs", "plan_members", "plan_of", "plan_problems"]
 
 
 def member_inputs(
-    models: Sequence[Model], weights: Sequence[float] | Sequence[PerTensor]
+    models: Sequence[Model], weights: Sequence[float | PerTensor]
 ) -> list[MergeInput]:
     """Return the models that have a weight as inputs of a merge; one by tensor is always one."""
     return [

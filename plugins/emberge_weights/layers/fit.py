@@ -48,7 +48,8 @@ def fit(
         drawn = [(one, next(some, None)) for one, some in zip(sets, batches, strict=True)]
         losses = [one.loss(embed, batch) for one, batch in drawn if batch is not None]
         pull = PULL * (found - origin).square().sum()
-        (torch.stack(losses).mean() + pull if losses else pull).backward()
+        total = torch.stack(losses).mean() + pull if losses else pull
+        total.backward()  # type: ignore[no-untyped-call]
         assert found.grad is not None
         # What all members of a block have in common would move their sum.
         found.grad -= found.grad.mean(1, keepdim=True)

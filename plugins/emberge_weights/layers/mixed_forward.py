@@ -37,7 +37,7 @@ class MixedForward:
     def at(self, coefficients: Tensor) -> Embed:
         """Return the embedding of texts by the merge with coefficients [blocks, members]."""
         parameters = {
-            f"inside.{name}": _Mixed.apply(coefficients[block], self.members, name).to(self._device)
+            f"inside.{name}": _mixed(coefficients[block], self.members, name).to(self._device)
             for name, block in self.members.blocks.items()
         }
 
@@ -72,11 +72,12 @@ class _Forward(nn.Module):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.inside = encoder.module
-        self._embed = lambda features: encoder(features).embeddings
+        self._embed: Callable[[Mapping[str, Tensor]], Tensor] = lambda features: (
+            encoder(features).embeddings
+        )
 
     def forward(self, features: Mapping[str, Tensor]) -> Tensor:
-        found: Tensor = self._embed(features)
-        return found
+        return self._embed(features)
 
 
 class _Mixed(torch.autograd.Function):
@@ -90,3 +91,7 @@ class _Mixed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         return ctx.members.products(ctx.name, gradients[0]), None, None
+
+
+def _mixed(weights: Tensor, members: MemberTensors, name: str) -> Tensor:
+    return _Mixed.apply(weights, members, name)  # type: ignore[no-any-return,no-untyped-call]
