@@ -46,7 +46,7 @@ def describe_layers(plan: MergePlan, members: int, context: Preflight) -> None:
         [
             f"time        2 fits of {ROUNDS} rounds, each of up to {TEXTS} texts of every set: for a set "
             f"{2 * ROUNDS * TEXTS:,} texts forward twice and back once; then 2 merges, embedded and scored",
-            f"memory      {3 * bytes_ / 1e9:.2g} GB for parameters and their gradient, and the activations "
+            f"memory      about {3 * bytes_ / 1e9:.2g} GB for parameters and their gradient, and the activations "
             f"of {CHUNK} texts",
             f"disk        {members * bytes_ / 1e9:.2g} GB in the work folder until the step is done",
         ],
