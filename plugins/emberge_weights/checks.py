@@ -12,6 +12,7 @@ from emberge.engine import MergeInput, count_noun, lacking_half, pick_eval_sets,
 
 from emberge_weights.inputs.member_faults import plan_of, plan_problems
 from emberge_weights.inputs.weight_sets import FEWEST, SetEntry, WeightSet, read_sets, unusable
+from emberge_weights.layers.layer_checks import describe_layers, layer_problems
 from emberge_weights.search.candidates import fixed_candidates
 from emberge_weights.search_options import SearchOptions
 
@@ -35,6 +36,8 @@ def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     if step.candidates < 1:
         yield context.problem(f"candidates is 1 or more, not {step.candidates}", "candidates")
     yield from _trial_problems(step, context)
+    if step.layers:
+        yield from layer_problems(step, context)
     yield from _set_problems(step, context)
     yield from _model_problems(step, context)
 
@@ -168,8 +171,18 @@ def _model_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem
             inputs.append(MergeInput(reference.text, folder, adapter=context.adapter(reference)))
             yield from _alone(step, reference, folder, context)
     if len({one.name for one in inputs}) > 1:
-        for fault in plan_problems(plan_of(inputs, step.strategy)):
-            yield context.problem(fault, "models")
+        yield from _together(step, inputs, context)
+
+
+def _together(
+    step: SearchOptions, inputs: Sequence[MergeInput], context: Preflight
+) -> Iterator[Problem]:
+    """Yield problems of the models with each other, and note what weighing their layers costs."""
+    plan = plan_of(inputs, step.strategy)
+    for fault in plan_problems(plan):
+        yield context.problem(fault, "models")
+    if step.layers and not plan.problems:
+        describe_layers(plan, len(inputs), context)
 
 
 def _alone(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emberge import Artifact, Preflight, Problem, Workspace
 
@@ -36,6 +36,11 @@ class FindWeights(SearchOptions):
     `trials: 20` merges random weightings too: the rank correlation of their foretold and real scores, and the
     choice beside the best of them on the queries of `tests`, show what a search by embeddings is worth here.
 
+    `layers: true` goes on from there: gradients of soft scores (InfoNCE of queries, CoSENT's order of pairs)
+    fit a weight for each member and layer through the forward pass of the merge, as AdaMerging
+    (arXiv:2310.02575) does without labels. Fitted on one half of the queries they are merged for real and
+    compared on the other, both ways; unless they gain clearly more than chance, each member keeps one weight.
+
     The result is `weights.json`, which `merge: {weights: $found}` reads, and a table. Weights are searched by
     merging and scoring in LM-Cocktail (arXiv:2311.13534), by gradients in Self Positioning
     (arXiv:2410.15035), and by a proxy for mixtures of data in MergeMix (arXiv:2601.17858).
@@ -61,6 +66,7 @@ class FindWeights(SearchOptions):
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_weights.inputs.embed_sets import SetEmbedder
         from emberge_weights.inputs.member_faults import plan_members
+        from emberge_weights.layers.layer_search import LayerSearch, open_members
         from emberge_weights.result.result import Result
         from emberge_weights.search.candidates import fixed_candidates
         from emberge_weights.search.real_merges import (
@@ -80,6 +86,8 @@ class FindWeights(SearchOptions):
         if self.base is not None:
             models.append(workspace.model(self.base))
         plan = plan_members(models, self.strategy)
+        # Before the search, so that a model without layers to weigh is refused at once.
+        by_layer = open_members(models, self.backbone, plan, workspace) if self.layers else None
         embedder = SetEmbedder(
             sets=[*sets, *elsewhere, *tests],
             backbone=self.backbone,
@@ -102,4 +110,17 @@ class FindWeights(SearchOptions):
         if places:
             real = score_merges(found, places, len(anchors), embedder.sets, members, merged)
         licences = [plan.licences.get(one.name) for one in plan.request.inputs]
-        return Result(models, licences, found, real, base).write(workspace)
+        result = Result(models, licences, found, real, base)
+        if by_layer is not None:
+            layered = LayerSearch(
+                models=models,
+                members=members,
+                sets=sets,
+                blocks=by_layer[0],
+                forward=by_layer[1],
+                strategy=self.strategy,
+                embedder=embedder,
+                seed=seed,
+            )
+            result = replace(result, layers=layered.run(found.weights[result.chosen]))
+        return result.write(workspace)

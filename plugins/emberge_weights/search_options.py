@@ -35,6 +35,8 @@ class SearchOptions(Step):
 
     The table has the rank correlation of foretold and real scores, and on `tests` the choice beside the best
     of the trials: what a sweep of so many merges would have found."""
+    layers: bool = False
+    """Weights by layer, fitted by gradients, where they are better than one for all layers."""
     prompt: str | None = None
     """Text before queries, in which `{instruction}` and `{prompt}` are the set's, or else the models' own."""
     max_length: int | None = None

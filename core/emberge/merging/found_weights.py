@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emberge.contracts.schedule import PerTensor
 from emberge.errors import CheckpointError
 from emberge.files.atomic import write_text
 
@@ -21,10 +22,12 @@ _LEAST = 1e-9
 class FoundWeights:
     """Weights of a merge by the fingerprints of its models; `names` are those of the search.
 
-    `facts` are what the search knows of them: scores, intervals, options.
+    Where weights vary by layer, `by_tensor` has them and `weights` their means. `facts` are what the search
+    knows of them: scores, intervals, options.
     """
 
     weights: Mapping[str, float]
+    by_tensor: Mapping[str, PerTensor] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -41,18 +44,32 @@ class FoundWeights:
             models = {str(one["fingerprint"]): one for one in content.pop("models")}
             weights = {key: float(one["weight"]) for key, one in models.items()}
             names = {key: str(one["name"]) for key, one in models.items()}
+            layered = {
+                key: PerTensor(one["by_tensor"])
+                for key, one in models.items()
+                if "by_tensor" in one
+            }
         except OSError:
             raise CheckpointError(f"{path}: there is no such file of weights") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise CheckpointError(
                 f"{path}: it is no file of weights; name the result of `find_weights`"
             ) from None
-        return cls(weights=weights, names=names, facts=content)
+        return cls(weights=weights, by_tensor=layered, names=names, facts=content)
+
+    def of(self, fingerprint: str) -> PerTensor:
+        """Return the weight of a model of this content, by tensor where it varies."""
+        return self.by_tensor.get(fingerprint, PerTensor(self.weights[fingerprint]))
 
     def write(self, folder: Path) -> None:
         """Write the file into a step's folder."""
         models = [
-            {"name": self.names.get(key, ""), "fingerprint": key, "weight": weight}
+            {
+                "name": self.names.get(key, ""),
+                "fingerprint": key,
+                "weight": weight,
+                **({"by_tensor": self.by_tensor[key].plain()} if key in self.by_tensor else {}),
+            }
             for key, weight in self.weights.items()
         ]
         text = json.dumps({"models": models, **self.facts}, indent=1, ensure_ascii=False)

@@ -324,7 +324,8 @@ def weight_problems(
     models = [model for entry in entries for model in find(entry.model)]
     named = [(model.name, model.fingerprint) for model in models if model.fingerprint]
     unseen = [model.name for model in models if not model.fingerprint]
-    for fault in found.problems(named, unseen):
+    twice = [e for e in entries if found.by_tensor and not isinstance(e.weight.plain(), float)]
+    for fault in (*found.problems(named, unseen), *map(_twice_by_tensor, twice)):
         yield context.problem(fault, "weights")
 
 
@@ -360,12 +361,33 @@ def _size_problems(entries: Sequence[ModelEntry], context: Preflight) -> Iterato
 def _weight(entry: ModelEntry, model: FoundModel, weights: Weights | FoundWeights) -> PerTensor:
     """Return a model's weight: its own, times its examples if sizes count, or what was found for it."""
     if isinstance(weights, FoundWeights):
-        return entry.weight.times(weights.weights[model.fingerprint])
+        return _found_weight(entry, weights.of(model.fingerprint))
     if weights == "equal":
         return entry.weight
     if model.size is None:
         raise CheckpointError(_no_size(entry.model.text))
     return entry.weight.times(model.size)
+
+
+def _found_weight(entry: ModelEntry, found: PerTensor) -> PerTensor:
+    """Return the product of a model's own weight and what was found, of which one may vary by tensor.
+
+    Raises:
+        CheckpointError: where both do.
+    """
+    own, given = entry.weight.plain(), found.plain()
+    if isinstance(given, float):
+        return entry.weight.times(given)
+    if isinstance(own, float):
+        return found.times(own)
+    raise CheckpointError(_twice_by_tensor(entry))
+
+
+def _twice_by_tensor(entry: ModelEntry) -> str:
+    return (
+        f"'{entry.model}' has a weight by tensor, and the weights that were found are by layer too; give it "
+        "one number, or none"
+    )
 
 
 def _no_size(text: str) -> str:

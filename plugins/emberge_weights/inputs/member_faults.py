@@ -10,18 +10,20 @@ from emberge.engine import MergeInput, MergePlan, MergeRequest, plan_merge
 __all__ = ["member_inputs", "plan_members", "plan_of", "plan_problems"]
 
 
-def member_inputs(models: Sequence[Model], weights: Sequence[float]) -> list[MergeInput]:
-    """Return the models that have a weight as inputs of a merge."""
+def member_inputs(
+    models: Sequence[Model], weights: Sequence[float | PerTensor]
+) -> list[MergeInput]:
+    """Return the models that have a weight as inputs of a merge; one by tensor is always one."""
     return [
         MergeInput(
             f"{model.name} ({number})",
             model.folder,
-            weight=PerTensor(float(weight)),
+            weight=PerTensor(weight) if isinstance(weight, float) else weight,
             fingerprint=model.fingerprint,
             adapter=model.adapter,
         )
         for number, (model, weight) in enumerate(zip(models, weights, strict=True), 1)
-        if weight > 0
+        if not isinstance(weight, float) or weight > 0
     ]
 
 

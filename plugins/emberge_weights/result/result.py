@@ -10,6 +10,7 @@ from typing import Any
 from emberge import Artifact, Model, Workspace
 from emberge.engine import FoundWeights, write_text
 
+from emberge_weights.layers.layer_search import Layers
 from emberge_weights.result.front import Front, front_of
 from emberge_weights.result.trials import trials_of
 from emberge_weights.result.weights_table import table
@@ -36,13 +37,18 @@ class Result:
     found: Search
     real: RealMerges | None
     base: bool
+    layers: Layers | None = None
 
     def write(self, workspace: Workspace) -> Artifact:
         """Write the files into the step's folder and return its artifact."""
         facts = self.facts()
-        weights = dict(zip(self._fingerprints, self._weights(self.chosen), strict=True))
+        weights = dict(zip(self._fingerprints, self._taken, strict=True))
+        layered = self.layers.by_tensor if self.layers is not None and self._layered else ()
+        by_tensor = dict(zip(self._fingerprints, layered, strict=False))
         names = {model.fingerprint: model.name for model in self.models}
-        FoundWeights(weights=weights, names=names, facts=facts).write(workspace.folder)
+        FoundWeights(weights=weights, by_tensor=by_tensor, names=names, facts=facts).write(
+            workspace.folder
+        )
         write_text(workspace.folder / TABLE, table(facts))
         figures = self.front.figures() if self.front is not None else []
         return Artifact(
@@ -100,7 +106,27 @@ class Result:
             "anchors": self._merged()[: self.real.anchors if self.real else 0],
             "trials": trials_of(self.found, self.real, self.chosen) if self.real else None,
             "front": self.front.plain(self._names) if self.front is not None else [],
+            **({"layers": self._layer_facts(self.layers)} if self.layers is not None else {}),
         }
+
+    @property
+    def _layered(self) -> bool:
+        """True for weights by layer that are better than one for all layers."""
+        return self.layers is not None and self.layers.gain.clear
+
+    @property
+    def _taken(self) -> list[float]:
+        """Weights to take, of those by layer their means."""
+        if self.layers is not None and self._layered:
+            return [float(weight) for weight in self.layers.coefficients.mean(0)]
+        return self._weights(self.chosen)
+
+    def _layer_facts(self, layers: Layers) -> dict[str, Any]:
+        weights = {
+            name: dict(zip(layers.blocks, values, strict=True))
+            for name, values in zip(self._names, layers.coefficients.T.tolist(), strict=True)
+        }
+        return {"gain": layers.gain.plain(), "clear": layers.gain.clear, "weights": weights}
 
     @property
     def _names(self) -> list[str]:
@@ -125,7 +151,7 @@ class Result:
         known = {key: details[key] for key in ("examples", "seconds") if key in details}
         return {
             "name": model.name,
-            "weight": self._weights(self.chosen)[number],
+            "weight": self._taken[number],
             "alone": float(self.found.means[1 + number]),
             "worth": self.found.choice.worth[number].plain(),
             **known,

@@ -11,9 +11,16 @@ Facts = Mapping[str, Any]
 
 
 def table(facts: Facts) -> str:
-    """Return the tables of a search: conclusion, members, sets, real merges and the front; scores × 100."""
-    parts = [_head(facts), _members(facts), _sets(facts), _anchors(facts)]
-    parts += [_trials(facts), _front(facts)]
+    """Return the tables of a search, from its conclusion to the front; scores × 100."""
+    parts = [
+        _head(facts),
+        _members(facts),
+        _layers(facts),
+        _sets(facts),
+        _anchors(facts),
+        _trials(facts),
+        _front(facts),
+    ]
     return "\n".join(line for part in parts for line in part).rstrip() + "\n"
 
 
@@ -53,6 +60,32 @@ def _members(facts: Facts) -> Iterator[str]:
     yield from _rows(head, rows)
     yield "Worth is what is lost without the member, weights being chosen anew, with its 95 % interval."
     yield ""
+
+
+def _layers(facts: Facts) -> Iterator[str]:
+    layers = facts.get("layers")
+    if layers is None:
+        return
+    conclusion = (
+        "these are the weights, and those above their means."
+        if layers["clear"]
+        else "that is no more than chance, so each member keeps one weight."
+    )
+    yield "## By layer"
+    yield ""
+    yield (
+        f"Weights by layer gain {_change(layers['gain'])} points over one for all layers on queries that "
+        f"they were not fitted to: {conclusion}"
+    )
+    yield ""
+    if layers["clear"]:
+        names = list(layers["weights"])
+        blocks = list(next(iter(layers["weights"].values())))
+        rows = [
+            [block, *(f"{layers['weights'][name][block]:.2f}" for name in names)]
+            for block in blocks
+        ]
+        yield from _rows(["layer", *names], rows)
 
 
 def _sets(facts: Facts) -> Iterator[str]:

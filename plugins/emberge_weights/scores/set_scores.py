@@ -14,7 +14,7 @@ from emberge_weights.inputs.weight_sets import WeightSet
 from emberge_weights.scores.products import PairProducts, products_of, quadratic, stacked
 from emberge_weights.scores.unit_scores import UnitScores
 
-__all__ = ["score_set"]
+__all__ = ["first_documents", "score_set"]
 
 Array = NDArray[np.float64]
 # Documents of a query that are ranked: the first ones of any single member and of equal weights.
@@ -75,7 +75,7 @@ def _pool(
     one: WeightSet, members: Sequence[Sides], pool: Array
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return places of documents [queries, most of a query], and which of these are no filling."""
-    found = [_first(one, members, weights) for weights in pool]
+    found = [first_documents(one, members, weights) for weights in pool]
     rows = []
     for query in range(len(one.queries)):
         own = list(one.relevant[query]) if one.relevant else []
@@ -90,8 +90,8 @@ def _pool(
     return places, known
 
 
-def _first(one: WeightSet, members: Sequence[Sides], weights: Array) -> NDArray[np.int64]:
-    """Return the places of each query's first documents by one weighting."""
+def first_documents(one: WeightSet, members: Sequence[Sides], weights: Array) -> NDArray[np.int64]:
+    """Return the places of each query's first documents by one weighting, [queries, 100 or all]."""
     count, depth = len(one.documents), min(DEPTH, len(one.documents) - one.itself)
     queries = _units([m.queries for m in members], weights, slice(0, len(one.queries)))
     best = torch.empty(len(queries), 0)

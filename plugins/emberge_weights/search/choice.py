@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 from emberge_weights.scores.unit_scores import UnitScores, mean_score, standard_error
 from emberge_weights.search.candidates import EQUAL, from_equal
 
-__all__ = ["Choice", "HeldOut", "choose", "compare", "held_out", "simplest"]
+__all__ = [
+    "Choice",
+    "HeldOut",
+    "choose",
+    "compare",
+    "halves",
+    "held_out",
+    "mean_differences",
+    "simplest",
+]
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -110,23 +119,28 @@ def held_out(
     They take contributions of the units seen and return the place of a weighting, or those of all rivals.
     """
     totals: list[Array] = []
-    for seen, unseen in _halves([len(one) for one in scores], seed):
+    for seen, unseen in halves([len(one) for one in scores], seed):
         known = [one.contributions(units) for one, units in zip(scores, seen, strict=True)]
         places = np.array([rule(known), *rivals(known)])
         totals = totals or [np.zeros((len(places) - 1, len(one))) for one in scores]
         for total, one, units in zip(totals, scores, unseen, strict=True):
             mine, *others = one.taken(places).contributions(units)
             total[:, units] += (mine - np.stack(others)) / HALVINGS
-    errors = CHOSEN_ERROR * standard_error(totals)
-    pairs = zip(mean_score(totals), errors, strict=True)
+    return mean_differences(totals)
+
+
+def mean_differences(differences: Sequence[Array]) -> list[HeldOut]:
+    """Return the means over sets of differences of choices on held-out units, [choices, units] of each."""
+    errors = CHOSEN_ERROR * standard_error(differences)
+    pairs = zip(mean_score(differences), errors, strict=True)
     return [HeldOut(float(difference), float(error)) for difference, error in pairs]
 
 
-def _halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Places], list[Places]]]:
+def halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Places], list[Places]]]:
     """Yield units of every set to choose by, and those to judge by, each half in both parts."""
     for number in range(HALVINGS):
         rng = np.random.default_rng(stable_seed(seed, f"halves {number}"))
         orders = [rng.permutation(size) for size in sizes]
-        halves = [[order[side::2] for order in orders] for side in (0, 1)]
-        yield halves[0], halves[1]
-        yield halves[1], halves[0]
+        sides = [[order[side::2] for order in orders] for side in (0, 1)]
+        yield sides[0], sides[1]
+        yield sides[1], sides[0]

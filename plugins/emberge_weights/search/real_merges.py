@@ -25,7 +25,14 @@ from emberge_weights.search.candidates import EQUAL, from_equal
 from emberge_weights.search.choice import simplest
 from emberge_weights.search.search import Search
 
-__all__ = ["RealMerges", "merged_sides", "pick_anchors", "pick_trials", "score_merges"]
+__all__ = [
+    "RealMerges",
+    "merged_folder",
+    "merged_sides",
+    "pick_anchors",
+    "pick_trials",
+    "score_merges",
+]
 
 Array = NDArray[np.float64]
 # Nearer than this to another anchor a candidate is left out: it would add nothing.
@@ -118,13 +125,15 @@ def merged_sides(
     if len(used) == 1:
         return members[used[0]]
     inputs = member_inputs(models, weights.tolist())
-    with _merged(inputs, strategy, embedder.workspace) as folder:
+    with merged_folder(inputs, strategy, embedder.workspace) as folder:
         name = ", ".join(f"{weights[number]:.2f} {models[number].name}" for number in used)
         return embedder.merged(folder, folder.name, name)
 
 
 @contextmanager
-def _merged(inputs: Sequence[MergeInput], strategy: Stage, workspace: Workspace) -> Iterator[Path]:
+def merged_folder(
+    inputs: Sequence[MergeInput], strategy: Stage, workspace: Workspace
+) -> Iterator[Path]:
     """Yield the folder of merged models, named after what is in it, until the end."""
     facts = [(one.fingerprint, one.weight.plain()) for one in inputs]
     key = hashlib.sha256(json.dumps([facts, repr(strategy)]).encode()).hexdigest()

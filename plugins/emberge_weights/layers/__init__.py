@@ -1,0 +1,1 @@
+"""Weights by layer: coefficients by member and block, fitted by gradients."""

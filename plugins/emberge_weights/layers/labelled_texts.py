@@ -1,0 +1,89 @@
+"""Labelled queries and pairs of a set as batches, each with the loss that stands for its score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from emberge import Encoder, TokenisedText
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, normalize
+
+from emberge_weights.inputs.members import Prompting, Sides
+from emberge_weights.inputs.weight_sets import WeightSet
+from emberge_weights.layers.mixed_forward import Embed
+from emberge_weights.layers.sizes import NEAR, OWN, PAIRS, QUERIES
+from emberge_weights.layers.soft_scores import order_loss, ranking_loss
+from emberge_weights.scores.set_scores import first_documents
+
+__all__ = ["LabelledTexts"]
+
+Places = NDArray[np.int64]
+
+
+class LabelledTexts:
+    """Tokens of a set's texts with its labels.
+
+    Of a ranked set each query brings documents that belong to it, and the nearest others by `weights` of
+    members; documents of one batch are candidates of all its queries.
+    """
+
+    def __init__(
+        self,
+        one: WeightSet,
+        members: Sequence[Sides],
+        weights: NDArray[np.float64],
+        encoder: Encoder,
+        prompting: Prompting,
+        max_length: int | None,
+    ) -> None:
+        def tokens(texts: Sequence[str], side: str) -> list[TokenisedText]:
+            prompt = prompting.of(one, side)
+            return list(encoder.tokenise(texts, prompt=prompt, max_length=max_length))
+
+        self._set = one
+        self.queries = tokens(one.queries, "query")
+        self.documents = tokens(one.documents, "query" if one.alike else "document")
+        self._candidates = [] if one.gold else _candidates(one, members, weights)
+
+    def batches(self, units: Places, rng: np.random.Generator) -> Iterator[Places]:
+        """Yield batches of the units that have labels, shuffled anew whenever none is left."""
+        usable = units if self._set.gold else np.array([u for u in units if self._own(u)], np.int64)
+        size = min(len(usable), PAIRS if self._set.gold else QUERIES)
+        while size:
+            order = rng.permutation(usable)
+            yield from (
+                order[start : start + size] for start in range(0, len(order) - size + 1, size)
+            )
+
+    def loss(self, embed: Embed, units: Places) -> Tensor:
+        """Return the loss of a batch."""
+        if self._set.gold:
+            vectors = embed(
+                [side[unit] for side in (self.queries, self.documents) for unit in units]
+            )
+            left, right = vectors.chunk(2)
+            gold = torch.tensor([self._set.gold[unit] for unit in units])
+            return order_loss(cosine_similarity(left, right), gold)
+        places = sorted({place for unit in units for place in self._candidates[unit]})
+        vectors = embed([*(self.queries[u] for u in units), *(self.documents[p] for p in places)])
+        vectors = normalize(vectors, dim=1)
+        relevant = [[p in self._own(u) for p in places] for u in units]
+        return ranking_loss(vectors[: len(units)] @ vectors[len(units) :].T, torch.tensor(relevant))
+
+    def _own(self, query: int) -> set[int]:
+        return {place for place, grade in self._set.relevant[query].items() if grade > 0}
+
+
+def _candidates(
+    one: WeightSet, members: Sequence[Sides], weights: NDArray[np.float64]
+) -> list[list[int]]:
+    """Return the places of the documents that each query brings."""
+    found = []
+    for judged, first in zip(one.relevant, first_documents(one, members, weights), strict=True):
+        best = sorted((p for p, grade in judged.items() if grade > 0), key=lambda p: -judged[p])
+        near = [int(place) for place in first if judged.get(int(place), 0) <= 0]
+        found.append([*best[:OWN], *near[:NEAR]])
+    return found

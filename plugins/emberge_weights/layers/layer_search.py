@@ -1,0 +1,171 @@
+"""Search of weights by layer: fitted on half of the queries, taken if they are better on the others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from emberge import Backbone, EmbergeError, Model, PerTensor, Stage, Workspace, stable_seed
+from emberge.engine import MergePlan
+from numpy.typing import NDArray
+
+from emberge_weights.inputs.embed_sets import SetEmbedder
+from emberge_weights.inputs.member_faults import member_inputs
+from emberge_weights.inputs.members import Prompting, Sides
+from emberge_weights.inputs.weight_sets import WeightSet
+from emberge_weights.layers.blocks import Blocks, blocks_of
+from emberge_weights.layers.fit import fit
+from emberge_weights.layers.labelled_texts import LabelledTexts
+from emberge_weights.layers.member_tensors import member_tensors
+from emberge_weights.layers.mixed_forward import MixedForward
+from emberge_weights.layers.sizes import ROUNDS
+from emberge_weights.scores.set_scores import score_set
+from emberge_weights.scores.unit_scores import UnitScores
+from emberge_weights.search.choice import HeldOut, halves, mean_differences
+from emberge_weights.search.real_merges import merged_folder, merged_sides
+
+__all__ = ["LayerSearch", "Layers", "open_members"]
+
+Array = NDArray[np.float64]
+Places = NDArray[np.int64]
+PROBED = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """Coefficients [blocks, members], and what they gained over one weighting, held out.
+
+    They are the means of the fits on either half; `by_tensor` is each member's weight for a merge.
+    """
+
+    blocks: Sequence[str]
+    coefficients: Array
+    by_tensor: Sequence[PerTensor]
+    gain: HeldOut
+
+
+def open_members(
+    models: Sequence[Model], backbone: Backbone, plan: MergePlan, workspace: Workspace
+) -> tuple[Blocks, MixedForward]:
+    """Return the blocks of a merge of models, and the forward pass with coefficients by block and model.
+
+    Raises:
+        CheckpointError: for a model whose parameters are not those that a merge takes.
+    """
+    blocks = blocks_of(plan)
+    members, encoder = member_tensors(models, backbone, blocks, workspace)
+    return blocks, MixedForward(encoder, members)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerSearch:
+    """Search of weights by layer among members, whose vectors of the sets are given."""
+
+    models: Sequence[Model]
+    members: Sequence[Sequence[Sides]]
+    sets: Sequence[WeightSet]
+    blocks: Blocks
+    forward: MixedForward
+    strategy: Stage
+    embedder: SetEmbedder
+    seed: int
+
+    def run(self, flat: Array) -> Layers:
+        """Return the coefficients that begin with the weights `flat` [members].
+
+        Raises:
+            EmbergeError: for a model that does not compute with the parameters that it is given.
+        """
+        labelled = [self._labelled(number, flat) for number in range(len(self.sets))]
+        self._require_following(labelled[0])
+        sizes = [len(one.queries) for one in self.sets]
+        first, second = next(halves(sizes, stable_seed(self.seed, "layers")))
+        fits = [
+            self._fitted(flat, labelled, half, name) for half, name in ((first, "1"), (second, "2"))
+        ]
+        embedder = dataclasses.replace(self.embedder, sets=self.sets)
+        sides = [merged_sides(self.models, self.members, flat, self.strategy, embedder)]
+        sides += [self._merged(self._by_tensor(one, flat), embedder) for one in fits]
+        scores = [self._scored(number, sides) for number in range(len(self.sets))]
+        both = np.mean(fits, axis=0)
+        gain = _gain(scores, second, first)
+        return Layers(self.blocks.names, both, self._by_tensor(both, flat), gain)
+
+    def _labelled(self, number: int, flat: Array) -> LabelledTexts:
+        encoder = self.forward.encoder
+        return LabelledTexts(
+            self.sets[number],
+            [member[number] for member in self.members],
+            flat,
+            encoder,
+            Prompting(self.embedder.prompt, encoder.prompts),
+            self.embedder.max_length,
+        )
+
+    def _require_following(self, labelled: LabelledTexts) -> None:
+        """Refuse an encoder that does not embed as the member whose parameters it is given."""
+        alone = torch.eye(len(self.models)).unsqueeze(1).expand(-1, len(self.blocks), -1)
+        with torch.no_grad():
+            first, last = (
+                self.forward.at(alone[number])(labelled.queries[:PROBED]).numpy()
+                for number in (0, -1)
+            )
+        error = np.abs(first - self.members[0][0].queries[0:PROBED]).max()
+        apart = np.abs(first - last).max()
+        if error >= 0.1 * apart:
+            raise EmbergeError(
+                f"'{self.models[0].name}' does not embed with the parameters that it is given for a forward "
+                f"pass ({error:.2g} off, members are {apart:.2g} apart), so its layers cannot be weighed by "
+                "gradients; leave 'layers' out"
+            )
+
+    def _fitted(
+        self, flat: Array, labelled: Sequence[LabelledTexts], units: Sequence[Places], name: str
+    ) -> Array:
+        work = self.embedder.workspace
+        rounds = min(ROUNDS, work.rehearsal.steps) if work.rehearsal else ROUNDS
+        return fit(
+            flat,
+            len(self.blocks),
+            self.forward,
+            labelled,
+            units,
+            seed=stable_seed(self.seed, f"layers {name}"),
+            rounds=rounds,
+            progress=lambda done: work.progress(
+                done, rounds, "rounds", f"fit {name} of 2 by layer"
+            ),
+        )
+
+    def _by_tensor(self, coefficients: Array, flat: Array) -> list[PerTensor]:
+        return [
+            self.blocks.weights(values.tolist(), float(otherwise))
+            for values, otherwise in zip(coefficients.T, flat, strict=True)
+        ]
+
+    def _merged(self, weights: Sequence[PerTensor], embedder: SetEmbedder) -> Sequence[Sides]:
+        inputs = member_inputs(self.models, weights)
+        with merged_folder(inputs, self.strategy, embedder.workspace) as folder:
+            return embedder.merged(folder, folder.name, "weighed by layer")
+
+    def _scored(self, number: int, merged: Sequence[Sequence[Sides]]) -> UnitScores:
+        everyone = [*self.members, *merged]
+        each = np.eye(len(everyone))
+        own = [one[number] for one in everyone]
+        return score_set(self.sets[number], own, each[len(self.members) :], each)
+
+
+def _gain(scores: Sequence[UnitScores], *unseen: Sequence[Places]) -> HeldOut:
+    """Return what the fits gained over equal layers, each on the units that it has not seen.
+
+    The first weighting has equal layers, then comes a fit for each of the `unseen` parts of the units.
+    """
+    differences = [np.zeros((1, len(one))) for one in scores]
+    for place, parts in enumerate(unseen, 1):
+        for total, one, units in zip(differences, scores, parts, strict=True):
+            flat, layered = one.taken([0, place]).contributions(units)
+            total[0, units] = layered - flat
+    return mean_differences(differences)[0]
