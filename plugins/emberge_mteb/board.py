@@ -76,6 +76,7 @@ def model_meta(model: Path, facts: Mapping[str, Any]) -> Any:
     layout, checkpoint = read_layout(model), Checkpoint(model)
     count = count_parameters(checkpoint)
     size = sum(spec.nbytes for spec in checkpoint.specs.values())
+    similarity = read_settings(model).get("similarity_fn_name") or "cosine"
     licence = facts["licence"]
     trained = facts["trained_on"]
     reads = read_trunk_settings(layout.trunk_folder).get("modality_config") or ()
@@ -98,7 +99,7 @@ def model_meta(model: Path, facts: Mapping[str, Any]) -> Any:
             public_training_data=None,
             framework=["Sentence Transformers", "PyTorch", "safetensors"],
             reference=facts["reference"],
-            similarity_fn_name=str(read_settings(model).get("similarity_fn_name") or "cosine"),
+            similarity_fn_name=similarity if similarity in ("cosine", "dot") else None,
             use_instructions=any(layout.prompts.values()),
             training_datasets=None if trained is None else set(trained),
             adapted_from=next(iter(facts["bases"]), None),

@@ -172,7 +172,7 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
         EmbergeError: for a file with a token in it.
     """
     repository = Repository(choices.name)
-    local, result = folder.name, folder.absolute()
+    result = folder.absolute()
     _require_model(result)
     ancestors = find_ancestors(result, origin, choices.licences, card_on_hub)
     terms = joint_terms(ancestors.licences, choices.licence)
@@ -182,12 +182,11 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
     results = _results(result)
     card = result / CARD
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
-    known = _step_name(local)
     scored = [path.stem for path in results]
     files: dict[str, Content] = {
         path.relative_to(result).as_posix(): path for path in published_files(result)
     }
-    whole = published_card(text, known, choices.name, ancestors, terms, tasks, scored)
+    whole = published_card(text, choices.name, ancestors, terms, tasks, scored)
     files[CARD] = whole.encode()
     _require_no_token(files)
     found = Publication(
@@ -213,13 +212,6 @@ def _require_model(folder: Path) -> None:
         raise CheckpointError(
             f"{folder}: is no model: it has neither modules.json nor config.json; name the folder of one"
         )
-
-
-def _step_name(folder: str) -> str:
-    """Return the step of a result by its folder: `soup` of `soup-0a1b2c3d` too."""
-    name, dash, tail = folder.rpartition("-")
-    hashed = dash and len(tail) == 8 and all(letter in "0123456789abcdef" for letter in tail)
-    return name if hashed else folder
 
 
 def _trained_on(bases: Sequence[str], plugins: Plugins) -> frozenset[str] | None:

@@ -21,11 +21,13 @@ _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|])")
 _KNOWN_TERMS = re.compile(r"(gemma|llama[\d.]+|.*openrail.*|deepfloyd-if-license|etalab-2\.0)")
 _REPLACED = ("Licence", "Lineage", "Training data of the ancestors", "Overlap with test sets")
 _MANY = 30
+# The title, and the line of the run's card that loads the model by the name that it had in the run.
+_TITLE = re.compile(r"^# .*$", re.MULTILINE)
+_LOADED = re.compile(r'(= \w+\()"(?:[^"\\]|\\.)*"(.*?\))  # the path of this folder, or its hub id')
 
 
 def published_card(
     text: str,
-    local: str,
     name: str,
     ancestors: Ancestors,
     terms: Terms,
@@ -34,8 +36,8 @@ def published_card(
 ) -> str:
     """Return the card of a model under its name on a hub.
 
-    `text` is the card in its folder, in which it is called `local`; `tasks` are the test sets that each
-    ancestor is known to have been trained on, None where that is unknown, `scored` those it was scored on.
+    `text` is the card in its folder; `tasks` are the test sets that each ancestor is known to have been
+    trained on, None where that is unknown, `scored` those that it was scored on.
     """
     matter, body = _split(text)
     sections = [
@@ -44,7 +46,7 @@ def published_card(
         _overlap(ancestors, tasks, scored),
         _licence(ancestors, terms),
     ]
-    kept = _without(_renamed(body, local, name), _REPLACED).rstrip()
+    kept = _without(_renamed(body, name), _REPLACED).rstrip()
     if not kept:
         kept = f"# {name.partition('/')[2]}\n\nAn embedding model, made with emberge."
     whole = "\n\n".join([kept, *("\n".join(section) for section in sections)])
@@ -97,11 +99,10 @@ def _front(matter: dict[str, Any], name: str, ancestors: Ancestors, terms: Terms
     return front
 
 
-def _renamed(body: str, local: str, name: str) -> str:
-    """Return the text with the model's name on the hub where it is loaded."""
-    loaded = re.compile(rf'(\b[A-Z]\w+\(")({re.escape(local)})(")')
-    comment = "  # the path of this folder, or its hub id"
-    return loaded.sub(rf"\g<1>{name}\g<3>", body).replace(comment, "")
+def _renamed(body: str, name: str) -> str:
+    """Return the text with the model's name on the hub as its title and where it is loaded."""
+    titled = _TITLE.sub(f"# {name.partition('/')[2]}", body, count=1)
+    return _LOADED.sub(rf'\1"{name}"\2', titled)
 
 
 def _without(body: str, titles: Sequence[str]) -> str:

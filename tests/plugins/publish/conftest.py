@@ -36,7 +36,7 @@ Merged = Callable[..., Path]
 
 @pytest.fixture
 def merged(berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Merged:
-    """Merge two models whose cards are given; the folder is the one of the result, and parents are beside it."""
+    """Merge two models whose cards are given, and return the result's folder; parents are beside it."""
 
     def merge(*cards: str | None) -> Path:
         monkeypatch.chdir(tmp_path)

@@ -64,7 +64,8 @@ def test_the_card_has_licence_lineage_and_data_of_all_parents(hub: Hub, merged: 
     assert found["datasets"] == ["acme/pairs"]
     assert found["language"] == ["no"]
     text = card.read_text()
-    assert 'SentenceTransformer("me/soup")' in text
+    assert 'SentenceTransformer("me/soup")\n' in text
+    assert "\n# soup\n" in text
     assert "| legal | – | apache-2.0 |" in text
     assert "legal was made of acme/small" in text
     assert "- legal: acme/pairs" in text

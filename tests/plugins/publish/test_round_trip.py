@@ -1,4 +1,4 @@
-"""A merge published on a hub loads back by its id, and scores as before, through other libraries' own code."""
+"""A merge published on a hub loads back by its id and scores as before, by other libraries' own code."""
 
 from __future__ import annotations
 
