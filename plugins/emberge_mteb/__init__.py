@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from emberge import hookimpl
 
-from emberge_mteb.board import tasks_trained_on, write_board
+from emberge_mteb.leaderboard.board import tasks_trained_on, write_board
 
 __all__ = ["tasks_trained_on", "write_board"]  # hooks
 

@@ -41,12 +41,15 @@ class Publish(Step):
     produces = "file"
 
     model: ModelRef
+    """The model to publish, a step's result or a merged model."""
     name: str
     """Its name on the hub, `owner/name`."""
     after: tuple[StepRef, ...] = ()
     """Steps to wait for: evaluations whose scores belong to it, or a gate."""
     upload: bool = False
+    """Upload when the step runs."""
     private: bool = False
+    """Create a repository that only you and your team see."""
     replace: bool = False
     """Replace what a repository of this name has."""
     licence: str | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError
-from emberge_mteb.board import tasks_trained_on, write_board
+from emberge_mteb.leaderboard.board import tasks_trained_on, write_board
 
 FACTS: dict[str, Any] = {
     "name": "me/soup",
