@@ -62,6 +62,12 @@ def joint_terms(licences: Mapping[str, str], wanted: str | None = None) -> Terms
     `wanted` is a licence of the publisher's choice, which has to be one that all of them allow.
     """
     plain = {name: _plain(licence) for name, licence in licences.items()}
+    if not plain:
+        if wanted is None:
+            return Terms(
+                problem="goes back to no other model; choose its licence with --licence ID"
+            )
+        return Terms(_plain(wanted), own=_own(_plain(wanted)))
     for name, licence in plain.items():
         if problem := _forbids(name, licence):
             return Terms(problem=problem)

@@ -279,6 +279,12 @@ def _notes(
     unknown = [one.name for one in ancestors.models if not one.datasets and not tasks[one.name]]
     if unknown:
         yield f"training data unknown: {join_some(unknown, 6)}; the card says so"
+    placed = [one.name for one in ancestors.models if one.name.startswith(("/", "~"))]
+    if placed:
+        yield (
+            f"artifact.json and the card name folders of this machine ({join_some(placed, 3)}); name them "
+            "relative to the recipe if nobody should know"
+        )
     both = overlap_of(tasks, scored)
     if both:
         yield f"scored on tasks that an ancestor was trained on: {join_some(list(both), 6)}"

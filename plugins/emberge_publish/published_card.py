@@ -88,7 +88,8 @@ def _front(matter: dict[str, Any], name: str, ancestors: Ancestors, terms: Terms
         front["license"] = licence
     if ancestors.bases:
         front["base_model"] = ancestors.bases
-        front["base_model_relation"] = "merge" if ancestors.merged else "finetune"
+        relation = "merge" if ancestors.merged else "finetune"
+        front.setdefault("base_model_relation", relation)
     datasets = [one.name for one in ancestors.data if _HUB_ID.fullmatch(one.name)]
     datasets += [data for one in ancestors.models for data in one.datasets]
     if datasets:

@@ -93,6 +93,11 @@ def test_the_order_of_parents_does_not_matter_and_a_third_never_frees() -> None:
             assert together(one, other, "mit") is None
 
 
+def test_what_goes_back_to_nothing_needs_a_choice() -> None:
+    assert "--licence" in joint_terms({}).problem
+    assert joint_terms({}, "mit").licence == "mit"
+
+
 def test_an_authors_own_terms_are_marked_as_such() -> None:
     assert joint_terms({"./one": "gemma"}).own
     assert not joint_terms({"./one": "mit"}).own
