@@ -153,6 +153,8 @@ class Repository:
             except EmbergeError:
                 raise
             except Exception as error:
+                if not _is_of_the_hub(error):
+                    raise
                 wait = _seconds_to_wait(error, number)
                 if wait is None or number == _TRIES:
                     # Not chained: what a request looked like is nobody's to see.
@@ -209,6 +211,15 @@ def _status(error: BaseException | None) -> int | None:
             return int(response.status_code)
         error = error.__cause__
     return None
+
+
+def _is_of_the_hub(error: Exception) -> bool:
+    """Return whether an error is an answer, a broken connection, or the client's word for one of them."""
+    return (
+        _status(error) is not None
+        or _is_transport(error)
+        or isinstance(error, OSError | RuntimeError | ValueError)
+    )
 
 
 def _seconds_to_wait(error: Exception, number: int) -> float | None:

@@ -130,18 +130,18 @@ class Publication:
         Raises:
             HubError: when the hub refuses, fails, or has other bytes afterwards.
         """
-        sent = {
-            one.path: self.files[one.path] for one in planned if one.state in ("new", "changed")
-        }
+        if remote.commit is None:
+            remote = self.repository.create(self.choices.private)
+            planned = self.planned(remote)
+            self.require_free(planned)
+        new = [one for one in planned if one.state in ("new", "changed")]
         removed = [one.path for one in planned if one.state == "removed"]
-        size = sum(one.size for one in planned if one.path in sent)
-        commit = remote.commit
-        if commit is None:
-            commit = self.repository.create(self.choices.private)
-        if sent or removed:
+        commit = remote.commit or ""
+        if new or removed:
+            sent = {one.path: self.files[one.path] for one in new}
             commit = self.repository.commit(sent, removed, commit)
         self._require_there(commit)
-        return Published(commit, self.repository.url, len(sent), size)
+        return Published(commit, self.repository.url, len(new), sum(one.size for one in new))
 
     def _require_there(self, commit: str) -> None:
         there = self.repository.look(commit)

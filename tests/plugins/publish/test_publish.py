@@ -14,6 +14,9 @@ from emberge.cli.main import main
 from tests.plugins.publish.conftest import TOKEN, Merged
 from tests.support.loopback_hub import Hub
 
+# Of the hub's client itself, about how it calls its HTTP library.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
 Capture = pytest.CaptureFixture[str]
 FREE = "license: apache-2.0\nbase_model: acme/small\ndatasets: [acme/pairs]"
 

@@ -20,6 +20,9 @@ from tests.plugins.publish.conftest import Merged
 from tests.support.loopback_hub import Hub
 from tests.support.tiny import WORDS
 
+# Of the hub's client itself, about how it calls its HTTP library.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
 RECIPE = """
 seed: 0
 steps:
