@@ -30,6 +30,11 @@ class Ancestors:
         return {one.name: one.licence for one in self.models if one.licence}
 
     @property
+    def sources(self) -> tuple[Parent | Trained, ...]:
+        """Models and data whose licences a reader should know."""
+        return (*self.models, *self.data)
+
+    @property
     def bases(self) -> list[str]:
         """Ids on a hub that the model goes back to."""
         return list(dict.fromkeys(base for one in self.models for base in one.bases))

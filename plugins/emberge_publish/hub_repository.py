@@ -132,7 +132,7 @@ class Repository:
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         def send() -> Any:
-            operations = [
+            operations: list[CommitOperationAdd | CommitOperationDelete] = [
                 *(CommitOperationAdd(path, _given(content)) for path, content in files.items()),
                 *(CommitOperationDelete(path, is_folder=False) for path in removed),
             ]

@@ -71,7 +71,8 @@ class Publish(Step):
             yield context.warning(fault, "upload")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_publish.publication import Choices, prepare
+        from emberge_publish.prepare import prepare
+        from emberge_publish.publication import Choices
 
         model = workspace.model(self.model)
         choices = Choices(
@@ -109,10 +110,9 @@ class Publish(Step):
             lines.append(
                 f"not uploaded: `emberge publish` with this model's folder and {self.name} does it"
             )
-        if (model.folder / "modules.json").is_file():
-            found.write_board(workspace.folder / BOARD, commit)
-        text = "\n".join(line if line.startswith("  ") else f"{line}\n" for line in lines)
-        (workspace.folder / TABLE).write_text(text + "\n", encoding="utf-8")
+        found.write_board(workspace.folder / BOARD, commit)
+        text = "\n".join(["```text", *lines, "```", ""])
+        (workspace.folder / TABLE).write_text(text, encoding="utf-8")
         record = json.dumps({**details, "files": sorted(found.files)}, indent=1)
         (workspace.folder / RECORD).write_text(record + "\n", encoding="utf-8")
         return Artifact(kind="file", parents=(str(self.model),), details=details)

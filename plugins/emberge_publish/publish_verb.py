@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from emberge import Plugins, RecipeError
 
-from emberge_publish.publication import Choices, Publication, prepare
+from emberge_publish.prepare import prepare
+from emberge_publish.publication import Choices, Publication
 
 __all__ = ["run"]
 

@@ -182,7 +182,7 @@ def _known_tasks(known: Collection[str] | None) -> str:
 
 def _licence(ancestors: Ancestors, terms: Terms) -> list[str]:
     def stated() -> Iterator[str]:
-        for one in (*ancestors.models, *ancestors.data):
+        for one in ancestors.sources:
             if one.licence:
                 yield f"{_prose(shown_name(one.name))}: {_prose(one.licence)}"
 

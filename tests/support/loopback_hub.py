@@ -236,7 +236,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.down:
             self._send(503, b"down", body)
         elif self._prepared():
-            return None
+            return
         elif parts[:2] == ["api", "models"]:
             self._api("/".join(parts[2:4]), parts[4:], body)
         elif parts[:2] == ["api", "datasets"]:

@@ -75,5 +75,5 @@ def test_a_failure_is_summed_up_too(
     assert code == 1
     assert text.startswith("## gate.yaml: failed")
     assert "not enough" in text
-    assert "| scores | evaluate:evaluate | failed |" in text
+    assert "| scores.model=soup | evaluate:evaluate | failed |" in text
     assert "| soup | merge:merge | done |" in text
