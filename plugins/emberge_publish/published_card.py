@@ -20,7 +20,7 @@ _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|])")
 # Terms of an author's own that hubs have an identifier for.
 _KNOWN_TERMS = re.compile(r"(gemma|llama[\d.]+|.*openrail.*|deepfloyd-if-license|etalab-2\.0)")
 _REPLACED = ("Licence", "Lineage", "Training data of the ancestors", "Overlap with test sets")
-_MANY = 30
+_MANY = 12
 # The title, and the line of the run's card that loads the model by the name that it had in the run.
 _TITLE = re.compile(r"^# .*$", re.MULTILINE)
 _LOADED = re.compile(r'(= \w+\()"(?:[^"\\]|\\.)*"(.*?\))  # the path of this folder, or its hub id')
@@ -160,24 +160,25 @@ def _overlap(
     ancestors: Ancestors, tasks: Mapping[str, Collection[str] | None], scored: Collection[str]
 ) -> list[str]:
     lines = ["## Overlap with test sets", ""]
-    for one in ancestors.models:
-        known = tasks.get(one.name)
-        by = "" if is_of_hub(one) or not known else "by what it was made of, "
-        lines.append(
-            f"- {_called(one)}: {by}{_known_tasks(known if is_of_hub(one) else known or None)}"
-        )
+    lines += [f"- {_called(one)}: {_known(one, tasks.get(one.name))}" for one in ancestors.models]
     both = overlap_of(tasks, scored)
     if both:
         lines += ["", f"Scored above, and trained on by an ancestor: {_prose(', '.join(both))}."]
     return lines
 
 
-def _known_tasks(known: Collection[str] | None) -> str:
+def _known(one: Parent, known: Collection[str] | None) -> str:
+    """Return what mteb's register knows of a model: its own entry, or those of what it was made of."""
+    listed = _prose(join_some(sorted(known or ()), _MANY))
+    if not is_of_hub(one):
+        made_of = _prose(", ".join(one.bases))
+        through = f"; through {made_of} it saw {listed}" if listed else ""
+        return f"unknown for its own training data{through}"
     if known is None:
-        return "unknown; no register of models lists its training data"
+        return "unknown: mteb's register lists no training data of it"
     if not known:
-        return "none of mteb's test sets is known to be among its training data"
-    return f"trained on {len(known)} of mteb's test sets: {_prose(join_some(sorted(known), _MANY))}"
+        return "mteb's register lists none of its test sets among its training data"
+    return f"trained on {len(known)} of mteb's test sets: {listed}"
 
 
 def _licence(ancestors: Ancestors, terms: Terms) -> list[str]:

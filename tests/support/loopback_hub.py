@@ -266,7 +266,7 @@ class _Handler(BaseHTTPRequestHandler):
             if within and not answer:
                 return self._send(404, b"{}", body, {"X-Error-Code": "EntryNotFound"})
         else:
-            siblings = [{"rfilename": entry["path"]} for entry in _tree(folder)]
+            siblings = [{"rfilename": name} for name, _ in _files(folder)]
             name = model.removeprefix("datasets/")
             tags = ["sentence-transformers"] if (folder / "modules.json").is_file() else []
             sha = self._commit_of(model, folder)
@@ -321,8 +321,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _tree(folder: Path) -> list[dict[str, Any]]:
     """Return all files of a folder as the hub lists them."""
-    paths = sorted(p for p in folder.rglob("*") if p.is_file())
-    return [_entry(p, p.relative_to(folder).as_posix()) for p in paths]
+    return [_entry(path, name) for name, path in _files(folder)]
+
+
+def _files(folder: Path) -> list[tuple[str, Path]]:
+    """Return the names and places of all files in a folder."""
+    paths = (p for p in folder.rglob("*") if p.is_file())
+    return sorted((p.relative_to(folder).as_posix(), p) for p in paths)
 
 
 def _entry(path: Path, name: str) -> dict[str, Any]:
