@@ -1,4 +1,4 @@
-"""The action file for CI: bash runs its steps as a service does, on a gate that opens and one that does not."""
+"""The action file for CI: bash runs its steps as a service does, on an open gate and on a shut one."""
 
 from __future__ import annotations
 
