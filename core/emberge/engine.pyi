@@ -108,6 +108,7 @@ from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
 from .model_folder.mask_token import with_mask_token as with_mask_token
 from .model_folder.model_files import model_fingerprint as model_fingerprint
+from .model_folder.model_files import published_files as published_files
 from .model_folder.names.layer_parts import layer_order as layer_order
 from .model_folder.names.name_aliases import prefix_of as prefix_of
 from .model_folder.names.tensor_names import Names as Names
@@ -128,6 +129,11 @@ from .model_folder.st_layout import read_trunk_settings as read_trunk_settings
 from .model_folder.st_layout import write_layout as write_layout
 from .model_folder.st_layout import write_modalities as write_modalities
 from .ranks.ranks import join_ranks as join_ranks
+from .recipes.folder.lineage import Parent as Parent
+from .recipes.folder.lineage import Trained as Trained
+from .recipes.folder.lineage import ancestry as ancestry
+from .recipes.folder.lineage import results_in as results_in
+from .recipes.folder.lineage import with_card as with_card
 from .recipes.folder.locate import locate_model as locate_model
 from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags

@@ -130,6 +130,25 @@ def draw_page(title: str, notes: list[str], figures: list[dict[str, Any]]) -> st
     """
 
 
+@hookspec(firstresult=True)
+def tasks_trained_on(model: str) -> frozenset[str] | None:
+    """Name the tasks of a benchmark that a hub's model was trained on, or return None if you do not know.
+
+    The empty set states that it was trained on none.
+    """
+
+
+@hookspec(firstresult=True)
+def write_board(out: Path, model: Path, facts: Mapping[str, Any]) -> list[str] | None:
+    """Write into `out` what a leaderboard takes of the published model in `model`, and return the files.
+
+    `facts` has its `name`, `revision` (None before it is published), `date`, `licence`, `languages`, `bases`,
+    `dimension`, `reference` (the address of its page), `trained_on` (tasks, or None), and `results`,
+    the files with its results on single tasks. Raise `CheckpointError` or `DataError` for what the
+    leaderboard would refuse.
+    """
+
+
 # ── events ──────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -67,6 +67,8 @@ ARGUMENTS: dict[str, Any] = {
     "title": "one and two",
     "notes": [],
     "figures": [],
+    "model": "acme/base",
+    "facts": {"name": "acme/soup"},
 }
 
 
@@ -125,7 +127,7 @@ def arguments_of(name: str) -> dict[str, Any]:
 def test_the_specification_is_a_table_of_contents() -> None:
     assert set(CONTRACTS) == {hook for hook, _ in KINDS.values()}
     assert {*CONTRACTS, "register_architectures", "register_verbs"} == REGISTERING
-    assert {"locate_model", "read_recipe", "draw_page"} == ASKING
+    assert {"locate_model", "read_recipe", "draw_page", "tasks_trained_on", "write_board"} == ASKING
     assert {"run_started", "step_finished", "run_finished"} <= EVENTS
 
 

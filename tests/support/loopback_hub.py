@@ -1,9 +1,11 @@
-"""A hub on this machine: the few endpoints that models and streamed datasets need, over real files."""
+"""A hub on this machine: the endpoints that models, streamed datasets and uploads need, over real files."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +23,11 @@ class Hub(ThreadingHTTPServer):
     """Serves `root/<owner>/<name>/<revision>/…`; `owner/gated` exists and is refused.
 
     Datasets are in `root/datasets/<owner>/<name>/<revision>/…`. `sent` has the bytes sent of each file.
+
+    Whoever brings the `token` may create models of `mine` and commit to them; their commits are kept, and
+    `received` counts the large files that came. `answers` has by the beginning of a path answers to give
+    before the real one, one a request: a status, with seconds to wait; `cut` is a number of bytes that of
+    every large file are kept, as a server would that loses the rest.
     """
 
     daemon_threads = True
@@ -31,6 +38,25 @@ class Hub(ThreadingHTTPServer):
         self.fetched: list[str] = []
         self.sent: Counter[str] = Counter()
         self.down = False
+        self.token: str | None = None
+        self.mine = "me"
+        self.received: Counter[str] = Counter()
+        self.answers: dict[str, list[int]] = {}
+        self.cut: int | None = None
+        self.commits: dict[str, list[str]] = {}
+        self.asked: list[str] = []
+
+    @property
+    def large(self) -> Path:
+        """The folder of large files, by their hashes."""
+        return self.root / ".large"
+
+    def next_answer(self, path: str) -> int | None:
+        """Return the status that was prepared for a request, or None."""
+        for start, codes in self.answers.items():
+            if start in path and codes:
+                return codes.pop(0)
+        return None
 
     @property
     def url(self) -> str:
@@ -60,9 +86,139 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer(body=False)
 
+    def do_PUT(self) -> None:
+        """Take a large file under the hash that its content has to have."""
+        content = self._body()
+        digest = urlsplit(self.path).path.rpartition("/")[2]
+        if self._prepared():
+            return None
+        if hashlib.sha256(content).hexdigest() != digest:
+            return self._send(400, b"another content", True)
+        self.server.received[digest] += 1
+        self.server.large.mkdir(exist_ok=True)
+        (self.server.large / digest).write_bytes(content[: self.server.cut])
+        return self._send(200, b"", True)
+
     def do_POST(self) -> None:
-        """Answer where a dataset's client asks which of some paths there are."""
-        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        """Answer what an upload asks for, or which of some paths a dataset has."""
+        content = self._body()
+        path = unquote(urlsplit(self.path).path)
+        self.server.asked.append(path)
+        if self._prepared():
+            return None
+        if path.endswith("/paths-info/main") or "/paths-info/" in path:
+            return self._paths_info(content.decode())
+        if path == "/api/validate-yaml":
+            return self._json({"errors": [], "warnings": []})
+        if not self._may_write():
+            return None
+        asked = content.decode()
+        if path == "/api/repos/create":
+            return self._create(json.loads(asked))
+        parts = path.strip("/").split("/")
+        if path.endswith(".git/info/lfs/objects/batch"):
+            return self._batch(json.loads(asked))
+        if parts[4:5] == ["preupload"]:
+            return self._preupload("/".join(parts[2:4]), json.loads(asked))
+        if parts[4:5] == ["commit"]:
+            return self._commit("/".join(parts[2:4]), asked)
+        return self._send(404, b"{}", True)
+
+    def _body(self) -> bytes:
+        """Read what the client sent, in one piece or in chunks."""
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        pieces = []
+        while size := int(self.rfile.readline().strip(), 16):
+            pieces.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(pieces)
+
+    def _prepared(self) -> bool:
+        """Give the answer that was prepared for this request, if any."""
+        code = self.server.next_answer(self.path)
+        if code is not None:
+            self._send(code, b"{}", True, {"Retry-After": "0"})
+        return code is not None
+
+    def _may_write(self) -> bool:
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if given != self.server.token or not given:
+            text = b'{"error": "Invalid username or password."}'
+            headers = {"X-Error-Message": "Invalid username or password."}
+            self._send(401, text, True, headers)
+            return False
+        return True
+
+    def _create(self, asked: dict[str, Any]) -> None:
+        owner = asked.get("organization") or self.server.mine
+        if owner != self.server.mine:
+            return self._send(403, b'{"error": "no right to create there"}', True)
+        name = f"{owner}/{asked['name']}"
+        folder = self.server.root / name / "main"
+        known = folder.is_dir()
+        if not known:
+            folder.mkdir(parents=True)
+            (folder / ".gitattributes").write_text("*.safetensors filter=lfs\n")
+            self.server.commits[name] = [_sha(f"{name} first")]
+        return self._json({"url": f"{self.server.url}/{name}", "name": name}, 409 if known else 200)
+
+    def _preupload(self, model: str, asked: dict[str, Any]) -> None:
+        folder = self.server.root / model / "main"
+        if not folder.is_dir():
+            return self._send(404, b"{}", True, {"X-Error-Code": "RepoNotFound"})
+        known = {entry["path"]: entry for entry in _tree(folder)}
+        files = [
+            {
+                "path": one["path"],
+                "uploadMode": "lfs" if _is_large(one["path"]) else "regular",
+                "shouldIgnore": False,
+                "oid": _content_oid(known.get(one["path"])),
+            }
+            for one in asked["files"]
+        ]
+        return self._json({"files": files})
+
+    def _batch(self, asked: dict[str, Any]) -> None:
+        objects = []
+        for one in asked["objects"]:
+            entry = {"oid": one["oid"], "size": one["size"]}
+            if not (self.server.large / one["oid"]).is_file():
+                href = f"{self.server.url}/.large/{one['oid']}"
+                entry["actions"] = {"upload": {"href": href, "header": {}}}
+            objects.append(entry)
+        return self._json({"transfer": "basic", "objects": objects})
+
+    def _commit(self, model: str, asked: str) -> None:
+        """Apply all operations of a commit, or none."""
+        lines = [json.loads(line) for line in asked.splitlines()]
+        header = lines[0]["value"]
+        commits = self.server.commits.setdefault(model, [COMMITS["main"]])
+        if header.get("parentCommit", commits[-1]) != commits[-1]:
+            return self._json({"error": "A commit has happened since."}, 412)
+        folder = self.server.root / model / "main"
+        kept = self.server.root / model / commits[-1]
+        if not kept.exists():
+            shutil.copytree(folder, kept)
+        for line in lines[1:]:
+            value = line["value"]
+            path = folder / value["path"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if line["key"] == "file":
+                path.write_bytes(base64.b64decode(value["content"]))
+            elif line["key"] == "lfsFile":
+                shutil.copyfile(self.server.large / value["oid"], path)
+            elif line["key"] == "deletedFile":
+                path.unlink()
+        commits.append(_sha(f"{model} {len(commits)} {asked}"))
+        url = f"{self.server.url}/{model}/commit/{commits[-1]}"
+        return self._json({"success": True, "commitOid": commits[-1], "commitUrl": url})
+
+    def _json(self, answer: object, code: int = 200) -> None:
+        self._send(code, json.dumps(answer).encode(), True, _JSON)
+
+    def _paths_info(self, asked: str) -> None:
         parts = unquote(urlsplit(self.path).path).strip("/").split("/")
         folder = self._folder("/".join(parts[1:4]), parts[5]) if len(parts) == 6 else None
         if self.server.down or parts[4:5] != ["paths-info"] or folder is None:
@@ -79,6 +235,8 @@ class _Handler(BaseHTTPRequestHandler):
         parts = unquote(urlsplit(self.path).path).strip("/").split("/")
         if self.server.down:
             self._send(503, b"down", body)
+        elif self._prepared():
+            return
         elif parts[:2] == ["api", "models"]:
             self._api("/".join(parts[2:4]), parts[4:], body)
         elif parts[:2] == ["api", "datasets"]:
@@ -99,15 +257,20 @@ class _Handler(BaseHTTPRequestHandler):
         folder = self._folder(model, revision)
         if folder is None:
             return self._send(404, b"{}", body, {"X-Error-Code": "RevisionNotFound"})
-        if rest[:1] == ["tree"]:
+        if rest[:1] == ["commits"]:
+            history = self.server.commits.get(model, [COMMITS["main"]])
+            answer: object = [_history_entry(commit) for commit in reversed(history)]
+        elif rest[:1] == ["tree"]:
             within = "".join(f"{part}/" for part in rest[2:])
-            answer: object = [e for e in _tree(folder) if e["path"].startswith(within)]
+            answer = [e for e in _tree(folder) if e["path"].startswith(within)]
             if within and not answer:
                 return self._send(404, b"{}", body, {"X-Error-Code": "EntryNotFound"})
         else:
-            siblings = [{"rfilename": entry["path"]} for entry in _tree(folder)]
+            siblings = [{"rfilename": name} for name, _ in _files(folder)]
             name = model.removeprefix("datasets/")
-            answer = {"id": name, "sha": COMMITS[folder.name], "siblings": siblings}
+            tags = ["sentence-transformers"] if (folder / "modules.json").is_file() else []
+            sha = self._commit_of(model, folder)
+            answer = {"id": name, "sha": sha, "siblings": siblings, "tags": tags}
         return self._send(200, json.dumps(answer).encode(), body, _JSON)
 
     def _file(self, model: str, parts: list[str], body: bool) -> None:
@@ -120,7 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
         content = (folder / name).read_bytes()
         headers = {
             "ETag": f'"{hashlib.sha256(content).hexdigest()}"',
-            "X-Repo-Commit": COMMITS[folder.name],
+            "X-Repo-Commit": self._commit_of(model, folder),
             "Accept-Ranges": "bytes",
         }
         code, wanted = 200, self.headers.get("Range", "").removeprefix("bytes=").partition("-")
@@ -132,8 +295,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.sent[name] += len(content)
         return self._send(code, content, body, headers)
 
+    def _commit_of(self, model: str, folder: Path) -> str:
+        """Return the commit of a folder: one that was made here, or one of the fixed ones."""
+        made = self.server.commits.get(model)
+        if made is None:
+            return COMMITS[folder.name]
+        return made[-1] if folder.name == "main" else folder.name
+
     def _folder(self, model: str, revision: str) -> Path | None:
-        names = {commit: name for name, commit in COMMITS.items()}
+        made = self.server.commits.get(model, [""])
+        names = {**{commit: name for name, commit in COMMITS.items()}, made[-1]: "main"}
         folder = self.server.root / model / names.get(revision, revision)
         return folder if folder.is_dir() else None
 
@@ -150,11 +321,46 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _tree(folder: Path) -> list[dict[str, Any]]:
     """Return all files of a folder as the hub lists them."""
-    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-    return [
-        {"type": "file", "path": n, "size": (folder / n).stat().st_size, "oid": _sha(n)}
-        for n in names
-    ]
+    return [_entry(path, name) for name, path in _files(folder)]
+
+
+def _files(folder: Path) -> list[tuple[str, Path]]:
+    """Return the names and places of all files in a folder."""
+    paths = (p for p in folder.rglob("*") if p.is_file())
+    return sorted((p.relative_to(folder).as_posix(), p) for p in paths)
+
+
+def _entry(path: Path, name: str) -> dict[str, Any]:
+    content = path.read_bytes()
+    blob = b"blob %d\0" % len(content) + content
+    oid = hashlib.sha1(blob, usedforsecurity=False).hexdigest()
+    entry: dict[str, Any] = {"type": "file", "path": name, "size": len(content), "oid": oid}
+    if _is_large(name):
+        sha256 = hashlib.sha256(content).hexdigest()
+        entry["lfs"] = {"oid": sha256, "size": len(content), "pointerSize": 134}
+    return entry
+
+
+def _content_oid(entry: dict[str, Any] | None) -> str | None:
+    """Return the hash by which a client knows that it has a file's content."""
+    if entry is None:
+        return None
+    return str(entry["lfs"]["oid"] if "lfs" in entry else entry["oid"])
+
+
+def _is_large(name: str) -> bool:
+    """Return whether the hub keeps a file outside git, by its name."""
+    return name.endswith((".safetensors", ".onnx", ".bin"))
+
+
+def _history_entry(commit: str) -> dict[str, Any]:
+    return {
+        "id": commit,
+        "title": "a commit",
+        "message": "",
+        "authors": [],
+        "date": "2026-01-02T03:04:05.000Z",
+    }
 
 
 def _sha(text: str) -> str:

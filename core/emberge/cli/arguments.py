@@ -32,6 +32,7 @@ VERBS = {
         "emberge run boom/demo --out out/demo\n"
         "emberge run recipe.yaml --out out --set members.train.learning_rate=2e-5\n"
         "emberge run recipe.yaml --out out --devices cuda:0,cuda:1 --memory 8GB\n"
+        "emberge run recipe.yaml --out out --summary summary.md\n"
         "emberge run recipe.yaml --out out --launcher local\n"
         "emberge run recipe.yaml --out out --ranks 8\n"
         "torchrun --nnodes 2 --nproc-per-node 8 … -m emberge run recipe.yaml --out out\n"
@@ -210,6 +211,9 @@ def _common(parser: argparse.ArgumentParser, default: Any) -> None:
 def _run(parser: argparse.ArgumentParser) -> None:
     _recipe(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go")
+    parser.add_argument(
+        "--summary", type=Path, metavar="FILE", help="write outcome and tables as Markdown here"
+    )
     _side_by_side(_machine(parser))
 
 

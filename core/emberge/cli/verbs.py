@@ -53,10 +53,15 @@ def run(options: argparse.Namespace) -> int:
         if begun is None:
             return 0
         recipe, plugins, given = begun
+        error: BaseException | None = None
         try:
             run_recipe(recipe, options.out, plugins, **given)
+        except BaseException as failure:
+            error = failure
+            raise
         finally:
             _show_results(options.out, recipe)
+            _write_summary(options, recipe, error)
     return 0
 
 
@@ -370,6 +375,17 @@ def _show_results(out: Path, recipe: Recipe) -> None:
     from emberge.recipes.checks.status import results_shown
 
     print("".join(f"{line}\n" for line in results_shown(out, recipe)), end="")
+
+
+def _write_summary(
+    options: argparse.Namespace, recipe: Recipe, error: BaseException | None
+) -> None:
+    from emberge.files.atomic import write_text
+    from emberge.recipes.checks.run_summary import run_summary
+
+    if options.summary is not None:
+        options.summary.parent.mkdir(parents=True, exist_ok=True)
+        write_text(options.summary, run_summary(options.out, recipe, error))
 
 
 def _print(text: str) -> None:

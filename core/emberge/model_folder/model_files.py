@@ -21,6 +21,7 @@ __all__ = [
     "files_not_copied",
     "hashed_files",
     "model_fingerprint",
+    "published_files",
     "tokenizer_folder",
 ]
 
@@ -161,6 +162,18 @@ def model_fingerprint(
     if adapter is None:
         return parts
     return stable_hash([parts, model_fingerprint(adapter, cache)])
+
+
+def published_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder that belong to others' copies: all but states, records and hidden files."""
+    for path in sorted(folder.iterdir()):
+        rule = _rule_of(path)
+        if rule is not None and rule.why in (_PLACE, _STATE, _RECORD):
+            continue
+        if path.is_dir():
+            yield from published_files(path)
+        elif path.is_file():
+            yield path
 
 
 def _hashed_in(folder: Path) -> list[Path]:

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from emberge.engine import Scores
+from emberge.engine import Parent, Scores, Trained
 
 from emberge_report.card.card_contamination import Contamination, contamination_lines
 from emberge_report.card.card_scores import forgetting_lines, results_of, score_lines
 from emberge_report.card.card_text import code, grid, prose, usage, yaml_block
-from emberge_report.lineage import Parent, Trained
 from emberge_report.model_facts import Anatomy
 from emberge_report.page.cost import describe_cost
 from emberge_report.weights_by_layer import COMPUTED, weights_by_layer

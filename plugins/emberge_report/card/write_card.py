@@ -72,18 +72,19 @@ def write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
 
 
 def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:
+    from emberge.engine import ancestry
+
     from emberge_report.card.card import Facts
     from emberge_report.card.card_contamination import contamination_behind
-    from emberge_report.lineage import ancestry, parents_of
     from emberge_report.model_facts import anatomy
 
     origin = _ORIGINS.get(out.resolve())
-    roots, data = ancestry(artifact, out, origin)
+    parents, roots, data = ancestry(artifact, out, origin)
     return Facts(
         name=name,
         artifact=artifact,
         anatomy=anatomy(folder),
-        parents=parents_of(artifact, out, origin),
+        parents=parents,
         roots=roots,
         data=data,
         scores=tuple(_scores_of(name, folder, out)),
@@ -94,12 +95,10 @@ def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:
 
 def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
     """Yield the evaluations in OUT that scored exactly these weights under this name."""
-    from emberge.engine import HashCache, model_fingerprint
-
-    from emberge_report.lineage import results
+    from emberge.engine import HashCache, model_fingerprint, results_in
 
     content = None
-    for place in results(out):
+    for place in results_in(out):
         artifact = read_artifact(place)
         if artifact is None or artifact.kind != "scores":
             continue

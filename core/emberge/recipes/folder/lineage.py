@@ -6,15 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from emberge import CheckpointError
-from emberge.engine import OutFolder, read_artifact
+from emberge.contracts.reference import Artifact
+from emberge.errors import CheckpointError
+from emberge.model_folder.package_model import in_package
+from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 
-if TYPE_CHECKING:
-    from emberge import Artifact
-
-__all__ = ["Parent", "Trained", "ancestry", "data_of", "parents_of", "results"]
+__all__ = ["Ancestry", "Parent", "Trained", "ancestry", "results_in", "with_card"]
 
 README = "README.md"
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
@@ -24,7 +23,8 @@ _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 class Parent:
     """Model that another was made from; facts that no file states are empty or None.
 
-    `bases` are hub ids that it goes back to: itself for a model of the hub.
+    `bases` are hub ids that it goes back to: itself for a model of the hub. `datasets` are those that its
+    card names. `card` is False where none was found.
     """
 
     name: str
@@ -35,6 +35,8 @@ class Parent:
     languages: tuple[str, ...] = ()
     bases: tuple[str, ...] = ()
     step: bool = False
+    datasets: tuple[str, ...] = ()
+    card: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,15 @@ class Trained:
     licence: str | None = None
 
 
-def parents_of(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Parent, ...]:
+class Ancestry(NamedTuple):
+    """Ancestry of a model: its parents, the models outside the run that it goes back to, and all data."""
+
+    parents: tuple[Parent, ...]
+    roots: tuple[Parent, ...]
+    data: tuple[Trained, ...]
+
+
+def _parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Parent, ...]:
     """Return the parents of a model that a step in `out` made; `origin` is the folder of its recipe.
 
     A training's parent is its base; a merge's are its models, and its base if it has one. Where a parent is
@@ -88,11 +98,24 @@ def _parent(text: str, weight: Any, out: Path, origin: Path | None) -> Parent:
     if _link(text, out).is_dir():
         return Parent(text, weight, step=True)
     folder = _folder(name, revision or None, origin)
-    card = _front_matter(folder) if folder else {}
     if _HUB_ID.fullmatch(name) and not adapter:
         link = f"https://huggingface.co/{name}" + (f"/tree/{revision}" if revision else "")
-        return Parent(name, weight, revision or None, link, bases=(name,), **_stated_in_card(card))
-    return Parent(text, weight, bases=_texts(card.get("base_model")), **_stated_in_card(card))
+        return with_card(Parent(name, weight, revision or None, link, bases=(name,)), folder)
+    return with_card(Parent(text, weight), folder)
+
+
+def with_card(parent: Parent, folder: Path | None) -> Parent:
+    """Return a parent with what the card in a folder states; it stays as it is where there is no card."""
+    if folder is None or not (folder / README).is_file():
+        return parent
+    card = _front_matter(folder)
+    return replace(
+        parent,
+        card=True,
+        bases=parent.bases or _texts(card.get("base_model")),
+        datasets=_texts(card.get("datasets")),
+        **_stated_in_card(card),
+    )
 
 
 def _stated_in_card(card: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,8 +129,6 @@ def _stated_in_card(card: Mapping[str, Any]) -> dict[str, Any]:
 
 def _folder(name: str, revision: str | None, origin: Path | None) -> Path | None:
     """Return the folder of a model outside the run, found without a network."""
-    from emberge.engine import in_package
-
     if name.startswith("pkg:"):
         try:
             return in_package(name.removeprefix("pkg:"))
@@ -124,8 +145,6 @@ def _folder(name: str, revision: str | None, origin: Path | None) -> Path | None
 
 
 def _front_matter(folder: Path) -> Mapping[str, Any]:
-    if not (folder / README).is_file():
-        return {}
     from huggingface_hub import metadata_load
 
     try:
@@ -141,27 +160,29 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
 
 
-def ancestry(
-    artifact: Artifact, out: Path, origin: Path | None
-) -> tuple[tuple[Parent, ...], tuple[Trained, ...]]:
-    """Return the models outside the run that a model goes back to, and all data that it learned from."""
+def ancestry(artifact: Artifact, out: Path, origin: Path | None) -> Ancestry:
+    """Return the parents of a model that a step in `out` made, the models it goes back to, and all its data.
+
+    `origin` is the folder of the run's recipe, which relative paths are relative to.
+    """
     roots: dict[str, Parent] = {}
     data: dict[str, Trained] = {}
     waiting, met = [artifact], set[str]()
     while waiting:
         one = waiting.pop(0)
-        for found in data_of(one, out):
+        for found in _data_of(one, out):
             known = data.get(found.name)
             if known is None or (found.rows or 0) > (known.rows or 0):
                 data[found.name] = found
-        for parent in parents_of(one, out, origin):
+        for parent in _parents(one, out, origin):
             made = read_artifact(_link(parent.name, out)) if parent.step else None
             if made is None:
                 roots.setdefault(parent.name, parent)
             elif parent.name not in met:
                 met.add(parent.name)
                 waiting.append(made)
-    return tuple(roots.values()), tuple(data.values())
+    parents = _parents(artifact, out, origin)
+    return Ancestry(parents, tuple(roots.values()), tuple(data.values()))
 
 
 def _link(text: str, out: Path) -> Path:
@@ -171,7 +192,7 @@ def _link(text: str, out: Path) -> Path:
     return whole if whole.is_dir() else OutFolder(out).link(name.partition("/")[0])
 
 
-def data_of(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
+def _data_of(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
     """Return the data sets that a training used any rows of, with the licences that catalogues state."""
     found = artifact.details.get("datasets")
     if not isinstance(found, Mapping):
@@ -197,7 +218,7 @@ def _licences(out: Path) -> Iterator[tuple[str, str]]:
     """Yield (data set, licence) of every catalogue that a step of the run made."""
     import yaml
 
-    for folder in results(out):
+    for folder in results_in(out):
         artifact = read_artifact(folder)
         if artifact is None or artifact.kind != "data":
             continue
@@ -218,6 +239,6 @@ def _stated(entry: Any) -> str | None:
     return str(found) if found and str(found) != "unknown" else None
 
 
-def results(out: Path) -> list[Path]:
+def results_in(out: Path) -> list[Path]:
     """Return the links in OUT that lead to steps' current results."""
     return sorted(path for path in out.iterdir() if path.is_symlink() and path.is_dir())

@@ -1,0 +1,1 @@
+"""Entries of mteb's leaderboard for models that are published."""

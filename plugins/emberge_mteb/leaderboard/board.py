@@ -1,0 +1,156 @@
+"""Entry of mteb's leaderboard for a published model: its ModelMeta and a folder of its results."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from emberge import CheckpointError, DataError, hookimpl
+
+__all__ = ["tasks_trained_on", "write_board"]
+
+# mteb's own word for a model without a commit.
+_NO_REVISION = "no_revision_available"
+
+
+@hookimpl
+def tasks_trained_on(model: str) -> frozenset[str] | None:
+    """Return the tasks that mteb's register lists as a model's training data; None where it lists none."""
+    from mteb.models.model_implementations import MODEL_REGISTRY
+
+    meta = MODEL_REGISTRY.get(model)
+    found = meta.get_training_datasets() if meta is not None else None
+    return frozenset(found) if found is not None else None
+
+
+@hookimpl
+def write_board(out: Path, model: Path, facts: Mapping[str, Any]) -> list[str] | None:
+    """Write `results/<model>/<revision>/` and the model's entry for mteb's register; read both back."""
+    from emberge_mteb.scoring import quiet
+
+    with quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # mteb reads its own older fields
+        return _write(out, model, facts)
+
+
+def _write(out: Path, model: Path, facts: Mapping[str, Any]) -> list[str]:
+    from mteb.cache import ResultCache
+
+    meta = model_meta(model, facts)
+    results = list(_of_mteb(facts["results"]))
+    cache = ResultCache(out)
+    folder = cache.get_task_result_path("any", meta).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(meta.to_dict(), default=str, indent=4)
+    (folder / "model_meta.json").write_text(text, encoding="utf-8")
+    for result in results:
+        result.to_disk(folder / f"{result.task_name}.json")
+    entry = out / f"{meta.model_name_as_path()}.py"
+    entry.write_text(_source(meta), encoding="utf-8")
+    _require_read(cache, meta, folder, len(results))
+    written = [entry, folder / "model_meta.json", *sorted(folder.glob("*.json"))]
+    return [path.relative_to(out).as_posix() for path in dict.fromkeys(written)]
+
+
+def model_meta(model: Path, facts: Mapping[str, Any]) -> Any:
+    """Return the ModelMeta of a model's folder, which mteb has validated.
+
+    Raises:
+        CheckpointError: for a folder that is no model of embeddings, or that mteb does not accept.
+    """
+    from emberge.engine import (
+        Checkpoint,
+        count_parameters,
+        read_layout,
+        read_settings,
+        read_trunk_settings,
+    )
+    from mteb.languages.iso_mappings import _hf_langs_to_iso_lang_scripts
+    from mteb.models import ModelMeta, SentenceTransformerEncoderWrapper
+    from mteb.types import Licenses
+    from pydantic import ValidationError
+
+    layout, checkpoint = read_layout(model), Checkpoint(model)
+    count = count_parameters(checkpoint)
+    size = sum(spec.nbytes for spec in checkpoint.specs.values())
+    similarity = read_settings(model).get("similarity_fn_name") or "cosine"
+    licence = facts["licence"]
+    trained = facts["trained_on"]
+    reads = read_trunk_settings(layout.trunk_folder).get("modality_config") or ()
+    try:
+        return ModelMeta(
+            loader=SentenceTransformerEncoderWrapper,
+            name=facts["name"],
+            revision=facts["revision"] or _NO_REVISION,
+            release_date=facts["date"],
+            languages=_hf_langs_to_iso_lang_scripts(list(facts["languages"]) or None),
+            n_parameters=count.total,
+            n_active_parameters_override=count.computed if count.active < count.total else None,
+            n_embedding_parameters=count.active - count.computed,
+            memory_usage_mb=round(size / 2**20, 1),
+            max_tokens=layout.max_length,
+            embed_dim=facts["dimension"],
+            license=licence if licence in get_args(Licenses) else facts["reference"],
+            open_weights=True,
+            public_training_code=None,
+            public_training_data=None,
+            framework=["Sentence Transformers", "PyTorch", "safetensors"],
+            reference=facts["reference"],
+            similarity_fn_name=similarity if similarity in ("cosine", "dot") else None,
+            use_instructions=any(layout.prompts.values()),
+            training_datasets=None if trained is None else set(trained),
+            adapted_from=next(iter(facts["bases"]), None),
+            modalities=[kind for kind in ("text", "image", "audio") if kind in reads] or ["text"],
+        )
+    except ValidationError as error:
+        raise CheckpointError(
+            f"{model}: mteb does not accept the model's facts: {error}"
+        ) from error
+
+
+def _of_mteb(files: Iterable[Path]) -> Iterator[Any]:
+    """Yield the results on mteb's own tasks, on the data that mteb scores them on."""
+    import mteb
+    from mteb.results import TaskResult
+
+    for file in files:
+        result = TaskResult.from_disk(Path(file))
+        try:
+            task = mteb.get_task(result.task_name)
+        except KeyError:
+            continue  # a set of the user's own
+        same_data = result.dataset_revision == task.metadata.dataset.get("revision")
+        if same_data and set(task.eval_splits) <= set(result.scores):
+            yield result
+
+
+def _source(meta: Any) -> str:
+    """Return the entry for mteb's register as Python."""
+    name = meta.name.partition("/")[2]
+    variable = "".join(letter if letter.isalnum() else "_" for letter in name)
+    return (
+        "from mteb.models import ModelMeta, SentenceTransformerEncoderWrapper\n"
+        "from mteb.models.model_meta import ScoringFunction\n\n"
+        f"model_{variable} = {meta.to_python()}\n"
+    )
+
+
+def _require_read(cache: Any, meta: Any, folder: Path, results: int) -> None:
+    """Read all back by mteb's own loaders.
+
+    Raises:
+        DataError: when mteb reads something else.
+    """
+    from mteb.models import ModelMeta
+
+    read = ModelMeta.model_validate_json_resolved((folder / "model_meta.json").read_bytes())
+    loaded = cache.load_results([meta], validate_and_filter=True, include_remote=False)
+    found = sum(len(one.task_results) for one in loaded.model_results)
+    if read != meta or found != results:
+        raise DataError(
+            f"{folder}: mteb reads {found} of {results} results, and {'the' if read == meta else 'another'} "
+            "model; is its release another than the one that wrote them?"
+        )

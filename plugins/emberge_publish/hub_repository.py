@@ -1,0 +1,243 @@
+"""Repository of a hub: its files as they are, and one commit of others, through huggingface_hub."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from emberge import EmbergeError, RecipeError
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+__all__ = ["Content", "HubError", "Remote", "RemoteFile", "Repository", "card_on_hub", "no_token"]
+
+Content = Path | bytes
+_Answer = TypeVar("_Answer")
+_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+_TOKEN = re.compile(r"hf_[A-Za-z0-9]{16,}")
+# Answers after which the same request may succeed; tries, and the longest wait for one in seconds.
+_BUSY = (429, 500, 502, 503, 504)
+_TRIES, _LONGEST_WAIT = 3, 120.0
+
+
+class HubError(EmbergeError):
+    """Refusal or failure of a hub, in words that hold no token."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """File of a repository: its bytes, its git hash, and its SHA-256 where it is stored as a large file."""
+
+    size: int
+    blob: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Remote:
+    """State of a repository: its last commit and files; no commit where there is no repository."""
+
+    commit: str | None = None
+    files: Mapping[str, RemoteFile] = field(default_factory=dict)
+
+
+def no_token(text: str) -> str:
+    """Return a text without the user's token and without anything that has the form of one."""
+    from huggingface_hub import get_token
+
+    token = get_token()
+    return _TOKEN.sub("hf_…", text.replace(token, "hf_…") if token else text)
+
+
+class Repository:
+    """Repository of models on the hub that the environment names (HF_ENDPOINT)."""
+
+    def __init__(self, name: str) -> None:
+        """Take a repository by its name.
+
+        Raises:
+            RecipeError: for a name that is none of a hub's.
+        """
+        if not _NAME.fullmatch(name):
+            raise RecipeError(f"'{name}' is no name of a model on a hub; write it as owner/name")
+        self.name = name
+        self.api: HfApi = _api()
+
+    @property
+    def url(self) -> str:
+        """Address of its page."""
+        return f"{self.api.endpoint}/{self.name}"
+
+    def require_token(self) -> None:
+        """Make sure that somebody is logged in.
+
+        Raises:
+            HubError: when nobody is.
+        """
+        from huggingface_hub import get_token
+
+        if not get_token():
+            raise HubError(
+                f"{self.name}: nobody is logged in at the hub; run `hf auth login` with a "
+                "token that may write"
+            )
+
+    def look(self, revision: str | None = None) -> Remote:
+        """Return the repository's files at a revision; no commit where it does not exist.
+
+        Raises:
+            HubError: when the hub refuses or fails.
+        """
+        return self._asked(lambda: self._read(revision))
+
+    def _read(self, revision: str | None) -> Remote:
+        from huggingface_hub.errors import RepositoryNotFoundError
+        from huggingface_hub.hf_api import RepoFile
+
+        try:
+            commit = self.api.model_info(self.name, revision=revision).sha
+        except RepositoryNotFoundError as error:
+            if _status(error) == 404:
+                return Remote()
+            raise
+        listed = self.api.list_repo_tree(self.name, recursive=True, revision=commit)
+        files = [one for one in listed if isinstance(one, RepoFile)]
+        return Remote(
+            commit,
+            {f.path: RemoteFile(f.size, f.blob_id, f.lfs.sha256 if f.lfs else None) for f in files},
+        )
+
+    def create(self, private: bool) -> Remote:
+        """Create the repository and return its state, which is another's if somebody was faster.
+
+        Raises:
+            HubError: when the hub refuses or fails.
+        """
+        self._asked(lambda: self.api.create_repo(self.name, private=private, exist_ok=True))
+        return self.look()
+
+    def commit(self, files: Mapping[str, Content], removed: Sequence[str], parent: str) -> str:
+        """Upload files and remove others in one commit on `parent`, and return it.
+
+        Contents that an earlier, interrupted try has uploaded are not sent again.
+
+        Raises:
+            HubError: when the hub refuses or fails, or the repository was changed meanwhile.
+        """
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        def send() -> Any:
+            operations: list[CommitOperationAdd | CommitOperationDelete] = [
+                *(CommitOperationAdd(path, _given(content)) for path, content in files.items()),
+                *(CommitOperationDelete(path, is_folder=False) for path in removed),
+            ]
+            return self.api.create_commit(
+                self.name,
+                operations,
+                commit_message="Publish with emberge",
+                parent_commit=parent,
+            )
+
+        return str(self._asked(send).oid)
+
+    def _asked(self, call: Callable[[], _Answer]) -> _Answer:
+        """Call the hub, again where it asks to wait, and turn its refusals into words."""
+        for number in range(1, _TRIES + 1):
+            try:
+                return call()
+            except EmbergeError:
+                raise
+            except Exception as error:
+                if not _is_of_the_hub(error):
+                    raise
+                wait = _seconds_to_wait(error, number)
+                if wait is None or number == _TRIES:
+                    # Not chained: what a request looked like is nobody's to see.
+                    raise HubError(no_token(self._words(error))) from None
+                time.sleep(wait)
+        raise AssertionError("unreachable")
+
+    def _words(self, error: Exception) -> str:
+        status = _status(error)
+        words = {
+            401: "the hub does not accept the token (401): log in again with `hf auth login`",
+            403: "the token may not write here (403): take one with write access for "
+            f"'{self.name.partition('/')[0]}'",
+            404: "the hub has no such place (404): check the owner's name and the address in HF_ENDPOINT",
+            409: "the repository was changed meanwhile (409): look at it, and run this again",
+            412: "the repository was changed meanwhile (412): look at it, and run this again",
+            429: "the hub asks to wait (429): run this again later; what was uploaded is kept",
+        }
+        if status is not None:
+            known = words.get(status, f"the hub answered {status}: {_first_line(error)}")
+            return f"{self.name}: {known}"
+        inner = error.__cause__ or error
+        return (
+            f"{self.name}: the upload broke off ({type(inner).__name__}: {_first_line(inner)}); run this "
+            "again, and it goes on with what is missing"
+        )
+
+
+def card_on_hub(name: str, revision: str | None) -> Path | None:
+    """Return a folder with the card of a hub's model; None where it cannot be had."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(name, "README.md", revision=revision)).parent
+    except Exception:  # no such model, no card, no network: unknown to the publisher all the same
+        return None
+
+
+def _api() -> HfApi:
+    from huggingface_hub import HfApi
+
+    return HfApi(library_name="emberge")
+
+
+def _given(content: Content) -> str | bytes:
+    return content if isinstance(content, bytes) else str(content)
+
+
+def _status(error: BaseException | None) -> int | None:
+    """Return the HTTP status behind an error, which the client may have wrapped."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if response is not None and hasattr(response, "status_code"):
+            return int(response.status_code)
+        error = error.__cause__
+    return None
+
+
+def _is_of_the_hub(error: Exception) -> bool:
+    """Return whether an error is an answer, a broken connection, or the client's word for one of them."""
+    return (
+        _status(error) is not None
+        or _is_transport(error)
+        or isinstance(error, OSError | RuntimeError | ValueError)
+    )
+
+
+def _seconds_to_wait(error: Exception, number: int) -> float | None:
+    """Return the seconds after which to try again; None for an answer that stays."""
+    status = _status(error)
+    if status is None:
+        return 2.0**number / 2 if _is_transport(error) else None
+    if status not in _BUSY:
+        return None
+    asked = getattr(getattr(error, "response", None), "headers", {}).get("Retry-After", "")
+    return min(float(asked), _LONGEST_WAIT) if asked.isdigit() else 2.0**number / 2
+
+
+def _is_transport(error: BaseException) -> bool:
+    """Return whether a connection failed, as the client's HTTP library reports it."""
+    inner = error.__cause__ or error
+    return type(inner).__module__.partition(".")[0] in ("httpx", "httpx2", "requests")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

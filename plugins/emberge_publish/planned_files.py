@@ -1,0 +1,86 @@
+"""Files of a publication beside those of its repository: new, changed, the same, or to be removed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from emberge import EmbergeError
+
+from emberge_publish.hub_repository import Content, Remote, RemoteFile, no_token
+
+__all__ = ["Planned", "plan_files", "require_no_token", "shown_size"]
+
+# Files that hubs write into a repository themselves.
+_OF_THE_HUB = (".gitattributes",)
+# Text files up to this size are looked through for tokens.
+_LOOKED_THROUGH = 16 * 2**20
+State = Literal["new", "changed", "same", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """File of the repository: its path, its bytes, and how it compares with what is there."""
+
+    path: str
+    size: int
+    state: State
+
+
+def plan_files(files: Mapping[str, Content], remote: Remote) -> list[Planned]:
+    """Return every file with its state beside what the repository has, and those that only it has."""
+    found = [_planned(path, content, remote) for path, content in files.items()]
+    left = [path for path in remote.files if path not in files and path not in _OF_THE_HUB]
+    return found + [Planned(path, remote.files[path].size, "removed") for path in left]
+
+
+def require_no_token(files: Mapping[str, Content]) -> None:
+    """Look through all text for tokens.
+
+    Raises:
+        EmbergeError: naming the file.
+    """
+    for path, content in files.items():
+        if isinstance(content, Path):
+            if content.suffix == ".safetensors" or content.stat().st_size > _LOOKED_THROUGH:
+                continue
+            content = content.read_bytes()
+        text = content.decode("utf-8", errors="ignore")
+        if no_token(text) != text:
+            raise EmbergeError(f"{path}: has a hub's token in it; take it out, and revoke it")
+
+
+def _planned(path: str, content: Content, remote: Remote) -> Planned:
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    there = remote.files.get(path)
+    if there is None:
+        return Planned(path, size, "new")
+    same = there.size == size and _is_same(content, size, there)
+    return Planned(path, size, "same" if same else "changed")
+
+
+def _is_same(content: Content, size: int, there: RemoteFile) -> bool:
+    """Compare by the hash that the hub has: of the bytes for a large file, git's for others."""
+    large = there.sha256 is not None
+    digest = hashlib.sha256() if large else hashlib.sha1(usedforsecurity=False)
+    if not large:
+        digest.update(f"blob {size}\0".encode())
+    if isinstance(content, bytes):
+        digest.update(content)
+    else:
+        with content.open("rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    return digest.hexdigest() == (there.sha256 or there.blob)
+
+
+def shown_size(size: float) -> str:
+    """Return a number of bytes in three digits and a decimal unit."""
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"

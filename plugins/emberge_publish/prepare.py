@@ -1,0 +1,160 @@
+"""Gathering of all that is published of a model: licence, ancestors, card, results; checked, not sent."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError, Plugins
+from emberge.engine import (
+    HashCache,
+    join_some,
+    model_fingerprint,
+    published_files,
+    read_artifact,
+    read_scores,
+    results_in,
+    safe_file_name,
+)
+
+from emberge_publish.ancestors import Ancestors, find_ancestors, is_of_hub
+from emberge_publish.hub_repository import Content, Repository, card_on_hub
+from emberge_publish.licences import Terms, joint_terms
+from emberge_publish.planned_files import require_no_token
+from emberge_publish.publication import Choices, Publication
+from emberge_publish.published_card import overlap_of, published_card
+
+__all__ = ["prepare"]
+
+CARD = "README.md"
+
+
+def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> Publication:
+    """Gather what is published of the model that a step left in `folder`, and check it; nothing is uploaded.
+
+    `origin` is the folder that relative paths of its recipe start at.
+
+    Raises:
+        CheckpointError: for a folder that is no model, ancestors of unknown licence, licences that forbid it,
+            and facts that the leaderboard refuses.
+        RecipeError: for a name that is none.
+        EmbergeError: for a file with a token in it.
+    """
+    repository = Repository(choices.name)
+    result = folder.absolute()
+    _require_model(result)
+    ancestors = find_ancestors(result, origin, choices.licences, card_on_hub)
+    terms = joint_terms(ancestors.licences, choices.licence)
+    if terms.licence is None:
+        raise CheckpointError(f"{folder}: {terms.problem}")
+    tasks = {one.name: _trained_on(one.bases, plugins) for one in ancestors.models}
+    results = _results(result)
+    card = result / CARD
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    scored = [path.stem for path in results]
+    files: dict[str, Content] = {
+        path.relative_to(result).as_posix(): path for path in published_files(result)
+    }
+    whole = published_card(text, choices.name, ancestors, terms, tasks, scored)
+    files[CARD] = whole.encode()
+    require_no_token(files)
+    found = Publication(
+        choices,
+        repository,
+        result,
+        dict(sorted(files.items())),
+        terms,
+        ancestors,
+        _board(result, repository, ancestors, terms, tasks, results, plugins),
+        tuple(_notes(ancestors, tasks, scored)),
+        plugins,
+    )
+    with tempfile.TemporaryDirectory(prefix="emberge-publish-") as place:
+        found.write_board(Path(place), None)
+    return found
+
+
+def _require_model(folder: Path) -> None:
+    signs = ("modules.json", "config.json", "adapter_config.json")
+    if not any((folder / sign).is_file() for sign in signs):
+        raise CheckpointError(
+            f"{folder}: is no model: it has neither modules.json nor config.json; name the folder of one"
+        )
+
+
+def _trained_on(bases: Sequence[str], plugins: Plugins) -> frozenset[str] | None:
+    """Return the test sets that any of a model's bases is known to have been trained on, None if unknown."""
+    found = [plugins.hook.tasks_trained_on(model=base) for base in bases]
+    known = [one for one in found if one is not None]
+    return frozenset().union(*known) if known else None
+
+
+def _results(folder: Path) -> list[Path]:
+    """Return the files with results of exactly these weights, of evaluations in the same OUT."""
+    content, found = None, dict[str, Path]()
+    for place in results_in(folder.parent):
+        artifact = read_artifact(place)
+        if artifact is None or artifact.kind != "scores":
+            continue
+        content = content or model_fingerprint(folder.resolve(), HashCache(None))
+        for name, fingerprint in read_scores(place).fingerprints.items():
+            if fingerprint == content:
+                inside = place / "results" / safe_file_name(name)
+                found |= {path.stem: path for path in sorted(inside.glob("*.json"))}
+    return list(found.values())
+
+
+def _board(
+    folder: Path,
+    repository: Repository,
+    ancestors: Ancestors,
+    terms: Terms,
+    tasks: Mapping[str, frozenset[str] | None],
+    results: Sequence[Path],
+    plugins: Plugins,
+) -> dict[str, Any]:
+    known = [one for one in tasks.values() if one is not None]
+    whole = len(known) == len(tasks) and all(is_of_hub(one) for one in ancestors.models)
+    # No register knows the sources of the data that the run itself trained on.
+    whole = whole and not ancestors.data
+    backbone = plugins.find("text_encoder", "backbone").type()
+    return {
+        "name": repository.name,
+        "date": datetime.now(UTC).date().isoformat(),
+        "licence": terms.licence,
+        "languages": ancestors.languages,
+        "bases": ancestors.bases,
+        "dimension": None if backbone.check(folder) else backbone.dimension(folder),
+        "reference": repository.url,
+        "trained_on": sorted(frozenset().union(*known)) if whole else None,
+        "results": list(results),
+    }
+
+
+def _notes(
+    ancestors: Ancestors,
+    tasks: Mapping[str, frozenset[str] | None],
+    scored: Sequence[str],
+) -> Iterator[str]:
+    for one in ancestors.data:
+        terms = (one.licence or "").lower().split("-")
+        if "nc" in terms or "nd" in terms:
+            yield (
+                f"the data '{one.name}' is under {one.licence}; whether that binds a model trained on it is "
+                "for you to judge"
+            )
+    unknown = [one.name for one in ancestors.models if not one.datasets and not tasks[one.name]]
+    if unknown:
+        yield f"training data unknown: {join_some(unknown, 6)}; the card says so"
+    placed = [one.name for one in ancestors.models if one.name.startswith(("/", "~"))]
+    if placed:
+        yield (
+            f"artifact.json and the card name folders of this machine ({join_some(placed, 3)}); name them "
+            "relative to the recipe if nobody should know"
+        )
+    both = overlap_of(tasks, scored)
+    if both:
+        yield f"scored on tasks that an ancestor was trained on: {join_some(list(both), 6)}"

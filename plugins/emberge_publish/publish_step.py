@@ -1,0 +1,124 @@
+"""The `publish` step: a model with all that is published beside it, checked, and uploaded where asked to."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from emberge import Artifact, ModelRef, Preflight, Problem, Step, StepRef, Workspace, load_plugins
+
+__all__ = ["Publish"]
+
+TABLE, RECORD, BOARD = "published.md", "published.json", "mteb"
+_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publish(Step):
+    """Publish a model on a hub, with its card, lineage, licence, and results for mteb's leaderboard.
+
+    The licence is the freest one that those of all parents allow; what a parent forbids is refused. The card
+    names the models that it goes back to, their training data, and the test sets among it that are known.
+    Without `upload` the step only gathers and checks all this; `emberge publish` then shows it, asks and
+    uploads. With it the model is uploaded when the step runs, as the recipe has asked for it.
+
+    The result has `published.md`, the files with their sizes, and for a model of sentence embeddings `mteb/`:
+    an entry for mteb's register, and results on its tasks in the layout of its results repository.
+
+    Example:
+        soup:
+          merge: {models: [./ft-legal, ./ft-faq], strategy: linear}
+        scores:
+          evaluate: {models: [$soup], evaluators: {mteb: {tasks: [STS12]}}}
+        public:
+          publish: {model: $soup, name: me/soup, after: $scores, upload: true}
+    """
+
+    produces = "file"
+
+    model: ModelRef
+    """The model to publish, a step's result or a merged model."""
+    name: str
+    """Its name on the hub, `owner/name`."""
+    after: tuple[StepRef, ...] = ()
+    """Steps to wait for: evaluations whose scores belong to it, or a gate."""
+    upload: bool = False
+    """Upload when the step runs."""
+    private: bool = False
+    """Create a repository that only you and your team see."""
+    replace: bool = False
+    """Replace what a repository of this name has."""
+    licence: str | None = None
+    """A licence that all parents allow, if not the freest."""
+    licences: Mapping[str, str] = field(default_factory=dict)
+    """Licences of parents whose cards state none, by the parents' names."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        context.model(self.model)
+        if not _NAME.fullmatch(self.name):
+            yield context.problem(f"'{self.name}' is no name on a hub; write owner/name", "name")
+        if self.model.adapter is not None:
+            fault = (
+                f"{self.model}: publish the model and its adapter one by one, or merge them first"
+            )
+            yield context.problem(fault, "model")
+        if self.upload and not _logged_in():
+            fault = "nobody is logged in at the hub; run `hf auth login` before the step runs"
+            yield context.warning(fault, "upload")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge_publish.prepare import prepare
+        from emberge_publish.publication import Choices
+
+        model = workspace.model(self.model)
+        choices = Choices(
+            name=self.name,
+            private=self.private,
+            replace=self.replace,
+            licence=self.licence,
+            licences=dict(self.licences),
+        )
+        found = prepare(model.folder, choices, load_plugins(), self.model.folder)
+        for note in found.notes:
+            workspace.warn(note)
+        details: dict[str, Any] = {
+            "name": self.name,
+            "licence": found.terms.licence,
+            "bases": found.ancestors.bases,
+            "uploaded": False,
+            "table": TABLE,
+        }
+        commit = None
+        upload = self.upload and workspace.rehearsal is None
+        lines = [f"{self.name}: {len(found.files)} files, licence {found.terms.licence}"]
+        if upload:
+            found.repository.require_token()
+            remote = found.repository.look()
+            planned = found.planned(remote)
+            lines = list(found.lines(planned, remote))
+            found.require_free(planned)
+            workspace.progress(0, len(planned), "files")
+            done = found.upload(planned, remote)
+            workspace.progress(len(planned), len(planned), "files")
+            commit = done.commit
+            details |= {"uploaded": True, **dataclasses.asdict(done)}
+        else:
+            lines.append(
+                f"not uploaded: `emberge publish` with this model's folder and {self.name} does it"
+            )
+        found.write_board(workspace.folder / BOARD, commit)
+        text = "\n".join(["```text", *lines, "```", ""])
+        (workspace.folder / TABLE).write_text(text, encoding="utf-8")
+        record = json.dumps({**details, "files": sorted(found.files)}, indent=1)
+        (workspace.folder / RECORD).write_text(record + "\n", encoding="utf-8")
+        return Artifact(kind="file", parents=(str(self.model),), details=details)
+
+
+def _logged_in() -> bool:
+    from huggingface_hub import get_token
+
+    return bool(get_token())

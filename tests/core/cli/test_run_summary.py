@@ -1,0 +1,79 @@
+"""The summary that a job of CI shows: outcome, tables and costs, whatever the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from emberge.cli.main import main
+
+RECIPE = """
+seed: 0
+steps:
+  soup:
+    merge: {models: [%s, %s], strategy: linear}
+  scores:
+    evaluate:
+      models: [%s, $soup]
+      evaluators: {mteb: {data: data/datasets.yaml}}
+      require:
+      - {model: $soup, %s: %s, tasks: all, margin: %s}
+"""
+CATALOGUE = """
+format: 1
+eval:
+- {name: similar, dir: similar, task: sts, domain: in, score_range: [0, 5]}
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"query": f"sort the list {'again ' * i}", "pos": ["sort a list"], "pos_scores": [5.0 - i]}
+        for i in range(5)
+    ]
+    folder = tmp_path / "data" / "similar"
+    folder.mkdir(parents=True)
+    (folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "data" / "datasets.yaml").write_text(CATALOGUE)
+    return tmp_path
+
+
+def run(place: Path, berts: list[Path], claim: str, margin: int) -> tuple[int, str]:
+    one, two, _ = berts
+    (place / "gate.yaml").write_text(RECIPE % (one, two, one, claim, one, margin))
+    code = main(["run", "gate.yaml", "--out", "out", "--summary", "ci/summary.md", "--quiet"])
+    return code, (place / "ci" / "summary.md").read_text()
+
+
+def test_a_run_that_meets_its_claims(place: Path, berts: list[Path]) -> None:
+    code, text = run(place, berts, "not_worse_than", 100)
+    assert code == 0
+    assert text.startswith("## gate.yaml: done\n")
+    assert (place / "out" / "scores" / "scores.md").read_text().strip() in text
+    assert "| soup | merge:merge | done |" in text
+
+
+def test_a_claim_that_is_not_met_is_the_first_thing_to_read(place: Path, berts: list[Path]) -> None:
+    code, text = run(place, berts, "better_than", 100)
+    assert code == 3
+    assert text.startswith("## gate.yaml: a requirement is not met\n\n- ")
+    assert "NOT MET" in text
+    assert "95% intervals" in text
+
+
+def test_a_failure_is_summed_up_too(
+    place: Path, berts: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError("not enough")
+
+    monkeypatch.setattr("emberge_mteb.scoring.score_task", fails)
+    code, text = run(place, berts, "not_worse_than", 100)
+    assert code == 1
+    assert text.startswith("## gate.yaml: failed")
+    assert "not enough" in text
+    assert "| scores.model=soup | evaluate:evaluate | failed |" in text
+    assert "| soup | merge:merge | done |" in text

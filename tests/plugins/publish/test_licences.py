@@ -1,0 +1,103 @@
+"""Licences of parents together: the freest that all allow, and what excludes what."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from emberge_publish.licences import _BOUND, _FREE, joint_terms
+
+ALL = [*_FREE, *_BOUND, "gemma"]
+
+
+def together(*licences: str) -> str | None:
+    return joint_terms({f"parent {n}": one for n, one in enumerate(licences)}).licence
+
+
+@pytest.mark.parametrize(
+    ("parents", "result"),
+    [
+        (["mit"], "mit"),
+        (["mit", "apache-2.0"], "apache-2.0"),
+        (["MIT", "Apache-2.0", "cc0-1.0"], "apache-2.0"),
+        (["cc-by-4.0", "mit"], "cc-by-4.0"),
+        (["mit", "cc-by-nc-4.0"], "cc-by-nc-4.0"),  # what is not commercial spreads
+        (["cc-by-nc-3.0", "cc-by-nc-4.0"], "cc-by-nc-4.0"),
+        (["cc-by-nc-4.0", "cc-by-nc-sa-4.0"], "cc-by-nc-sa-4.0"),
+        (["mit", "cc-by-sa-4.0"], "cc-by-sa-4.0"),
+        (["cc-by-sa-3.0", "cc-by-sa-4.0"], "cc-by-sa-4.0"),
+        (["cc-by-sa-4.0", "gpl-3.0"], "gpl-3.0"),  # the one way that is open
+        (["lgpl-3.0", "apache-2.0"], "lgpl-3.0"),
+        (["gpl-3.0", "agpl-3.0"], "agpl-3.0"),
+        (["gemma", "apache-2.0"], "gemma"),
+    ],
+)
+def test_a_merge_has_the_freest_licence_that_all_parents_allow(
+    parents: list[str], result: str
+) -> None:
+    assert together(*parents) == result
+    assert together(*reversed(parents)) == result
+
+
+@pytest.mark.parametrize(
+    "parents",
+    [
+        ("cc-by-sa-4.0", "cc-by-nc-4.0"),
+        ("cc-by-sa-4.0", "cc-by-nc-sa-4.0"),
+        ("gpl-3.0", "cc-by-nc-4.0"),
+        ("gpl-2.0", "apache-2.0"),
+        ("gpl-2.0", "gpl-3.0"),
+        ("gemma", "llama3.1"),
+        ("gemma", "gpl-3.0"),
+    ],
+)
+def test_licences_that_exclude_each_other_are_named_with_their_parents(
+    parents: tuple[str, str],
+) -> None:
+    found = joint_terms({"./one": parents[0], "./free": "mit", "./two": parents[1]})
+    assert found.licence is None
+    for word in ("'./one'", "'./two'", *parents, "leave one of them out"):
+        assert word in found.problem
+    assert "./free" not in found.problem
+
+
+@pytest.mark.parametrize("licence", ["cc-by-nd-4.0", "cc-by-nc-nd-4.0"])
+def test_no_derivatives_forbids_a_merge(licence: str) -> None:
+    found = joint_terms({"./free": "mit", "./closed": licence})
+    assert found.licence is None
+    assert "'./closed'" in found.problem
+    assert "leave it out" in found.problem
+
+
+@pytest.mark.parametrize("licence", ["other", "unknown", "mit, gpl-3.0"])
+def test_terms_that_a_card_does_not_name_have_to_be_stated(licence: str) -> None:
+    found = joint_terms({"./odd": licence})
+    assert found.licence is None
+    assert "--licence-of ./odd=" in found.problem
+
+
+def test_a_stricter_licence_may_be_chosen_and_a_freer_one_may_not() -> None:
+    parents = {"./one": "mit", "./two": "apache-2.0"}
+    assert joint_terms(parents, "gpl-3.0").licence == "gpl-3.0"
+    refused = joint_terms(parents, "mit")
+    assert refused.licence is None
+    assert "'./two' (apache-2.0)" in refused.problem
+
+
+def test_the_order_of_parents_does_not_matter_and_a_third_never_frees() -> None:
+    for one, other in itertools.combinations(ALL, 2):
+        pair = together(one, other)
+        assert pair == together(other, one)
+        assert together(one, other, one) == pair
+        if pair is None:
+            assert together(one, other, "mit") is None
+
+
+def test_what_goes_back_to_nothing_needs_a_choice() -> None:
+    assert "--licence" in joint_terms({}).problem
+    assert joint_terms({}, "mit").licence == "mit"
+
+
+def test_an_authors_own_terms_are_marked_as_such() -> None:
+    assert joint_terms({"./one": "gemma"}).own
+    assert not joint_terms({"./one": "mit"}).own

@@ -1,0 +1,348 @@
+"""Publishing on a hub on this machine: what is sent, what is asked first, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from emberge.cli.main import main
+
+from tests.plugins.publish.conftest import TOKEN, Merged
+from tests.support.loopback_hub import Hub
+
+# Of the hub's client itself, about how it calls its HTTP library.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+Capture = pytest.CaptureFixture[str]
+FREE = "license: apache-2.0\nbase_model: acme/small\ndatasets: [acme/pairs]"
+
+
+def publish(*more: str, name: str = "me/soup") -> int:
+    return main(["publish", "soup", name, *more])
+
+
+def there(hub: Hub, name: str = "me/soup") -> Path:
+    return hub.root / name / "main"
+
+
+def front(card: Path) -> dict[str, Any]:
+    found = re.match(r"---\n(.*?)\n---\n", card.read_text(), re.DOTALL)
+    assert found is not None
+    matter: dict[str, Any] = yaml.safe_load(found[1])
+    return matter
+
+
+def states(text: str) -> dict[str, str]:
+    """The state of each file that was shown."""
+    rows = (line.split() for line in text.splitlines() if line.startswith("  "))
+    return {row[0]: row[-1] for row in rows}
+
+
+def test_what_is_shown_is_what_is_there_afterwards(
+    hub: Hub, merged: Merged, capsys: Capture
+) -> None:
+    folder = merged(FREE, "license: mit")
+    assert publish("--yes") == 0
+    shown = states(capsys.readouterr().out)
+    files = {p.relative_to(there(hub)).as_posix() for p in there(hub).rglob("*") if p.is_file()}
+    assert files - {".gitattributes"} == set(shown)
+    assert set(shown.values()) == {"new"}
+    assert {"model.safetensors", "modules.json", "README.md", "artifact.json"} <= files
+    for name in files - {".gitattributes", "README.md"}:
+        assert (there(hub) / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_the_card_has_licence_lineage_and_data_of_all_parents(hub: Hub, merged: Merged) -> None:
+    merged(FREE, "license: mit\nlanguage: 'no'")
+    assert publish("--yes") == 0
+    card = there(hub) / "README.md"
+    found = front(card)
+    assert found["license"] == "apache-2.0"
+    assert found["base_model"] == ["acme/small"]
+    assert found["base_model_relation"] == "merge"
+    assert found["datasets"] == ["acme/pairs"]
+    assert found["language"] == ["no"]
+    text = card.read_text()
+    assert 'SentenceTransformer("me/soup")\n' in text
+    assert "\n# soup\n" in text
+    assert "| legal | – | apache-2.0 |" in text
+    assert "legal was made of acme/small" in text
+    assert "- legal: acme/pairs" in text
+    assert "- faq: unknown" in text
+    assert text.count("\n## Licence\n") == 1
+
+
+def test_the_same_again_sends_nothing(hub: Hub, merged: Merged, capsys: Capture) -> None:
+    merged(FREE, "license: mit")
+    assert publish("--yes") == 0
+    commits = list(hub.commits["me/soup"])
+    capsys.readouterr()
+    assert publish() == 0  # nothing is asked where nothing is done
+    assert set(states(capsys.readouterr().out).values()) == {"same"}
+    assert hub.commits["me/soup"] == commits
+
+
+def test_without_a_terminal_it_shows_and_does_nothing(
+    hub: Hub, merged: Merged, capsys: Capture
+) -> None:
+    merged(FREE, "license: mit")
+    assert publish() == 2
+    said = capsys.readouterr()
+    assert "model.safetensors" in said.out
+    assert "--yes" in said.err
+    assert not there(hub).exists()
+
+
+@pytest.mark.parametrize(("answer", "sent"), [("y", True), ("", False), ("no", False)])
+def test_at_a_terminal_it_asks(
+    hub: Hub, merged: Merged, monkeypatch: pytest.MonkeyPatch, answer: str, sent: bool
+) -> None:
+    merged(FREE, "license: mit")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda _: answer)
+    assert publish() == 0
+    assert there(hub).exists() == sent
+
+
+def test_other_content_is_replaced_only_when_asked_to(
+    hub: Hub, merged: Merged, capsys: Capture
+) -> None:
+    folder = merged(FREE, "license: mit")
+    assert publish("--yes") == 0
+    (there(hub) / "config.json").write_text("{}")
+    (there(hub) / "left.txt").write_text("of before")
+    capsys.readouterr()
+    assert publish("--yes") == 2
+    said = capsys.readouterr()
+    assert states(said.out)["config.json"] == "changed"
+    assert states(said.out)["left.txt"] == "removed"
+    assert "config.json" in said.err
+    assert "--replace" in said.err
+    assert publish("--yes", "--replace") == 0
+    assert (there(hub) / "config.json").read_bytes() == (folder / "config.json").read_bytes()
+    assert not (there(hub) / "left.txt").exists()
+    assert (there(hub) / ".gitattributes").exists()
+
+
+@pytest.mark.parametrize(
+    ("cards", "words"),
+    [
+        (("license: mit", "license: cc-by-nd-4.0"), ("./faq", "cc-by-nd-4.0")),
+        (("license: cc-by-sa-4.0", "license: cc-by-nc-4.0"), ("./legal", "./faq", "exclude")),
+        (("license: mit", None), ("./faq", "no card", "training data", "--licence-of ./faq=")),
+        (("license: mit", "language: en"), ("./faq", "no licence", "--licence-of ./faq=")),
+        (("license: mit", "license: other"), ("./faq", "--licence-of ./faq=")),
+    ],
+)
+def test_what_parents_forbid_or_leave_open_is_refused_before_the_hub_is_asked(
+    hub: Hub, merged: Merged, capsys: Capture, cards: tuple[str, str], words: tuple[str, ...]
+) -> None:
+    merged(*cards)
+    capsys.readouterr()
+    assert publish("--yes") == 2
+    said = capsys.readouterr().err
+    assert all(word in said for word in words), said
+    assert not hub.asked
+
+
+def test_a_licence_that_the_publisher_states_is_marked_in_the_card(
+    hub: Hub, merged: Merged
+) -> None:
+    merged("license: mit", None)
+    assert publish("--yes", "--licence-of", "./faq=cc-by-nc-4.0") == 0
+    assert front(there(hub) / "README.md")["license"] == "cc-by-nc-4.0"
+    text = (there(hub) / "README.md").read_text()
+    assert "| faq | – | cc-by-nc-4.0 (as the publisher states) |" in text
+    assert "- faq: unknown: it has no card" in text
+
+
+def test_a_licence_of_what_is_no_parent_is_refused(
+    hub: Hub, merged: Merged, capsys: Capture
+) -> None:
+    merged("license: mit", "license: mit")
+    capsys.readouterr()
+    assert publish("--yes", "--licence-of", "./fag=mit") == 2
+    assert "did you mean './faq'" in capsys.readouterr().err
+
+
+def test_terms_of_an_author_get_the_hubs_form(hub: Hub, merged: Merged) -> None:
+    merged("license: other\nlicense_name: acme-terms", "license: mit")
+    assert publish("--yes") == 0
+    found = front(there(hub) / "README.md")
+    assert (found["license"], found["license_name"]) == ("other", "acme-terms")
+
+
+def test_a_folder_without_a_record_or_a_model_is_refused(
+    hub: Hub, merged: Merged, capsys: Capture
+) -> None:
+    folder = merged("license: mit", "license: mit")
+    capsys.readouterr()
+    assert main(["publish", "legal", "me/soup", "--yes"]) == 2
+    assert "artifact.json" in capsys.readouterr().err
+    (folder.parent / "empty").mkdir()
+    assert main(["publish", "empty", "me/soup", "--yes"]) == 2
+    assert "no model" in capsys.readouterr().err
+    assert publish("--yes", name="soup") == 2
+    assert "owner/name" in capsys.readouterr().err
+
+
+def test_states_and_records_of_a_training_stay_here(hub: Hub, merged: Merged) -> None:
+    folder = merged("license: mit", "license: mit")
+    for name in ("checkpoints/step-1/model.safetensors", "metrics.jsonl", ".hidden", "bags/a.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    (folder / "space.json").write_text("{}")
+    assert publish("--yes") == 0
+    names = {p.name for p in there(hub).rglob("*")}
+    assert "space.json" in names
+    assert not names & {"checkpoints", "metrics.jsonl", ".hidden", "bags"}
+
+
+# ── a hub that refuses ──────────────────────────────────────────────────────────────────────────────
+
+
+def refused(hub: Hub, capsys: Capture, *more: str, name: str = "me/soup") -> str:
+    """The error of a publication that the hub refuses; no word of the user's token is in any output."""
+    capsys.readouterr()
+    assert publish("--yes", *more, name=name) == 1
+    said = capsys.readouterr()
+    assert TOKEN not in said.out + said.err
+    return said.err
+
+
+def test_nobody_logged_in(
+    hub: Hub, merged: Merged, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merged("license: mit", "license: mit")
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    assert "hf auth login" in refused(hub, capsys)
+
+
+def test_a_token_that_the_hub_does_not_know(hub: Hub, merged: Merged, capsys: Capture) -> None:
+    merged("license: mit", "license: mit")
+    hub.token = "another"
+    said = refused(hub, capsys)
+    assert "401" in said
+    assert "hf auth login" in said
+
+
+def test_a_token_without_the_right(hub: Hub, merged: Merged, capsys: Capture) -> None:
+    merged("license: mit", "license: mit")
+    said = refused(hub, capsys, name="others/soup")
+    assert "403" in said
+    assert "'others'" in said
+
+
+def test_a_place_that_does_not_exist(hub: Hub, merged: Merged, capsys: Capture) -> None:
+    merged("license: mit", "license: mit")
+    hub.answers["/api/repos/create"] = [404]
+    assert "404" in refused(hub, capsys)
+
+
+@pytest.mark.parametrize(
+    "place", ["/api/repos/create", "/objects/batch", "/preupload/", "/commit/"]
+)
+def test_a_hub_that_throttles_is_asked_again(hub: Hub, merged: Merged, place: str) -> None:
+    merged("license: mit", "license: mit")
+    hub.answers[place] = [429]
+    assert publish("--yes") == 0
+    assert hub.answers[place] == []
+    assert (there(hub) / "model.safetensors").is_file()
+
+
+def test_a_hub_that_goes_on_throttling_is_named(hub: Hub, merged: Merged, capsys: Capture) -> None:
+    merged("license: mit", "license: mit")
+    hub.answers["/api/repos/create"] = [429] * 9
+    said = refused(hub, capsys)
+    assert "429" in said
+    assert "later" in said
+
+
+def test_what_was_uploaded_before_a_stop_is_not_sent_again(
+    hub: Hub, merged: Merged, capsys: Capture
+) -> None:
+    merged("license: mit", "license: mit")
+    hub.answers["/commit/"] = [403]
+    refused(hub, capsys)
+    sent = sum(hub.received.values())
+    assert sent > 0
+    assert not (there(hub) / "model.safetensors").exists()  # all or nothing
+    assert publish("--yes") == 0
+    assert sum(hub.received.values()) == sent
+
+
+def test_a_hub_that_lost_bytes_is_found_out(hub: Hub, merged: Merged, capsys: Capture) -> None:
+    merged("license: mit", "license: mit")
+    hub.cut = 1000
+    said = refused(hub, capsys)
+    assert "model.safetensors" in said
+    assert "other bytes" in said
+
+
+def test_a_repository_that_changed_meanwhile_is_left_alone(
+    hub: Hub, merged: Merged, capsys: Capture
+) -> None:
+    merged("license: mit", "license: mit")
+    hub.answers["/commit/"] = [412]
+    said = refused(hub, capsys)
+    assert "changed meanwhile" in said
+
+
+def test_a_token_in_a_file_is_never_sent(hub: Hub, merged: Merged, capsys: Capture) -> None:
+    folder = merged("license: mit", "license: mit")
+    (folder / "notes.txt").write_text(f"export HF_TOKEN={TOKEN}")
+    said = refused(hub, capsys)
+    assert "notes.txt" in said
+    assert not hub.asked
+
+
+def test_no_artifact_or_upload_has_a_token_or_a_path_of_this_machine(
+    hub: Hub, merged: Merged, tmp_path: Path
+) -> None:
+    merged("license: mit", "license: mit")
+    assert publish("--yes") == 0
+    for file in there(hub).rglob("*"):
+        if file.is_file() and file.suffix != ".safetensors":
+            text = file.read_text()
+            assert TOKEN not in text
+            assert str(tmp_path) not in text
+
+
+# ── the step ────────────────────────────────────────────────────────────────────────────────────────
+
+RECIPE = """
+seed: 0
+steps:
+  soup:
+    merge: {models: [./legal, ./faq], strategy: linear}
+  public:
+    publish: {model: $soup, name: me/soup, upload: %s}
+"""
+
+
+@pytest.mark.parametrize("upload", [False, True])
+def test_a_recipe_publishes_only_where_it_asks_for_it(
+    hub: Hub, merged: Merged, tmp_path: Path, upload: bool
+) -> None:
+    merged(FREE, "license: mit")
+    (tmp_path / "recipe.yaml").write_text(RECIPE % str(upload).lower())
+    assert main(["run", "recipe.yaml", "--out", "out", "--quiet"]) == 0
+    assert there(hub).exists() == upload
+    record = json.loads((tmp_path / "out" / "public" / "published.json").read_text())
+    assert record["uploaded"] == upload
+    assert record["licence"] == "apache-2.0"
+    (meta,) = (tmp_path / "out" / "public" / "mteb" / "results").glob("me__soup/*/model_meta.json")
+    assert (meta.parent.name == hub.commits["me/soup"][-1]) if upload else True
+
+
+def test_check_names_what_is_wrong_with_a_publication(
+    hub: Hub, merged: Merged, tmp_path: Path, capsys: Capture
+) -> None:
+    merged(FREE, "license: mit")
+    (tmp_path / "recipe.yaml").write_text(RECIPE.replace("me/soup", "soup") % "false")
+    assert main(["check", "recipe.yaml", "--offline"]) == 2
+    assert re.search(r"recipe\.yaml:7.*owner/name", capsys.readouterr().err)
