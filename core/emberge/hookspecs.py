@@ -106,8 +106,8 @@ def locate_model(
     """Find a model that is no local folder (`owner/name`, `pkg:module`, your own scheme).
 
     Returns a folder, or None for a reference that is not yours. With `files="metadata"` only configs and
-    tokenizer files are needed; with `files="ranges"` notes of weights (`RemoteFile`) do, as tensors are read
-    one by one. Raise `CheckpointError` for a reference that is yours and cannot be found,
+    tokenizer files are needed; with `files="ranges"` notes of weights (`ServerFile.note`) do, as tensors
+    are read one by one. Raise `CheckpointError` for a reference that is yours and cannot be found,
     `ConnectionError` when it could not be looked for.
     """
 

@@ -22,9 +22,8 @@ _LARGEST = 1_900_000_000
 _BESIDE = "_data"
 # Two texts of unlike length, so that neither size is taken for a constant.
 _SAMPLE = ("a text to trace the model with", "another")
-_OPERATOR = re.compile(
-    r"\b(?:aten|prims|torchvision|_?c10d|\w+)(?:::|\.)\w+(?:\.\w+)?(?=['\")\s:,;]|$)"
-)
+# As torch's exporter names one that it has no translation of, and as OpenVINO's does.
+_OPERATOR = re.compile(r"OpOverload\(op='([\w.]+)'|conversion rule found for operations: ([\w:.]+)")
 
 
 class Exporting:
@@ -59,7 +58,7 @@ class Exporting:
                 writers[name](path)
         except Exception as error:  # each part of the way has errors of its own
             raise CheckpointError(
-                f"{self.folder}: cannot be exported as {name}{_operator(error)}: {_first_line(error)}; serve "
+                f"{self.folder}: cannot be exported as {name}{_operator(error)}: {_reason(error)}; serve "
                 "its safetensors, or leave this format out"
             ) from error
         return sum(one.stat().st_size for one in path.parent.glob(f"{path.stem}.*"))
@@ -113,20 +112,23 @@ def _save_onnx(program: Any, path: Path) -> None:
 
 
 def _operator(error: BaseException) -> str:
-    """Return ` (operator …)` for an error that names one that has no translation."""
+    """Return ` (operator …)` for an error that names one without a translation."""
+    texts = (str(cause) for cause in _causes(error))
+    found = next((match for text in texts if (match := _OPERATOR.search(text))), None)
+    return f" (operator {found[1] or found[2]})" if found is not None else ""
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of the first error, which the others came of."""
+    *_, first = _causes(error)
+    return next((line for line in str(first).splitlines() if line.strip()), type(first).__name__)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     while cause is not None:
-        text = str(cause)
-        if "No ONNX function found" in text or "operator" in text or "OpConversionFailure" in text:
-            found = _OPERATOR.search(text)
-            if found is not None:
-                return f" (operator {found[0]})"
+        yield cause
         cause = cause.__cause__
-    return ""
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 @contextlib.contextmanager

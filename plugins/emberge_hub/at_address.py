@@ -58,13 +58,19 @@ _BLOCK = 8 << 20
 _AT_ONCE = 8
 
 
-def at_address(reference: str, revision: str | None, files: Files) -> Path:
+def at_address(reference: str, revision: str | None, files: Files) -> Path | None:
     """Return a folder with the files of the model at an address; without `all`, notes of its weights.
+
+    None for an address of a kind that fsspec does not know, which is another plugin's.
 
     Raises:
         CheckpointError: when there is no model, its server refuses it, or files cannot be read in part.
         ConnectionError: when the server cannot be reached.
     """
+    from fsspec import available_protocols
+
+    if reference.partition("://")[0] not in available_protocols():
+        return None
     if reference.startswith(_HUB):
         name = reference.removeprefix(_HUB).rstrip("/")
         if files == "all":

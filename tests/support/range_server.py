@@ -56,11 +56,27 @@ class RangeServer(ThreadingHTTPServer):
         self.failed = 0
         self.after: dict[str, Any] = {}
         """By file, what is called once after the first range of it was sent."""
+        self.hashes: dict[Path, str] = {}
+        """Of large files, as the hub took them when it got them."""
         self.lock = threading.Lock()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
+
+    def tree(self, folder: Path) -> list[dict[str, Any]]:
+        """Return all files of a folder as a hub lists them; weights are large files, with a hash."""
+        found = []
+        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+            name, size = path.relative_to(folder).as_posix(), path.stat().st_size
+            oid = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()
+            entry: dict[str, Any] = {"type": "file", "path": name, "size": size, "oid": oid}
+            if path.suffix == ".safetensors":
+                if path not in self.hashes:
+                    self.hashes[path] = hashlib.sha256(path.read_bytes()).hexdigest()
+                entry["lfs"] = {"oid": self.hashes[path], "size": size, "pointerSize": 134}
+            found.append(entry)
+        return found
 
     def handle_error(self, *_: object) -> None:
         """Stay quiet about clients that went away."""
@@ -94,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = unquote(urlsplit(self.path).path).strip("/").split("/")
         given = json.loads(asked) if asked.startswith("{") else parse_qs(asked)
         folder = self.server.root / "/".join(parts[2:4])
-        found = [one for one in _tree(folder) if one["path"] in given["paths"]]
+        found = [one for one in self.server.tree(folder) if one["path"] in given["paths"]]
         self._send_json(found)
 
     def log_message(self, *_: object) -> None:
@@ -135,9 +151,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif not folder.is_dir():
             self._send(404, b"{}", True, {"X-Error-Code": "RepoNotFound"})
         elif parts[2:3] == ["tree"]:
-            self._send_json(_tree(folder))
+            self._send_json(self.server.tree(folder))
         else:
-            siblings = [{"rfilename": one["path"]} for one in _tree(folder)]
+            siblings = [{"rfilename": one["path"]} for one in self.server.tree(folder)]
             self._send_json({"id": "/".join(parts[:2]), "sha": COMMIT, "siblings": siblings})
 
     def _list(self, query: dict[str, list[str]]) -> None:
@@ -226,21 +242,6 @@ class _Handler(BaseHTTPRequestHandler):
 def _etag(path: Path) -> str:
     facts = path.stat()
     return f'"{facts.st_mtime_ns:x}-{facts.st_size:x}"'
-
-
-def _tree(folder: Path) -> list[dict[str, Any]]:
-    """Return all files of a folder as a hub lists them; weights are large files, with a hash."""
-    found = []
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        name = path.relative_to(folder).as_posix()
-        size = path.stat().st_size
-        oid = hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest()
-        entry: dict[str, Any] = {"type": "file", "path": name, "size": size, "oid": oid}
-        if path.suffix == ".safetensors":
-            sha = hashlib.sha256(path.read_bytes()).hexdigest()
-            entry["lfs"] = {"oid": sha, "size": size, "pointerSize": 134}
-        found.append(entry)
-    return found
 
 
 def main() -> None:

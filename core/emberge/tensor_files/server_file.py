@@ -42,7 +42,7 @@ def open_server(url: str) -> tuple[Any, str]:
     """Return the file system of an address, and the path in it.
 
     Raises:
-        CheckpointError: for an address of an unknown kind, and where the package for its kind is missing.
+        CheckpointError: where the package for its kind is missing.
     """
     from fsspec.core import url_to_fs
 
@@ -50,10 +50,6 @@ def open_server(url: str) -> tuple[Any, str]:
         return url_to_fs(url)  # type: ignore[no-any-return]
     except ImportError as error:
         raise CheckpointError(f"{url}: {error}; pip install 'emberge[remote]'") from error
-    except ValueError as error:
-        raise CheckpointError(
-            f"{url}: {error}; give an address of https://, s3:// or hf://"
-        ) from error
 
 
 def insist(url: str, ask: Callable[[], T], stop: threading.Event | None = None) -> T:
@@ -187,14 +183,17 @@ class ServerFile:
 
     def _open(self) -> Any:
         """Open the file without a buffer, which would read more than is asked for."""
-        if "http" not in _protocols(self._server):
-            # Those clients compare by themselves: with what is there when they open it.
+        kinds, own = _protocols(self._server), {}
+        if "http" in kinds:
+            # A web server compares the version with every range; not one that fits several contents.
+            strong = _STRONG.fullmatch(self.version)
+            own = {"size": self.size, **({"headers": {"If-Match": self.version}} if strong else {})}
+        elif "hf" in kinds:
+            own = {"size": self.size}  # the address has the commit
+        else:
+            # The client of a bucket compares by itself, with what is there when it opens the file.
             self.require_unchanged()
-            return self._server.open(self._path, "rb", cache_type="none")
-        # A web server compares the version with every range; not one that stands for several contents.
-        strong = _STRONG.fullmatch(self.version)
-        own = {"headers": {"If-Match": self.version}} if strong else {}
-        return self._server.open(self._path, "rb", cache_type="none", size=self.size, **own)
+        return self._server.open(self._path, "rb", cache_type="none", **own)
 
 
 def version_of(info: Mapping[str, Any]) -> str | None:

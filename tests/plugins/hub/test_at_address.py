@@ -99,7 +99,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("faults", FAULTS)
-@pytest.mark.parametrize("strategy", ["linear", "ties"])
+@pytest.mark.parametrize("strategy", ["task_arithmetic", "ties"])
 def test_a_merge_from_a_server_has_the_bytes_of_one_from_the_disk(
     strategy: str, faults: str, root: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
@@ -133,7 +133,9 @@ def test_a_method_of_several_passes_fetches_each_byte_once(
 def test_check_reads_headers_alone(
     server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
-    recipe = parse_recipe(MERGE.format(at(server), "linear"), plugins, path=tmp_path / "r.yaml")
+    recipe = parse_recipe(
+        MERGE.format(at(server), "task_arithmetic"), plugins, path=tmp_path / "r.yaml"
+    )
     report = check_recipe(recipe, plugins)
     assert not report.errors
     assert any("merge plan" in note.title for note in report.notes)  # as for a folder here
@@ -180,7 +182,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
     for faults in (Faults(), Faults(ignores_conditions=True)):
         with serving_ranges(root, faults) as server:
             recipe = parse_recipe(
-                MERGE.format(at(server), "linear"), plugins, path=tmp_path / "r.yaml"
+                MERGE.format(at(server), "task_arithmetic"), plugins, path=tmp_path / "r.yaml"
             )
             check_recipe(recipe, plugins).raise_errors()
             server.after[f"owner/b/{WEIGHTS}"] = lambda: os.utime(weights, ns=(1, 10**18))
@@ -206,7 +208,7 @@ def test_what_a_server_cannot_give_is_an_error_of_the_check(
     faults: Faults, remedy: str, root: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
     with serving_ranges(root, faults) as server:
-        text = MERGE.format(at(server), "linear")
+        text = MERGE.format(at(server), "task_arithmetic")
         recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
         errors = check_recipe(recipe, plugins).errors
         assert any(f"{at(server)}/a/" in e.message and remedy in e.message for e in errors)
@@ -216,7 +218,7 @@ def test_what_a_server_cannot_give_is_an_error_of_the_check(
 def test_a_server_that_is_away_is_unseen_by_the_check_and_fails_the_run(
     tmp_path: Path, plugins: Plugins
 ) -> None:
-    text = MERGE.format("http://127.0.0.1:9/web", "linear")
+    text = MERGE.format("http://127.0.0.1:9/web", "task_arithmetic")
     recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
     assert check_recipe(recipe, plugins).of("unseen")
     with pytest.raises(EmbergeError, match=r"127\.0\.0\.1:9"):
@@ -226,7 +228,10 @@ def test_a_server_that_is_away_is_unseen_by_the_check_and_fails_the_run(
 def test_a_folder_without_a_model_and_an_unknown_kind_of_address_are_named(
     server: RangeServer, tmp_path: Path, plugins: Plugins
 ) -> None:
-    for address, remedy in ((f"{at(server)}/nobody", "no model here"), ("xyz://a/b", "https://")):
+    for address, remedy in (
+        (f"{at(server)}/nobody", "no model here"),
+        ("xyz://a/b", "there is no model"),
+    ):
         text = f"steps:\n  merged:\n    merge: {{models: [{address}, {address}]}}\n"
         recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
         (error, *_) = check_recipe(recipe, plugins).errors
@@ -310,8 +315,8 @@ def of_hub(text: str, out: Path, server: RangeServer) -> dict[str, object]:
 def test_a_hub_is_read_by_ranges_and_checked_against_its_hashes(
     server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
-    from_disk = merged(MERGE.format(root / "owner", "linear"), tmp_path / "disk", plugins)
-    answer = of_hub(MERGE.format("hf://owner", "linear"), tmp_path / "ranged", server)
+    from_disk = merged(MERGE.format(root / "owner", "task_arithmetic"), tmp_path / "disk", plugins)
+    answer = of_hub(MERGE.format("hf://owner", "task_arithmetic"), tmp_path / "ranged", server)
     assert "error" not in answer, answer
     assert same_tensors(from_disk, Path(str(answer["folder"])))
     fetched = answer["fetched"]
@@ -320,7 +325,7 @@ def test_a_hub_is_read_by_ranges_and_checked_against_its_hashes(
     damaged = root / "owner" / "c" / WEIGHTS
     server.after[f"owner/c/{WEIGHTS}"] = lambda: flip_last_byte(damaged)
     shutil.rmtree(tmp_path / "cache")
-    broken = of_hub(MERGE.format("hf://owner", "linear"), tmp_path / "broken", server)
+    broken = of_hub(MERGE.format("hf://owner", "task_arithmetic"), tmp_path / "broken", server)
     assert "CheckpointError" in str(broken["error"])
     assert "hf://owner/c" in str(broken["error"])
 
@@ -344,15 +349,17 @@ def test_a_bucket_is_read_by_ranges(
     from fsspec.config import conf
 
     monkeypatch.setitem(conf, "s3", {"endpoint_url": server.url, "anon": True})
-    from_disk = merged(MERGE.format(root / "owner", "linear"), tmp_path / "disk", plugins)
-    ranged = merged(MERGE.format("s3://bucket/owner", "linear"), tmp_path / "ranged", plugins)
+    from_disk = merged(MERGE.format(root / "owner", "task_arithmetic"), tmp_path / "disk", plugins)
+    ranged = merged(
+        MERGE.format("s3://bucket/owner", "task_arithmetic"), tmp_path / "ranged", plugins
+    )
     assert same_tensors(from_disk, ranged)
 
 
 def test_two_recipes_of_one_content_share_a_mirror(
     server: RangeServer, tmp_path: Path, plugins: Plugins
 ) -> None:
-    (tmp_path / "r.yaml").write_text(MERGE.format(at(server), "linear"))
+    (tmp_path / "r.yaml").write_text(MERGE.format(at(server), "task_arithmetic"))
     recipe = load_recipe(tmp_path / "r.yaml", plugins)
     check_recipe(recipe, plugins).raise_errors()
     before = server.sent[f"owner/a/{WEIGHTS}"]

@@ -159,7 +159,7 @@ def test_a_hub_that_is_down_is_no_network(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_what_is_no_name_of_a_hub_is_left_to_other_plugins() -> None:
-    assert locate_model("s3://bucket/model", None, "all") is None
+    assert locate_model("acme://bucket/model", None, "all") is None
     assert locate_model("a/b/c", None, "all") is None
 
 
