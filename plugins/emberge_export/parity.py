@@ -138,4 +138,5 @@ def _gain(grades: list[int]) -> float:
 
 
 def _unit(rows: Array) -> Array:
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
+    norms: Array = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(norms, 1e-30))

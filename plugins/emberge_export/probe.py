@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
 from emberge.engine import load_eval_set, pick_eval_sets
@@ -62,5 +62,5 @@ def read_probe(
     chosen = next((one for one in sets if one.task == "retrieval"), None)
     if chosen is None:
         raise DataError(f"{catalogue}: has no retrieval set to take nDCG@10 on")
-    data = load_eval_set(chosen, readers=readers, limit=limit)
-    return Probe(chosen.name, data.corpus, data.queries, data.relevant)  # type: ignore[union-attr]
+    data: Any = load_eval_set(chosen, readers=readers, limit=limit)
+    return Probe(chosen.name, data.corpus, data.queries, data.relevant)

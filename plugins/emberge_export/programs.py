@@ -77,17 +77,19 @@ class Exporting:
         return {key: value for key, value in features.items() if isinstance(value, torch.Tensor)}
 
     def _trace_onnx(self, trunk: Any) -> Any:
-        from transformers.exporters import OnnxConfig, OnnxExporter
+        from transformers.exporters.configs import OnnxConfig
+        from transformers.exporters.exporter_onnx import OnnxExporter
 
-        exported = OnnxExporter().export(trunk, self._sample(), OnnxConfig(dynamic=True))
+        exporter: Any = OnnxExporter  # which has no types
+        exported = exporter().export(trunk, self._sample(), OnnxConfig(dynamic=True))
         return exported.components["model"].program
 
     def _write_half(self, path: Path) -> None:
         _save_onnx(self._trace_onnx(copy.deepcopy(self._trunk).half()), path)
 
     def _write_int8(self, path: Path) -> None:
-        from transformers.exporters import (
-            ExportFormat,
+        from transformers.exporters.configs import ExportFormat
+        from transformers.exporters.quantizers.quantizer_onnxruntime import (
             OnnxRuntimeDynamicConfig,
             OnnxRuntimeQuantizer,
         )
@@ -96,11 +98,12 @@ class Exporting:
         _save_onnx(quantizer.quantize(self._onnx(), self._sample(), ExportFormat.ONNX), path)
 
     def _write_openvino(self, path: Path) -> None:
-        from transformers.exporters import OpenVINOConfig, OpenVINOExporter
+        from transformers.exporters.configs import OpenVINOConfig
+        from transformers.exporters.exporter_openvino import OpenVINOExporter
 
-        config = OpenVINOConfig(dynamic=True)
-        exported = OpenVINOExporter().export(self._trunk, self._sample(), config)
-        OpenVINOExporter.save_program(exported.components["model"].program, path)
+        exporter: Any = OpenVINOExporter
+        exported = exporter().export(self._trunk, self._sample(), OpenVINOConfig(dynamic=True))
+        exporter.save_program(exported.components["model"].program, path)
 
 
 def _save_onnx(program: Any, path: Path) -> None:

@@ -53,6 +53,7 @@ _ASKED = (
     "README.md",
     "LICENSE",
 )
+_OF_MODULE = ("config.json", "model.safetensors")
 _SIGNS = ("modules.json", "config.json", "adapter_config.json")
 _BLOCK = 8 << 20
 _AT_ONCE = 8
@@ -113,8 +114,10 @@ def _asked(root: str, threads: ThreadPoolExecutor) -> dict[str, ServerFile]:
         found |= look(name for name in _ASKED if name not in _SIGNS)
     if "modules.json" in found:
         modules = _json(found["modules.json"])
-        paths = {str(one.get("path") or "") for one in modules if isinstance(one, Mapping)}
-        found |= look(f"{path}/{name}" for path in sorted(paths - {""}) for name in _ASKED)
+        for module in (one for one in modules if isinstance(one, Mapping) and one.get("path")):
+            trunk = str(module.get("type", "")).endswith("Transformer")
+            names = _ASKED if trunk else _OF_MODULE
+            found |= look(f"{module['path']}/{name}" for name in names)
     for index in [name for name in found if PurePosixPath(name).name == _INDEX]:
         weights = _json(found[index]).get("weight_map", {})
         found |= look({str(PurePosixPath(index).with_name(str(s))) for s in weights.values()})

@@ -1,8 +1,8 @@
 """Merges from a server by ranges, beside the speed of its line: `python -m tests.benchmarks.ranges`.
 
 A server in a process of its own sends each connection no more than `--line` MB a second. The line's speed is
-that of eight plain connections which read the same files; then the merge is timed, from its start to the
-last byte that came, with and without failures.
+that of eight plain connections which read the same ranges of one file. Then a merge of two models and their
+base is timed as a whole, and from the first byte of a tensor that it asks for to the last.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest.mock
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import torch
 from emberge import load_plugins, parse_recipe, run_recipe
-from emberge.engine import read_artifact
+from emberge.engine import ServerFile, read_artifact
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
@@ -33,13 +36,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--line", type=float, default=25.0, help="MB a second of a connection")
     parser.add_argument("--size", type=float, default=0.36, help="GB of a model")
-    parser.add_argument("--strategy", default="linear")
+    parser.add_argument("--strategy", default="task_arithmetic")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         root = Path(work)
         os.environ["XDG_CACHE_HOME"] = str(root / "cache")
         write_models(root / "models" / "owner", given.size)
-        print("| server | line MB/s | merge MB/s | share | same bytes |\n|---|---|---|---|---|")
+        print(
+            "| server | line MB/s | fetching MB/s | share | whole merge MB/s | share | same bytes |"
+        )
+        print("|---|---|---|---|---|---|---|")
         disk = merged(str(root / "models" / "owner"), root / "disk", given.strategy)[0]
         for name, faults in (("sound", ""), ("one in ten dropped, cut, throttled", "drop")):
             with_server(root, name, faults, given, disk)
@@ -56,14 +62,34 @@ def with_server(root: Path, name: str, faults: str, given: argparse.Namespace, d
     assert server.stdout is not None
     url = f"{server.stdout.readline().strip()}/web/owner"
     try:
-        line = speed_of_line(url)
-        folder, seconds, size = merged(url, root / name, given.strategy)
+        line = speed_of_line(url, (root / "models" / "owner" / "a" / WEIGHTS).stat().st_size)
+        with clocked() as times:
+            folder, seconds, size = merged(url, root / name, given.strategy)
         same = same_tensors(disk, folder)
-        speed = size / seconds / 1e6
-        print(f"| {name} | {line:.0f} | {speed:.0f} | {speed / line:.2f} | {same} |", flush=True)
+        fetching = max(end for _, end in times) - min(start for start, _ in times)
+        speeds = [size / spent / 1e6 for spent in (fetching, seconds)]
+        cells = " | ".join(f"{speed:.0f} | {speed / line:.2f}" for speed in speeds)
+        print(f"| {name} | {line:.0f} | {cells} | {same} |", flush=True)
     finally:
         server.terminate()
         server.wait()
+
+
+@contextmanager
+def clocked() -> Iterator[list[tuple[float, float]]]:
+    """Start and end of every block that is read from a server inside the block."""
+    times: list[tuple[float, float]] = []
+    read = ServerFile.read
+
+    def timed(self: ServerFile, start: int, end: int) -> bytes:
+        began = time.perf_counter()
+        found = read(self, start, end)
+        if len(found) > 1 << 20:  # no header
+            times.append((began, time.perf_counter()))
+        return found
+
+    with unittest.mock.patch.object(ServerFile, "read", timed):
+        yield times
 
 
 def write_models(root: Path, size: float) -> None:
@@ -78,17 +104,15 @@ def write_models(root: Path, size: float) -> None:
         save_file(tensors, folder / WEIGHTS, {"format": "pt"})
 
 
-def speed_of_line(url: str) -> float:
+def speed_of_line(url: str, size: int) -> float:
     """MB a second of eight connections that read one model's weights in plain ranges of 4 MB."""
     place = urlsplit(f"{url}/a/{WEIGHTS}")
-    size = int(_ask(place.netloc, "HEAD", place.path, {})[0]["Content-Length"])
     ranges = [(start, min(size, start + (4 << 20)) - 1) for start in range(0, size, 4 << 20)]
 
     def fetch(one: tuple[int, int]) -> int:
         while True:
             try:
-                headers = {"Range": f"bytes={one[0]}-{one[1]}"}
-                found = len(_ask(place.netloc, "GET", place.path, headers)[1])
+                found = len(_range(place.netloc, place.path, *one))
             except (OSError, http.client.HTTPException):
                 continue
             if found == one[1] - one[0] + 1:
@@ -100,14 +124,11 @@ def speed_of_line(url: str) -> float:
     return total / (time.perf_counter() - began) / 1e6
 
 
-def _ask(
-    place: str, method: str, path: str, headers: dict[str, str]
-) -> tuple[dict[str, str], bytes]:
+def _range(place: str, path: str, start: int, end: int) -> bytes:
     connection = http.client.HTTPConnection(place, timeout=60)
     try:
-        connection.request(method, path, headers=headers)
-        answer = connection.getresponse()
-        return dict(answer.getheaders()), answer.read()
+        connection.request("GET", path, headers={"Range": f"bytes={start}-{end}"})
+        return connection.getresponse().read()
     finally:
         connection.close()
 
