@@ -137,7 +137,7 @@ from .recipes.folder.run_folder import read_artifact as read_artifact
 from .tensor_files.derived_tensor import DerivedTensor as DerivedTensor
 from .tensor_files.derived_tensor import RowReader as RowReader
 from .tensor_files.safetensors_header import TensorSpec as TensorSpec
-from .tensor_files.server_file import ServerFile as ServerFile
+from .tensor_files.servers.server_file import ServerFile as ServerFile
 from .tensor_files.tensor_reader import TensorReader as TensorReader
 from .tensor_files.tensor_sources import FileSource as FileSource
 from .training.fit_job import EarlyStopping as EarlyStopping

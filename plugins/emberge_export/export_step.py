@@ -69,7 +69,9 @@ class Export(Step):
     loads = ("torch",)
 
     model: ModelRef
+    """The model, of sentence-transformers or transformers."""
     formats: tuple[Format, ...] = ("float32", "float16", "int8")
+    """The files to write: three of ONNX, and OpenVINO."""
     probe: DataRef | None = None
     """A catalogue, of which the first retrieval set is embedded; by default a few sentences."""
     probe_set: str | None = None

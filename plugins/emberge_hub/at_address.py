@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from emberge import CheckpointError
 from emberge.engine import ServerFile, fill_once
 
-from emberge_hub.hub import Files, commit_of, on_hub
-from emberge_hub.wanted_files import PICKLE, metadata_among, weights_among
+from emberge_hub.hub import commit_of, on_hub
+from emberge_hub.wanted_files import PICKLE, Files, metadata_among, weights_among
 
 __all__ = ["at_address"]
 

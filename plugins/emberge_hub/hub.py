@@ -1,4 +1,4 @@
-"""Models that are no folders: on a hub, in packages, at an address (`owner/name`, `pkg:x`, `s3://x/y`)."""
+"""Models on a hub (`owner/name@revision`)."""
 
 from __future__ import annotations
 
@@ -6,30 +6,19 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
 
-from emberge import CheckpointError, hookimpl
-from emberge.engine import in_package
+from emberge import CheckpointError
 
-from emberge_hub.wanted_files import METADATA, OTHER_FORMATS, PICKLE, metadata_among, weights_among
+from emberge_hub.wanted_files import (
+    METADATA,
+    OTHER_FORMATS,
+    PICKLE,
+    Files,
+    metadata_among,
+    weights_among,
+)
 
-Files = Literal["all", "metadata", "ranges"]
-_HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 _PATIENCE = {"metadata": 3.0, "all": 20.0, "ranges": 20.0}  # seconds to wait for a hub's answer
-
-
-@hookimpl
-def locate_model(reference: str, revision: str | None, files: Files) -> Path | None:
-    """Return the folder of `pkg:module`, of a name on a hub, or of an address; None for other references."""
-    if reference.startswith("pkg:"):
-        return in_package(reference.removeprefix("pkg:"), revision)
-    if "://" in reference:
-        from emberge_hub.at_address import at_address
-
-        return at_address(reference, revision, files)
-    if _HUB_ID.fullmatch(reference):
-        return on_hub(reference, revision, files)
-    return None
 
 
 def on_hub(reference: str, revision: str | None, files: Files) -> Path:

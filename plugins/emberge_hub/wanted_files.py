@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
+from typing import Literal
 
-__all__ = ["METADATA", "OTHER_FORMATS", "PICKLE", "metadata_among", "weights_among"]
+__all__ = ["METADATA", "OTHER_FORMATS", "PICKLE", "Files", "metadata_among", "weights_among"]
 
+Files = Literal["all", "metadata", "ranges"]
 METADATA = (
     "*.json",
     "*.txt",

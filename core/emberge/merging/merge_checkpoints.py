@@ -23,7 +23,7 @@ from emberge.merging.streaming.build_jobs import merge_jobs
 from emberge.merging.streaming.jobs import TensorJob
 from emberge.merging.streaming.remarks import findings_of, warnings_of
 from emberge.merging.streaming.scheduler import Progress
-from emberge.tensor_files.tensor_fetcher import FetchedFile
+from emberge.tensor_files.servers.tensor_fetcher import FetchedFile
 from emberge.tensor_files.tensor_reader import TensorReader
 
 __all__ = ["MergeReport", "content_of", "merge_checkpoints"]

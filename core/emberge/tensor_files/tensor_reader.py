@@ -16,7 +16,7 @@ from emberge.files.read_ahead import announce
 from emberge.tensor_files.derived_tensor import DerivedTensor, read_derived, read_derived_bytes
 from emberge.tensor_files.remote_file import is_remote
 from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.tensor_fetcher import FetchedFile, TensorFetcher
+from emberge.tensor_files.servers.tensor_fetcher import FetchedFile, TensorFetcher
 
 __all__ = ["TensorReader", "bytes_of", "scratch"]
 

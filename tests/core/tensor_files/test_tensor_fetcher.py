@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from emberge import CheckpointError
 from emberge.engine import ServerFile, TensorSpec
-from emberge.tensor_files import tensor_fetcher
 from emberge.tensor_files.remote_file import RemoteFile, here_or_remote, is_remote
 from emberge.tensor_files.safetensors_header import read_header
-from emberge.tensor_files.tensor_fetcher import TensorFetcher, _blocks
+from emberge.tensor_files.servers import tensor_fetcher
+from emberge.tensor_files.servers.tensor_fetcher import TensorFetcher, _blocks
 from safetensors.numpy import save_file
 
 from tests.support.range_server import Faults, serving_ranges

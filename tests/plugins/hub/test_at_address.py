@@ -23,7 +23,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.engine import Checkpoint, ServerFile, read_artifact
-from emberge.tensor_files import server_file, tensor_fetcher
+from emberge.tensor_files.servers import server_file, tensor_fetcher
 from safetensors.torch import load_file
 
 from tests.support import tiny

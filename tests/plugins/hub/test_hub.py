@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from emberge import CheckpointError
 from emberge.model_folder.package_model import in_package
-from emberge_hub.hub import locate_model
+from emberge_hub.locate import locate_model
 
 from tests.support.loopback_hub import COMMITS, Hub, serving
 
 _ASK = """
 import json, sys
-from emberge_hub.hub import locate_model
+from emberge_hub.locate import locate_model
 from emberge import CheckpointError
 answers = []
 for reference, revision, files in json.loads(sys.argv[1]):
