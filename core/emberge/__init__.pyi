@@ -67,6 +67,7 @@ from .contracts.reference import Model as Model
 from .contracts.reference import ModelRef as ModelRef
 from .contracts.reference import Reference as Reference
 from .contracts.reference import StepRef as StepRef
+from .contracts.reference import TensorRef as TensorRef
 from .contracts.sampler import Batch as Batch
 from .contracts.sampler import Batches as Batches
 from .contracts.sampler import Negatives as Negatives

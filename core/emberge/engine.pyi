@@ -50,6 +50,7 @@ from .evaluating.task_groups import kind_of_group as kind_of_group
 from .evaluating.task_groups import means_over_tasks as means_over_tasks
 from .evaluating.task_groups import parts_of_group as parts_of_group
 from .evaluating.task_groups import required_tasks as required_tasks
+from .files.atomic import fill_once as fill_once
 from .files.atomic import replace_file as replace_file
 from .files.atomic import write_text as write_text
 from .files.hashes import HashCache as HashCache
@@ -142,6 +143,7 @@ from .recipes.folder.run_folder import read_artifact as read_artifact
 from .tensor_files.derived_tensor import DerivedTensor as DerivedTensor
 from .tensor_files.derived_tensor import RowReader as RowReader
 from .tensor_files.safetensors_header import TensorSpec as TensorSpec
+from .tensor_files.servers.server_file import ServerFile as ServerFile
 from .tensor_files.tensor_reader import TensorReader as TensorReader
 from .tensor_files.tensor_sources import FileSource as FileSource
 from .training.fit_job import EarlyStopping as EarlyStopping

@@ -101,12 +101,13 @@ def register_architectures() -> Mapping[str, Architecture]:
 
 @hookspec(firstresult=True)
 def locate_model(
-    reference: str, revision: str | None, files: Literal["all", "metadata"]
+    reference: str, revision: str | None, files: Literal["all", "metadata", "ranges"]
 ) -> Path | None:
     """Find a model that is no local folder (`owner/name`, `pkg:module`, your own scheme).
 
     Returns a folder, or None for a reference that is not yours. With `files="metadata"` only configs and
-    tokenizer files are needed. Raise `CheckpointError` for a reference that is yours and cannot be found,
+    tokenizer files are needed; with `files="ranges"` notes of weights (`ServerFile.note`) do, as tensors
+    are read one by one. Raise `CheckpointError` for a reference that is yours and cannot be found,
     `ConnectionError` when it could not be looked for.
     """
 

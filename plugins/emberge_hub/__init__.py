@@ -1,5 +1,5 @@
-"""Models found on a hub."""
+"""Models found on hubs, in buckets, on web servers and in packages."""
 
-from emberge_hub.hub import locate_model
+from emberge_hub.locate import locate_model
 
 __all__ = ["locate_model"]  # a hook

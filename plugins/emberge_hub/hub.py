@@ -1,51 +1,27 @@
-"""Models that are no folders: on a hub (`owner/name@revision`) and in packages (`pkg:module`)."""
+"""Models on a hub (`owner/name@revision`)."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePosixPath
-from typing import Literal
+from pathlib import Path
 
-from emberge import CheckpointError, hookimpl
-from emberge.engine import in_package
+from emberge import CheckpointError
 
-_HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
-_METADATA = (
-    "*.json",
-    "*.txt",
-    "*.model",
-    "*.jinja",
-    "*.tiktoken",
-    "*.vocab",
-    "*.bpe",
-    "*.spm",
-    "*.codes",
-    "*.py",
-    "*.metadata",
-    "README.md",
-    "LICENSE*",
-    "NOTICE*",
+from emberge_hub.wanted_files import (
+    METADATA,
+    OTHER_FORMATS,
+    PICKLE,
+    Files,
+    metadata_among,
+    weights_among,
 )
-_OTHER_FORMATS = ("onnx/*", "openvino/*", "coreml/*", "original/*", "gguf/*")
-_PICKLE = ".bin"
-_PATIENCE = {"metadata": 3.0, "all": 20.0}  # seconds to wait for a hub's answer
+
+_PATIENCE = {"metadata": 3.0, "all": 20.0, "ranges": 20.0}  # seconds to wait for a hub's answer
 
 
-@hookimpl
-def locate_model(
-    reference: str, revision: str | None, files: Literal["all", "metadata"]
-) -> Path | None:
-    """Return the folder of `pkg:module` or of a name on a hub; None for other references."""
-    if reference.startswith("pkg:"):
-        return in_package(reference.removeprefix("pkg:"), revision)
-    if _HUB_ID.fullmatch(reference):
-        return on_hub(reference, revision, files)
-    return None
-
-
-def on_hub(reference: str, revision: str | None, files: Literal["all", "metadata"]) -> Path:
+def on_hub(reference: str, revision: str | None, files: Files) -> Path:
     """Return a folder with the files of a model on the hub, downloaded once into the hub's own cache.
 
     Of several formats safetensors are taken; a pickle only where there is nothing else.
@@ -76,21 +52,28 @@ def on_hub(reference: str, revision: str | None, files: Literal["all", "metadata
         ) from error
 
 
+def commit_of(reference: str, revision: str | None) -> str:
+    """Return the commit that a model's revision on the hub means now.
+
+    Raises:
+        CheckpointError: when the hub has no such model or revision, or does not allow the download.
+        ConnectionError: when the hub cannot be reached.
+    """
+    from huggingface_hub import HfApi
+
+    try:
+        info = HfApi().model_info(reference, revision=revision, timeout=_PATIENCE["ranges"])
+    except Exception as error:
+        fault = _refusal(reference, revision, error)
+        if fault is not None:
+            raise fault from error
+        raise ConnectionError(f"the hub cannot be reached ({_reason(error)})") from error
+    return str(info.sha)
+
+
 def _wanted(names: Sequence[str], files: str) -> list[str]:
-    paths = [PurePosixPath(n) for n in names]
-    paths = [p for p in paths if not any(p.match(pattern) for pattern in _OTHER_FORMATS)]
-    chosen = [p for p in paths if any(p.match(pattern) for pattern in _METADATA)]
-    if files == "all":
-        chosen += _weights(paths)
-    return [str(p) for p in chosen]
-
-
-def _weights(paths: Iterable[PurePosixPath]) -> list[PurePosixPath]:
-    """Return patterns of each folder's safetensors, or of its pickles if it has none."""
-    paths = list(paths)
-    safe = [p for p in paths if p.suffix == ".safetensors"]
-    folders = {p.parent for p in safe}
-    return safe + [p for p in paths if p.suffix == _PICKLE and p.parent not in folders]
+    chosen = metadata_among(names)
+    return chosen if files == "metadata" else [*chosen, *weights_among(names)]
 
 
 def _exactly(names: Iterable[str]) -> list[str]:
@@ -108,8 +91,8 @@ def _in_cache(reference: str, revision: str | None, files: str) -> Path | None:
                 reference,
                 revision=revision,
                 local_files_only=True,
-                allow_patterns=list(_METADATA),
-                ignore_patterns=list(_OTHER_FORMATS),
+                allow_patterns=list(METADATA),
+                ignore_patterns=list(OTHER_FORMATS),
             )
         )
     except LocalEntryNotFoundError:
@@ -129,7 +112,7 @@ def _has_weights(folder: Path) -> bool:
         shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         if not all((index.parent / shard).is_file() for shard in shards):
             return False
-    return any(True for suffix in (".safetensors", _PICKLE) for _ in folder.rglob(f"*{suffix}"))
+    return any(True for suffix in (".safetensors", PICKLE) for _ in folder.rglob(f"*{suffix}"))
 
 
 def _refusal(reference: str, revision: str | None, error: Exception) -> CheckpointError | None:

@@ -17,6 +17,7 @@ __all__ = [
     "ModelRef",
     "Reference",
     "StepRef",
+    "TensorRef",
 ]
 
 # Where an adapter begins: a plus sign before a folder, a hub id or `pkg:`.
@@ -69,9 +70,14 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class ModelRef(Reference):
-    """A model: `./folder`, `owner/name@revision`, `pkg:module`, `$step`, any of them `+adapter`."""
+    """A model: `./folder`, `owner/name@revision`, `s3://bucket/model`, `$step`, any of them `+adapter`.
+
+    Also `pkg:module`, `hf://owner/name@revision` and `https://server/model`.
+    """
 
     accepts: ClassVar[tuple[str, ...]] = ("model",)
+    files: ClassVar[Literal["all", "ranges"]] = "all"
+    """The files that whoever has the reference needs; "ranges": of weights on a server, notes alone."""
 
     @staticmethod
     def part_names(references: Iterable[ModelRef]) -> dict[str, str]:
@@ -91,6 +97,16 @@ class ModelRef(Reference):
             taken.add(name.casefold())
             names[text] = f"model={name}"
         return names
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRef(ModelRef):
+    """A model of which nothing but tensors is read, through a `TensorReader`.
+
+    One on a server (`hf://`, `s3://`, `https://`) is then not downloaded.
+    """
+
+    files: ClassVar[Literal["all", "ranges"]] = "ranges"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.step import Machine
+from emberge.errors import CheckpointError
 from emberge.files.atomic import require_free
 from emberge.merging.merge_plan import EffectiveWeight, MergePlan, raise_problems
 from emberge.merging.planning.merge_header import header_of
@@ -21,6 +23,7 @@ from emberge.merging.streaming.build_jobs import merge_jobs
 from emberge.merging.streaming.jobs import TensorJob
 from emberge.merging.streaming.remarks import findings_of, warnings_of
 from emberge.merging.streaming.scheduler import Progress
+from emberge.tensor_files.servers.tensor_fetcher import FetchedFile
 from emberge.tensor_files.tensor_reader import TensorReader
 
 __all__ = ["MergeReport", "content_of", "merge_checkpoints"]
@@ -32,7 +35,7 @@ class MergeReport:
 
     `foretold` are the warnings that the plan had already. `findings` are numbers that strategies computed,
     such as weights, by layer and label: means over the layer's elements. `left` has by model the tensors
-    beside the text trunk, where only that was taken.
+    beside the text trunk, where only that was taken. `fetched` are the files that were read from servers.
     """
 
     merged: tuple[str, ...]
@@ -48,6 +51,7 @@ class MergeReport:
     shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
     findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fetched: tuple[FetchedFile, ...] = ()
 
 
 def merge_checkpoints(
@@ -76,6 +80,7 @@ def merge_checkpoints(
     assert plan.template is not None
     header = header_of(plan, provenance or {})
     own = request.vocabulary.folder if request.vocabulary is not None else None
+    fetched: list[FetchedFile] = []
     with TensorReader() as reader:
         jobs = list(merge_jobs(plan, reader))
         build_checkpoint(
@@ -89,13 +94,21 @@ def merge_checkpoints(
             machine=machine,
             side=side,
             progress=progress,
-            complete=partial(_complete, plan),
+            complete=partial(_complete, plan, reader, fetched),
         )
-    return _report(plan, jobs)
+    return _report(plan, jobs, fetched)
 
 
-def _complete(plan: MergePlan, out: Path) -> None:
-    """Write the result's number of layers and tokens into its configs, and its new tokens."""
+def _complete(plan: MergePlan, reader: TensorReader, fetched: list[FetchedFile], out: Path) -> None:
+    """Write the result's number of layers and tokens into its configs, and its new tokens.
+
+    What came from servers is compared with what they have: of tensors that were not sound nothing is kept.
+    """
+    try:
+        fetched += reader.verify()
+    except CheckpointError:
+        shutil.rmtree(out)
+        raise
     request, template = plan.request, plan.template
     assert template is not None
     trunk = out / template.trunk.relative_to(template.folder)
@@ -111,7 +124,9 @@ def _complete(plan: MergePlan, out: Path) -> None:
         request.vocabulary.write_size(trunk)
 
 
-def _report(plan: MergePlan, jobs: Sequence[TensorJob]) -> MergeReport:
+def _report(
+    plan: MergePlan, jobs: Sequence[TensorJob], fetched: Sequence[FetchedFile]
+) -> MergeReport:
     return MergeReport(
         merged=tuple(plan.merged),
         copied=tuple(plan.copied),
@@ -126,6 +141,7 @@ def _report(plan: MergePlan, jobs: Sequence[TensorJob]) -> MergeReport:
         shares=plan.shares,
         findings=findings_of(jobs),
         left=plan.left,
+        fetched=tuple(fetched),
     )
 
 

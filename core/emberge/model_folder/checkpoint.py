@@ -17,6 +17,7 @@ from emberge.model_folder.st_layout import (
     require_inside,
 )
 from emberge.tensor_files.foreign_formats import other_format, pickles_in
+from emberge.tensor_files.remote_file import here_or_remote
 from emberge.tensor_files.safetensors_header import (
     WEIGHTS,
     TensorSpec,
@@ -154,7 +155,7 @@ class Checkpoint:
             for name, spec in read_header(file)[0].items():
                 _require_distinct(name, spec, specs)
                 specs[name] = spec
-        if folder / WEIGHTS not in files:
+        if here_or_remote(folder / WEIGHTS) is None:
             _require_index(folder / f"{WEIGHTS}.index.json", specs)
         return specs
 
@@ -173,19 +174,24 @@ def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSp
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of one folder: the single one, or those that its index names."""
-    single, index = folder / WEIGHTS, folder / f"{WEIGHTS}.index.json"
-    if single.is_file() or not index.is_file():
-        return [single] if single.is_file() else []
+    """Return the safetensors files of one folder: the single one, or those that its index names.
+
+    In the place of one on a server there is a note of it.
+    """
+    single, index = here_or_remote(folder / WEIGHTS), folder / f"{WEIGHTS}.index.json"
+    if single is not None or not index.is_file():
+        return [single] if single is not None else []
     weights = _weight_map(index)
-    names = sorted(set(weights.values()))
-    for name in names:
+    files = []
+    for name in sorted(set(weights.values())):
         require_inside(index, name)
-        if not _is_file(folder / name):
+        file = _file(folder / name)
+        if file is None:
             raise CheckpointError(
                 f"{index}: names the file '{printable(name)}', which is missing; get it"
             )
-    return [folder / name for name in names]
+        files.append(file)
+    return files
 
 
 def _weight_map(index: Path) -> dict[str, str]:
@@ -201,19 +207,19 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 def _require_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
     for name, file in _weight_map(index).items():
-        if name not in specs or specs[name].file != index.parent / file:
+        if name not in specs or specs[name].file != _file(index.parent / file):
             raise CheckpointError(
                 f"{index}: places tensor '{printable(name)}' in '{printable(file)}', which does not have it; "
                 "get both again"
             )
 
 
-def _is_file(path: Path) -> bool:
-    """Return whether a path is a file or a link to one; False for a name that cannot be one."""
+def _file(path: Path) -> Path | None:
+    """Return a file of weights or the note of one; None if there is none, or the name cannot be one."""
     try:
-        return path.is_file()
+        return here_or_remote(path)
     except OSError:  # too long a name
-        return False
+        return None
 
 
 def _is_transformer(folder: Path) -> bool:

@@ -12,6 +12,7 @@ from emberge.errors import CheckpointError
 from emberge.files.hashes import HashCache, files_fingerprint, stable_hash
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.st_layout import read_chain
+from emberge.tensor_files.remote_file import RemoteFile, is_remote
 
 __all__ = [
     "FILES",
@@ -84,6 +85,7 @@ FILES = (
     FileRule(("adapter_*.bin",), False, "alone", _ADAPTER),
     FileRule(("adapter_*",), False, "yes", _ADAPTER),
     FileRule(("*.safetensors", "*.safetensors.index.json"), False, "yes", _WEIGHTS),
+    FileRule(("*.safetensors.remote",), False, "yes", _WEIGHTS),
     FileRule(("*.bin", "*.pt", "*.pth", "*.index.json"), False, "alone", _OTHER_WEIGHTS),
     FileRule(("quantize_config.json",), False, "yes", _OTHER_WEIGHTS),
     FileRule(("*.ckpt", "*.h5", "*.msgpack", "*.ot"), False, "no", _OTHER_WEIGHTS),
@@ -158,7 +160,9 @@ def model_fingerprint(
     names = {file.relative_to(folder).as_posix(): file for file in hashed_files(folder)}
     if not names:
         raise CheckpointError(f"{folder}: has no model: neither configs nor weights")
-    parts = files_fingerprint(names, cache)
+    remote = {name: RemoteFile.read(f).content for name, f in names.items() if is_remote(f)}
+    parts = files_fingerprint({name: f for name, f in names.items() if name not in remote}, cache)
+    parts = stable_hash([parts, remote]) if remote else parts
     if adapter is None:
         return parts
     return stable_hash([parts, model_fingerprint(adapter, cache)])

@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
+from emberge.tensor_files.remote_file import RemoteFile, is_remote
 
 __all__ = [
     "DTYPES",
     "WEIGHTS",
     "TensorSpec",
     "encode_header",
+    "header_size",
     "main_dtype",
     "read_header",
     "total_bytes",
@@ -106,7 +108,7 @@ def main_dtype(specs: Iterable[TensorSpec]) -> str:
 
 
 def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
-    """Return the tensors of a safetensors file by name, and its metadata.
+    """Return the tensors of a safetensors file by name, and its metadata; a note of one on a server will do.
 
     Every file that is taken is taken by the reference implementation too (safetensors 0.8). Stricter than
     it, this refuses a name that is there twice, or is unprintable or longer than 1,000 characters; element
@@ -117,14 +119,7 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
         CheckpointError: for a file that cannot be read or is truncated, or whose header is no header, names
             a tensor twice, leaves bytes to no tensor, or points outside the file or into another tensor.
     """
-    try:
-        if not path.is_file():  # a pipe would be waited for
-            raise CheckpointError(f"{path}: is no file; {_AGAIN}")
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            raw = file.read(_length(path, file.read(8), size))
-    except (OSError, ValueError) as error:  # a name with a NUL is no name of a file
-        raise CheckpointError(f"{path}: cannot be read ({error})") from None
+    raw, size = _raw_remote_header(path) if is_remote(path) else _raw_header(path)
     header = _parse(path, raw)
     metadata = _metadata(path, header.pop("__metadata__", None))
     data = 8 + len(raw)
@@ -134,6 +129,32 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
 
 
 _AGAIN = "get the file again"
+
+
+def header_size(path: Path | str, opening: bytes, size: int) -> int:
+    """Return the bytes before those of tensors, from the first 8 bytes and the size of a file.
+
+    Raises:
+        CheckpointError: when they are no header's.
+    """
+    return 8 + _length(path, opening, size)
+
+
+def _raw_header(path: Path) -> tuple[bytes, int]:
+    """Return the header of a file as it is, and the file's size."""
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            raise CheckpointError(f"{path}: is no file; {_AGAIN}")
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            return file.read(_length(path, file.read(8), size)), size
+    except (OSError, ValueError) as error:  # a name with a NUL is no name of a file
+        raise CheckpointError(f"{path}: cannot be read ({error})") from None
+
+
+def _raw_remote_header(note: Path) -> tuple[bytes, int]:
+    remote = RemoteFile.read(note)
+    return remote.header[8 : 8 + _length(note, remote.header[:8], remote.size)], remote.size
 
 
 def printable(text: str, limit: int = 80) -> str:
@@ -188,7 +209,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _length(path: Path, start: bytes, size: int) -> int:
+def _length(path: Path | str, start: bytes, size: int) -> int:
     if len(start) < 8:
         raise CheckpointError(f"{path}: {size} bytes are no safetensors file; {_AGAIN}")
     (length,) = struct.unpack("<Q", start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from torch import Tensor
 from emberge.errors import CheckpointError
 from emberge.files.read_ahead import announce
 from emberge.tensor_files.derived_tensor import DerivedTensor, read_derived, read_derived_bytes
+from emberge.tensor_files.remote_file import is_remote
 from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files.servers.tensor_fetcher import FetchedFile, TensorFetcher
 
 __all__ = ["TensorReader", "bytes_of", "scratch"]
 
@@ -45,9 +47,13 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 class TensorReader:
-    """A reader of parts of tensors (pread) into given buffers, from any number of threads."""
+    """A reader of parts of tensors (pread) into given buffers, from any number of threads.
+
+    Of files on servers it fetches what is read.
+    """
 
     def __init__(self) -> None:
+        self._fetcher: TensorFetcher | None = None
         self._files: dict[Path, int] = {}
         self._lock = threading.Lock()
         self._remembered: dict[Hashable, Tensor] = {}
@@ -57,12 +63,13 @@ class TensorReader:
         """Fill `into` with the tensor's bytes from byte `start`.
 
         Raises:
-            CheckpointError: when the file ends before that.
+            CheckpointError: when the file ends before that, or cannot be fetched from its server.
         """
         if isinstance(spec, DerivedTensor):
             read_derived_bytes(spec, self, start, into)
             return
-        handle, place, done = self._handle(spec.file), spec.offset + start, 0
+        place, done = spec.offset + start, 0
+        handle = self._handle(spec, place, place + len(into))
         while done < len(into):
             got = os.preadv(handle, [into[done:]], place + done)
             if got == 0:
@@ -94,8 +101,24 @@ class TensorReader:
                 self._remembered[what] = make()
             return self._remembered[what]
 
+    def expect(self, works: Iterable[Sequence[TensorSpec]]) -> None:
+        """Begin to fetch from servers the tensors that pieces of work will read, one after the other."""
+        remote = [[spec for spec in specs if is_remote(spec.file)] for specs in works]
+        if any(remote):
+            self._servers().expect(remote)
+
+    def verify(self) -> list[FetchedFile]:
+        """Compare all that came from servers with their versions and hashes, and return the accounts.
+
+        Raises:
+            CheckpointError: for a file that has changed meanwhile, or is not what its server describes.
+        """
+        return self._fetcher.verify() if self._fetcher is not None else []
+
     def close(self) -> None:
         """Close all files."""
+        if self._fetcher is not None:
+            self._fetcher.close()
         with self._lock:
             for handle in self._files.values():
                 os.close(handle)
@@ -107,7 +130,16 @@ class TensorReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _handle(self, path: Path) -> int:
+    def _servers(self) -> TensorFetcher:
+        with self._lock:
+            self._fetcher = self._fetcher or TensorFetcher()
+            return self._fetcher
+
+    def _handle(self, spec: TensorSpec, start: int, end: int) -> int:
+        """Return the handle of an open file with bytes `start` to `end` of the spec's file."""
+        path = spec.file
+        if is_remote(path):
+            return self._servers().fetched(spec, start, end)
         handle = self._files.get(path)
         if handle is None:
             with self._lock:

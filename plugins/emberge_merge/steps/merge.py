@@ -16,6 +16,7 @@ from emberge import (
     Rule,
     Stage,
     Step,
+    TensorRef,
     Workspace,
 )
 from emberge.engine import (
@@ -87,7 +88,7 @@ class Merge(Step):
     slices: tuple[SliceEntry, ...] = ()
     """In place of models: layers of models, stacked; each slice is merged by itself."""
     strategy: tuple[Stage, ...] = (Linear(),)
-    base: ModelRef | None = None
+    base: TensorRef | None = None
     """Their common ancestor, where the strategy works on deltas or `keep` keeps some of it."""
     keep: float = 0.0
     """Share of the base in the result, from 0 to below 1: what fine-tuning forgot comes back with it."""
@@ -96,8 +97,8 @@ class Merge(Step):
     rules: tuple[Rule, ...] = ()
     dtype: Literal["float32", "float64"] = "float32"
     out_dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None
-    template: ModelRef | None = None
-    tokenizer: ModelRef | None = None
+    template: TensorRef | None = None
+    tokenizer: TensorRef | None = None
     vocabulary: VocabularyPolicy | FileRef | None = None
     """The rule for rows where tokenizers differ, or a step's vocabulary in place of all of them.
 

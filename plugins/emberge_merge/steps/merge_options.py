@@ -20,6 +20,7 @@ from emberge import (
     Preflight,
     Problem,
     Stage,
+    TensorRef,
     suggest,
 )
 from emberge.engine import FoundWeights, MergeInput, ModelPart, VocabularyPolicy, read_artifact
@@ -68,7 +69,7 @@ class ModelEntry:
     and heads are left out, and of its configs only that of the trunk has to fit.
     """
 
-    model: ModelRef
+    model: TensorRef
     part: ModelPart = "whole"
     weight: PerTensor = field(default_factory=lambda: PerTensor(1.0))
     group: str = ""
@@ -80,7 +81,7 @@ class ModelEntry:
 class SliceBase:
     """The base of a slice: `layers` are [first, end], the end being left out."""
 
-    model: ModelRef
+    model: TensorRef
     layers: tuple[int, int]
 
     def __post_init__(self) -> None:
@@ -91,7 +92,7 @@ class SliceBase:
 class LayersEntry:
     """Some layers of a model: `layers` are [first, end], the end being left out."""
 
-    model: ModelRef
+    model: TensorRef
     layers: tuple[int, int]
     weight: PerTensor = field(default_factory=lambda: PerTensor(1.0))
     options: dict[str, dict[str, PerModel]] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact
@@ -59,6 +60,8 @@ def merged_artifact(
             for parent, model in zip(parents, inputs, strict=True)
             if model.name in report.left
         }
+    if report.fetched:
+        details["fetched"] = [asdict(one) for one in report.fetched]
     if report.findings:
         details["weights_by_layer"] = report.findings
     origins = {m.artifact.details.get("base_fingerprint") for _, m in found if m.artifact}

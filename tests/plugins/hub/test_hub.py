@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from emberge import CheckpointError
 from emberge.model_folder.package_model import in_package
-from emberge_hub.hub import locate_model
+from emberge_hub.locate import locate_model
 
 from tests.support.loopback_hub import COMMITS, Hub, serving
 
 _ASK = """
 import json, sys
-from emberge_hub.hub import locate_model
+from emberge_hub.locate import locate_model
 from emberge import CheckpointError
 answers = []
 for reference, revision, files in json.loads(sys.argv[1]):
@@ -159,7 +159,7 @@ def test_a_hub_that_is_down_is_no_network(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_what_is_no_name_of_a_hub_is_left_to_other_plugins() -> None:
-    assert locate_model("s3://bucket/model", None, "all") is None
+    assert locate_model("acme://bucket/model", None, "all") is None
     assert locate_model("a/b/c", None, "all") is None
 
 

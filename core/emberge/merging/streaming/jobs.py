@@ -26,14 +26,14 @@ from emberge.numerics.stored_rows import (
 )
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.tensor_reader import bytes_of, scratch
+from emberge.tensor_files.tensor_reader import TensorReader, bytes_of, scratch
 from emberge.tensor_files.tensor_sources import FileSource, TensorSource
 
 if TYPE_CHECKING:
     from emberge.merging.statistics.row_entries import RowStatistics
     from emberge.merging.tokens.token_rows import PartialRows
 
-__all__ = ["CopyJob", "MergeJob", "Pass", "TensorJob", "is_finite"]
+__all__ = ["CopyJob", "MergeJob", "Pass", "TensorJob", "announce", "is_finite"]
 
 
 # Elements of a tensor's first block in which lost changes are looked for.
@@ -402,6 +402,28 @@ class CopyJob(TensorJob):
         piece = scratch(use, size, torch.uint8)
         source.read_bytes(start, bytes_of(piece))
         return piece
+
+
+def announce(jobs: Sequence[TensorJob]) -> None:
+    """Have the tensors that jobs will read fetched in the jobs' order, where they are on servers."""
+    works: dict[TensorReader, list[list[TensorSpec]]] = {}
+    for job in jobs:
+        of_job: dict[TensorReader, list[TensorSpec]] = {}
+        for source in _sources(job):
+            if isinstance(source, FileSource):
+                of_job.setdefault(source.reader, []).append(source.spec)
+        for reader, specs in of_job.items():
+            works.setdefault(reader, []).append(specs)
+    for reader, all_specs in works.items():
+        reader.expect(all_specs)
+
+
+def _sources(job: TensorJob) -> list[TensorSource]:
+    if isinstance(job, CopyJob):
+        return [job.source, *job.same]
+    if isinstance(job, MergeJob):
+        return [*job.sources, *([job.base] if job.base is not None else [])]
+    return []
 
 
 def _is_plain(source: TensorSource, end: int) -> bool:

@@ -15,7 +15,7 @@ import torch
 
 from emberge.files.atomic import sync_tree
 from emberge.files.disk_space import writing
-from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
+from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, announce
 from emberge.merging.streaming.journal import Journal
 from emberge.merging.streaming.memory_budget import queue_bytes
 from emberge.merging.streaming.scheduler import Limits, Progress, by_unit, run_jobs
@@ -57,6 +57,8 @@ def stream(
     for job in jobs:
         job.remarks.update(journal.remarks.get(job.spec.name, {}))
     units = {job.unit for job in left}
+    to_read = {unit: members for unit, members in by_unit(jobs).items() if unit in units}
+    announce([job for members in to_read.values() for job in members])
     try:
         run_jobs(
             left,
@@ -66,7 +68,7 @@ def stream(
                 lambda: journal.mark(job.spec.name, files.sync, job.remarks)
             ),
             progress=progress,
-            units={unit: members for unit, members in by_unit(jobs).items() if unit in units},
+            units=to_read,
         )
         files.finish()
     finally:

@@ -126,7 +126,7 @@ class _Lookup:
             self._seen.update(zip(outside, found, strict=True))
 
     def _look(self, reference: ModelRef) -> LocatedModel | Problem:
-        if not self.deep and not is_folder(reference.main) and ":" not in reference.main:
+        if not self.deep and _is_elsewhere(reference.main):
             return Problem(f"'{reference}' was not looked for", severity="unseen")
         try:
             if reference.step is not None:
@@ -266,6 +266,11 @@ class _StepCheck:
         self._missing_model |= isinstance(reference, ModelRef) and problem.severity == "error"
         where = self.where(_path_of(reference, self._step.whole or self._step.step))
         self._own.append(dataclasses.replace(problem, where=where))
+
+
+def _is_elsewhere(text: str) -> bool:
+    """Return whether a model is looked for in the network."""
+    return "://" in text or (not is_folder(text) and ":" not in text)
 
 
 def _kind(kind: str) -> str:

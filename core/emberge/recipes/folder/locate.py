@@ -20,7 +20,7 @@ __all__ = [
     "outside_folder",
 ]
 
-Files = Literal["all", "metadata"]
+Files = Literal["all", "metadata", "ranges"]
 _SIGNS = ("modules.json", "config.json", "adapter_config.json")
 
 

@@ -87,7 +87,7 @@ class Results:
             return self._produced(reference)
         if reference not in self._outside or not self._outside[reference].folder.is_dir():
             with _network_errors_name(reference):
-                found = locate_model(reference, self.plugins)
+                found = locate_model(reference, self.plugins, reference.files)
             content = model_fingerprint(found.folder, self.hashes, found.adapter)
             artifact = read_artifact(found.adapter or found.folder)
             self._outside[reference] = Model(

@@ -1,0 +1,1 @@
+"""Files on servers, read by ranges."""

@@ -1,0 +1,209 @@
+"""Tensors of files on servers: those alone that are asked for, in blocks, several at once.
+
+What was fetched is kept in a file without a name, which is gone with the process: methods that read a
+tensor several times fetch it once, and no reader can take a file with gaps for a whole one.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from emberge.files.disk_space import require_space, writing
+from emberge.tensor_files.remote_file import RemoteFile
+from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files.servers.server_file import ServerFile, other_content
+
+__all__ = ["FetchedFile", "TensorFetcher"]
+
+_BLOCK = 4 << 20
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedFile:
+    """The account of a file that was read from a server: its bytes, and those that were fetched.
+
+    `checked` names the hash that its content was compared with: "" where the server gives none, or a part
+    of the file alone was fetched.
+    """
+
+    url: str
+    size: int
+    fetched: int
+    checked: str
+
+
+class TensorFetcher:
+    """The tensors of files on servers, fetched ahead in the order announced; threads may share it."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(_AT_ONCE, "fetch")
+        self._copies: dict[Path, _Copy] = {}
+        self._lock = threading.Lock()
+
+    def expect(self, works: Iterable[Sequence[TensorSpec]]) -> None:
+        """Begin to fetch the tensors that pieces of work will read, one piece after the other.
+
+        Raises:
+            EmbergeError: when the disk has no room for them.
+        """
+        wanted: dict[Path, dict[int, tuple[int, int]]] = {}
+        for place, specs in enumerate(works):
+            for spec in specs:
+                end = spec.offset + spec.nbytes
+                wanted.setdefault(spec.file, {}).setdefault(spec.offset, (end, place))
+        blocks = [
+            (place, number, file, start, end)
+            for file, ranges in wanted.items()
+            for place, number, start, end in _blocks(ranges)
+        ]
+        if blocks:
+            require_space(blocks[0][2].parent, sum(end - start for *_, start, end in blocks))
+        for *_, file, start, end in sorted(blocks):
+            self._copy(file).expect(start, end)
+
+    def fetched(self, spec: TensorSpec, start: int, end: int) -> int:
+        """Return the handle of an open file that has the bytes `start` to `end` of the spec's file.
+
+        Raises:
+            CheckpointError: when they cannot be fetched.
+        """
+        copy = self._copy(spec.file)
+        copy.need(spec, start, end)
+        return copy.handle
+
+    def verify(self) -> list[FetchedFile]:
+        """Compare every file that was read with its server's version and hash, and return the accounts.
+
+        Raises:
+            CheckpointError: for a file that has changed meanwhile, or whose content has another hash.
+        """
+        return list(self._pool.map(_Copy.verify, list(self._copies.values())))
+
+    def close(self) -> None:
+        """End all requests, and remove what was fetched."""
+        self._stop.set()
+        self._pool.shutdown(cancel_futures=True)
+        for copy in self._copies.values():
+            copy.close()
+        self._copies.clear()
+
+    def _copy(self, note: Path) -> _Copy:
+        copy = self._copies.get(note)
+        if copy is None:
+            with self._lock:
+                copy = self._copies.get(note)
+                if copy is None:
+                    copy = self._copies[note] = _Copy(note, self._pool, self._stop)
+        return copy
+
+
+class _Copy:
+    """The copy of a file on a server, with gaps where nothing was asked for."""
+
+    def __init__(self, note: Path, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
+        remote = RemoteFile.read(note)
+        self._server = ServerFile(remote.url, remote.size, remote.version, remote.sha256, stop)
+        self._place, self._pool = note.parent, pool
+        self._lock = threading.Lock()
+        with writing(self._place, "what is read from a server"):
+            self._file = tempfile.TemporaryFile(dir=self._place)  # noqa: SIM115
+            self.handle = self._file.fileno()
+            os.ftruncate(self.handle, remote.size)
+            os.pwrite(self.handle, remote.header, 0)
+        # Sorted and apart: first byte, end, and the fetching of it.
+        self._stretches: list[tuple[int, int, Future[None]]] = []
+        self._header = len(remote.header)
+
+    def expect(self, start: int, end: int) -> None:
+        """Begin to fetch what is not fetched yet of a stretch."""
+        with self._lock:
+            for first, last in self._missing(start, end):
+                for at, stop in _cut(first, last):
+                    future = self._pool.submit(self._fetch, at, stop)
+                    bisect.insort(self._stretches, (at, stop, future), key=lambda one: one[0])
+
+    def need(self, spec: TensorSpec, start: int, end: int) -> None:
+        """Wait until a part of a tensor is there; what nobody announced is fetched as a whole tensor."""
+        with self._lock:
+            missing = bool(self._missing(start, end))
+        if missing:
+            self.expect(spec.offset, spec.offset + spec.nbytes)
+        with self._lock:
+            waiting = [future for *_, future in self._overlapping(start, end)]
+        for future in waiting:
+            future.result()
+
+    def verify(self) -> FetchedFile:
+        """Compare version and, of a whole file, its hash with the server's."""
+        server = self._server
+        server.require_unchanged()
+        fetched = sum(end - start for start, end, _ in self._stretches)
+        whole = self._header + fetched == server.size
+        if whole and server.sha256 is not None:
+            found = self._sha256()
+            if found != server.sha256:
+                raise other_content(server, found)
+        checked = "sha256" if whole and server.sha256 is not None else ""
+        return FetchedFile(server.url, server.size, fetched + self._header, checked)
+
+    def close(self) -> None:
+        """Remove the copy."""
+        self._file.close()
+
+    def _sha256(self) -> str:
+        self._file.seek(0)
+        return hashlib.file_digest(self._file, "sha256").hexdigest()
+
+    def _fetch(self, start: int, end: int) -> None:
+        found = self._server.read(start, end)
+        with writing(self._place, "what is read from a server"):
+            while found:
+                done = os.pwrite(self.handle, found, start)
+                found, start = found[done:], start + done
+
+    def _overlapping(self, start: int, end: int) -> list[tuple[int, int, Future[None]]]:
+        after = bisect.bisect_left(self._stretches, end, key=lambda one: one[0])
+        before = bisect.bisect_right(self._stretches, start, key=lambda one: one[0])
+        return [s for s in self._stretches[max(0, before - 1) : after] if s[1] > start]
+
+    def _missing(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the parts of a stretch that nobody fetches yet."""
+        found: list[tuple[int, int]] = []
+        for first, last, _ in self._overlapping(start, end):
+            if start < first:
+                found.append((start, first))
+            start = max(start, last)
+        if start < end:
+            found.append((start, end))
+        return found
+
+
+def _blocks(ranges: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield ranges of a file as blocks: place in the order of reading, number in it, first byte, end.
+
+    `ranges` has by first byte the end and the place. Small ones that follow one another share a block, which
+    has the first of their places.
+    """
+    begin, reach, first = 0, 0, 0
+    for start, (end, place) in [*sorted(ranges.items()), (-1, (-1, 0))]:
+        if start == reach and end - begin <= _BLOCK:
+            reach, first = end, min(first, place)
+            continue
+        yield from ((first, number, *cut) for number, cut in enumerate(_cut(begin, reach)))
+        begin, reach, first = start, end, place
+
+
+def _cut(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield a stretch in blocks."""
+    for at in range(start, end, _BLOCK):
+        yield at, min(end, at + _BLOCK)

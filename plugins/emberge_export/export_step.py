@@ -1,0 +1,218 @@
+"""The `export` step: a model in the formats of other runtimes, with what each of them loses and gains."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from emberge import (
+    Artifact,
+    CheckpointError,
+    DataRef,
+    EmbergeError,
+    ModelRef,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+)
+from emberge.engine import lacking_half, pick_eval_sets, read_layout
+
+from emberge_export.probe import Probe, read_probe
+from emberge_export.serving import serving_lines
+
+if TYPE_CHECKING:
+    from emberge_export.parity import Parity
+
+__all__ = ["Export"]
+
+Format = Literal["float32", "float16", "int8", "openvino"]
+FILES: dict[Format, str] = {
+    "float32": "onnx/model.onnx",
+    "float16": "onnx/model_fp16.onnx",
+    "int8": "onnx/model_int8.onnx",
+    "openvino": "openvino/openvino_model.xml",
+}
+TABLE = "export.md"
+_PACKAGES: dict[str, tuple[str, ...]] = {
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "openvino": ("openvino",),
+}
+# An export in float32 is the same model: less than this is a fault of it.
+_SAME = 0.9999
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(Step):
+    """Export a model to ONNX and OpenVINO beside its own weights, and measure every file in its runtime.
+
+    The transformer is exported by transformers' own exporters, in float32, in float16, and with int8 weights
+    (dynamic quantisation, one scale a channel); pooling and what follows it stay modules of
+    SentenceTransformers, as its backends and text-embeddings-inference have it. Each file is then loaded by
+    onnxruntime or OpenVINO, and its embeddings are compared with torch's: cosine (mean and least), nDCG@10 on
+    the probe, texts a second. The table is `export.md`, and the figures are in the model's card.
+
+    `check` also lists what text-embeddings-inference and vLLM need of the model's files, and warns of what
+    they lack. With int8 that loses more nDCG@10 than `most_loss`, the run ends with exit code 3.
+
+    Example:
+        served:
+          export: {model: $merged, formats: [float32, int8], probe: ./data/catalogue.yaml}
+    """
+
+    produces = "model"
+    loads = ("torch",)
+
+    model: ModelRef
+    """The model, of sentence-transformers or transformers."""
+    formats: tuple[Format, ...] = ("float32", "float16", "int8")
+    """The files to write: three of ONNX, and OpenVINO."""
+    probe: DataRef | None = None
+    """A catalogue, of which the first retrieval set is embedded; by default a few sentences."""
+    probe_set: str | None = None
+    """The name of another retrieval set of the catalogue."""
+    queries: int = 200
+    """Queries of the probe, at most; as many documents come with theirs."""
+    most_loss: float = 0.02
+    """nDCG@10 that int8 may lose on the probe, of at most 1."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        for package in self._missing():
+            yield context.problem(
+                f"the package {package} is missing; pip install 'emberge[export]'", "formats"
+            )
+        if not self.formats:
+            yield context.problem("there is no format to export to", "formats")
+        yield from self._check_probe(context)
+        yield from self._check_model(context)
+
+    def _missing(self) -> list[str]:
+        kinds = {"openvino" if name == "openvino" else "onnx" for name in self.formats}
+        wanted = [package for kind in sorted(kinds) for package in _PACKAGES[kind]]
+        return [package for package in wanted if find_spec(package) is None]
+
+    def _check_probe(self, context: Preflight) -> Iterator[Problem]:
+        if self.probe is None:
+            if self.probe_set is not None:
+                yield context.problem("name the catalogue of the set as 'probe'", "probe_set")
+            return
+        path = context.data(self.probe)
+        if path is None:
+            return
+        try:
+            sets = pick_eval_sets(path, (self.probe_set,) if self.probe_set else ())
+        except EmbergeError as error:
+            yield context.problem(str(error), "probe")
+            return
+        found = [one for one in sets if one.task == "retrieval"]
+        if not found:
+            yield context.problem("the probe has no retrieval set to take nDCG@10 on", "probe")
+        elif (fault := lacking_half(found[0], "test")) is not None:
+            yield context.problem(fault, "probe")
+
+    def _check_model(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.engine import whole_problems
+
+        folder = context.model(self.model)
+        for problem in whole_problems(folder, context.adapter(self.model)):
+            yield context.problem(str(problem), "model")
+        if folder is None:
+            return
+        try:
+            read_layout(folder)
+            lines, lacking = serving_lines(folder)
+        except EmbergeError as error:
+            yield context.problem(str(error), "model")
+            return
+        context.note("servers", lines)
+        for one in lacking:
+            yield context.warning(one, "model")
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import copy_model, whole_model
+
+        from emberge_export.parity import measured, parity_table
+
+        for left in workspace.folder.iterdir():  # of a run that was killed
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        model = workspace.model(self.model)
+        probe = self._probe(workspace)
+        with whole_model(model, workspace.work, workspace.machine) as folder:
+            copy_model(folder, workspace.folder)
+        found = measured(
+            workspace.folder,
+            {name: FILES[name] for name in self.formats},
+            probe,
+            progress=lambda done, total, note: workspace.progress(done, total, "formats", note),
+        )
+        _require_same(model.name, found)
+        (workspace.folder / TABLE).write_text(parity_table(found), encoding="utf-8")
+        return Artifact(
+            kind="model",
+            size=model.artifact.size if model.artifact is not None else None,
+            parents=(self.model.text,),
+            details=self._details(model.name, model.fingerprint, found, probe, workspace),
+        )
+
+    def _details(
+        self,
+        name: str,
+        content: str,
+        found: dict[str, Parity],
+        probe: Probe,
+        workspace: Workspace,
+    ) -> dict[str, Any]:
+        loss = _loss(found)
+        unmet = []
+        if loss is not None and loss > self.most_loss and workspace.rehearsal is None:
+            unmet.append(
+                f"int8 loses {loss:.4f} nDCG@10 on {probe.name} and may lose {self.most_loss:g} "
+                "(most_loss); leave int8 out, serve float16, or allow more"
+            )
+        return {
+            "made_by": "exporting",
+            "base": name,
+            "base_reference": self.model.text,
+            "base_fingerprint": content,
+            "probe": probe.name,
+            "exported": {
+                key: {n: v for n, v in dataclasses.asdict(one).items() if v is not None}
+                for key, one in found.items()
+            },
+            "table": TABLE,
+            **({"unmet": unmet} if unmet else {}),
+        }
+
+    def _probe(self, workspace: Workspace) -> Probe:
+        limit = self.queries
+        if workspace.rehearsal is not None:
+            limit = min(limit, workspace.rehearsal.rows)
+        path: Path | None = workspace.data(self.probe) if self.probe is not None else None
+        return read_probe(path, self.probe_set, workspace.readers, limit)
+
+
+def _loss(found: dict[str, Parity]) -> float | None:
+    """Return the nDCG@10 that int8 loses against torch; None without int8 or a probe."""
+    if "int8" not in found:
+        return None
+    before, after = found["torch"].ndcg_at_10, found["int8"].ndcg_at_10
+    return before - after if before is not None and after is not None else None
+
+
+def _require_same(name: str, found: dict[str, Parity]) -> None:
+    """Refuse an export in float32 that computes another model.
+
+    Raises:
+        CheckpointError: with its cosine.
+    """
+    least = found["float32"].least_cosine if "float32" in found else 1.0
+    if least < _SAME:
+        raise CheckpointError(
+            f"'{name}' in ONNX gives other embeddings than in torch: the least cosine is {least:.6f}, and "
+            f"float32 should keep {_SAME}; serve its safetensors, and let the authors of transformers know"
+        )

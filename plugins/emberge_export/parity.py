@@ -1,0 +1,142 @@
+"""Comparison of exported files with torch, each in its own runtime: cosine, nDCG@10, speed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from emberge_export.probe import Probe
+from emberge_export.programs import Exporting
+from emberge_export.runtimes import load_runtime
+
+__all__ = ["Parity", "measured", "parity_table"]
+
+Array = NDArray[np.float64]
+# A measurement of fewer texts is mostly one of starting.
+_TIMED = 256
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Figures of one file: its size, its nearness to torch, and its speed by wall and CPU time."""
+
+    file: str
+    megabytes: float
+    cosine: float
+    least_cosine: float
+    ndcg_at_10: float | None
+    texts_per_second: float
+    texts_per_cpu_second: float
+
+
+def measured(
+    folder: Path,
+    files: Mapping[str, str],
+    probe: Probe,
+    *,
+    progress: Callable[[int, int, str], None] = lambda *_: None,
+) -> dict[str, Parity]:
+    """Export the model of a folder into files below it, and return the figures of torch and of each file.
+
+    `files` are paths by format.
+
+    Raises:
+        CheckpointError: for a model that cannot be exported.
+    """
+    exporting = Exporting(folder)
+    model = exporting.model
+    expected, speed = _run(model, probe)
+    weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
+    found = {"torch": _figures("model.safetensors", weights, expected, expected, probe, speed)}
+    for number, (name, file) in enumerate(files.items()):
+        progress(number, len(files), name)
+        size = exporting.write(name, folder / file)
+        with load_runtime(model, folder / file):
+            embedded, speed = _run(model, probe)
+        found[name] = _figures(file, size, embedded, expected, probe, speed)
+    return found
+
+
+def parity_table(found: Mapping[str, Parity]) -> str:
+    """Return the figures as Markdown."""
+    lines = [
+        "| format | MB | cosine | least | nDCG@10 | texts/s | texts/CPU s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, one in found.items():
+        ndcg = "–" if one.ndcg_at_10 is None else f"{one.ndcg_at_10:.4f}"
+        lines.append(
+            f"| {name} | {one.megabytes:.1f} | {one.cosine:.6f} | {one.least_cosine:.6f} | {ndcg} | "
+            f"{one.texts_per_second:.0f} | {one.texts_per_cpu_second:.0f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _run(model: Any, probe: Probe) -> tuple[dict[str, Array], tuple[float, float]]:
+    """Return documents' and queries' embeddings, and texts a second of wall and of CPU time."""
+    documents, queries = list(probe.documents.values()), list(probe.queries.values())
+    with torch.inference_mode():
+        found = {"documents": np.asarray(model.encode_document(documents), np.float64)}
+        if queries:
+            found["queries"] = np.asarray(model.encode_query(queries), np.float64)
+        timed = (documents * math.ceil(_TIMED / len(documents)))[:_TIMED]
+        wall, cpu = time.perf_counter(), time.process_time()
+        model.encode_document(timed)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return found, (len(timed) / max(wall, 1e-9), len(timed) / max(cpu, 1e-9))
+
+
+def _figures(
+    file: str,
+    size: int,
+    embedded: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    probe: Probe,
+    speed: tuple[float, float],
+) -> Parity:
+    nearness = np.concatenate([_cosines(embedded[kind], expected[kind]) for kind in expected])
+    return Parity(
+        file=file,
+        megabytes=round(size / 1e6, 2),
+        cosine=round(float(nearness.mean()), 6),
+        least_cosine=round(float(nearness.min()), 6),
+        ndcg_at_10=round(ndcg(embedded, probe), 4) if probe.relevant else None,
+        texts_per_second=round(speed[0], 1),
+        texts_per_cpu_second=round(speed[1], 1),
+    )
+
+
+def _cosines(one: Array, other: Array) -> Array:
+    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return np.asarray((one * other).sum(1) / np.maximum(norms, 1e-30))
+
+
+def ndcg(embedded: Mapping[str, Array], probe: Probe) -> float:
+    """Return the mean nDCG@10 of the queries, with linear gains (Järvelin and Kekäläinen, 2002)."""
+    documents, queries = _unit(embedded["documents"]), _unit(embedded["queries"])
+    names = list(probe.documents)
+    best = np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :10]
+    scores = []
+    for row, query in zip(best, probe.queries, strict=True):
+        grades = probe.relevant[query]
+        ideal = _gain(sorted(grades.values(), reverse=True)[:10])
+        found = _gain([grades.get(names[place], 0) for place in row])
+        scores.append(found / ideal if ideal else 0.0)
+    return float(np.mean(scores))
+
+
+def _gain(grades: list[int]) -> float:
+    return sum(max(0, grade) / math.log2(place + 2) for place, grade in enumerate(grades))
+
+
+def _unit(rows: Array) -> Array:
+    norms: Array = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(norms, 1e-30))

@@ -1,0 +1,147 @@
+"""Programs of other runtimes from a model's transformer, written by transformers' own exporters."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from emberge import CheckpointError
+
+__all__ = ["Exporting"]
+
+# A program with its weights in one file has to be smaller; servers fetch what is beside it by this name.
+_LARGEST = 1_900_000_000
+_BESIDE = "_data"
+# Two texts of unlike length, so that neither size is taken for a constant.
+_SAMPLE = ("a text to trace the model with", "another")
+# As torch's exporter names one that it has no translation of, and as OpenVINO's does.
+_OPERATOR = re.compile(r"OpOverload\(op='([\w.]+)'|conversion rule found for operations: ([\w:.]+)")
+
+
+class Exporting:
+    """The exports of one model folder; what several formats need is traced once."""
+
+    def __init__(self, folder: Path) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        self.folder = folder
+        settings = {"dtype": torch.float32, "local_files_only": True}
+        with quiet():
+            self.model: Any = SentenceTransformer(
+                str(folder), device="cpu", local_files_only=True, model_kwargs=settings
+            ).eval()
+        self._float32: Any = None
+
+    def write(self, name: str, path: Path) -> int:
+        """Write the program of a format, and return the bytes of its files.
+
+        Raises:
+            CheckpointError: for a model that the exporter cannot express, naming the operator if it does.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writers: dict[str, Callable[[Path], None]] = {
+            "float32": lambda place: _save_onnx(self._onnx(), place),
+            "float16": self._write_half,
+            "int8": self._write_int8,
+            "openvino": self._write_openvino,
+        }
+        try:
+            with quiet():
+                writers[name](path)
+        except Exception as error:  # each part of the way has errors of its own
+            raise CheckpointError(
+                f"{self.folder}: cannot be exported as {name}{_operator(error)}: {_reason(error)}; serve "
+                "its safetensors, or leave this format out"
+            ) from error
+        return sum(one.stat().st_size for one in path.parent.glob(f"{path.stem}.*"))
+
+    def _onnx(self) -> Any:
+        if self._float32 is None:
+            self._float32 = self._trace_onnx(self._trunk)
+        return self._float32
+
+    @property
+    def _trunk(self) -> Any:
+        return self.model[0].auto_model
+
+    def _sample(self) -> dict[str, Any]:
+        features = self.model.preprocess(list(_SAMPLE))
+        return {key: value for key, value in features.items() if isinstance(value, torch.Tensor)}
+
+    def _trace_onnx(self, trunk: Any) -> Any:
+        from transformers.exporters.configs import OnnxConfig
+        from transformers.exporters.exporter_onnx import OnnxExporter
+
+        exporter: Any = OnnxExporter  # which has no types
+        exported = exporter().export(trunk, self._sample(), OnnxConfig(dynamic=True))
+        return exported.components["model"].program
+
+    def _write_half(self, path: Path) -> None:
+        _save_onnx(self._trace_onnx(copy.deepcopy(self._trunk).half()), path)
+
+    def _write_int8(self, path: Path) -> None:
+        from transformers.exporters.configs import ExportFormat
+        from transformers.exporters.quantizers.quantizer_onnxruntime import (
+            OnnxRuntimeDynamicConfig,
+            OnnxRuntimeQuantizer,
+        )
+
+        quantizer = OnnxRuntimeQuantizer(OnnxRuntimeDynamicConfig(per_channel=True))
+        _save_onnx(quantizer.quantize(self._onnx(), self._sample(), ExportFormat.ONNX), path)
+
+    def _write_openvino(self, path: Path) -> None:
+        from transformers.exporters.configs import OpenVINOConfig
+        from transformers.exporters.exporter_openvino import OpenVINOExporter
+
+        exporter: Any = OpenVINOExporter
+        exported = exporter().export(self._trunk, self._sample(), OpenVINOConfig(dynamic=True))
+        exporter.save_program(exported.components["model"].program, path)
+
+
+def _save_onnx(program: Any, path: Path) -> None:
+    import onnx_ir
+
+    size = sum(value.const_value.nbytes for value in program.graph.initializers.values())
+    beside = f"{path.name}{_BESIDE}" if size > _LARGEST else None
+    onnx_ir.save(program, str(path), external_data=beside)
+
+
+def _operator(error: BaseException) -> str:
+    """Return ` (operator …)` for an error that names one without a translation."""
+    texts = (str(cause) for cause in _causes(error))
+    found = next((match for text in texts if (match := _OPERATOR.search(text))), None)
+    return f" (operator {found[1] or found[2]})" if found is not None else ""
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of the first error, which the others came of."""
+    *_, first = _causes(error)
+    return next((line for line in str(first).splitlines() if line.strip()), type(first).__name__)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what exporters print, log and warn of from the terminal."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,86 @@
+"""Runtimes in the place of a model's transformer; all else of a SentenceTransformer stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["load_runtime"]
+
+_OUTPUT = "last_hidden_state"
+
+
+@contextmanager
+def load_runtime(model: Any, path: Path) -> Iterator[None]:
+    """Let an exported program compute the transformer of a SentenceTransformer inside the block."""
+    first = model[0]
+    trunk = first.model
+    kind = OpenVinoTrunk if path.suffix == ".xml" else OnnxTrunk
+    first.model = kind(path, trunk.config)
+    try:
+        yield
+    finally:
+        first.model = trunk
+
+
+class _Trunk(torch.nn.Module):
+    """A transformer whose numbers another runtime computes, on the CPU."""
+
+    device = torch.device("cpu")
+    dtype = torch.float32
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.names: list[str] = []
+
+    def forward(self, **features: Any) -> dict[str, Tensor]:
+        """Return the states of the last layer, in float32."""
+        ids = features["input_ids"]
+        given = {n: features.get(n, torch.zeros_like(ids)).cpu().numpy() for n in self.names}
+        states = np.asarray(self.compute(given), dtype=np.float32)
+        return {_OUTPUT: torch.from_numpy(states)}
+
+    def compute(self, given: dict[str, Any]) -> Any:
+        """Return the states [texts, tokens, width] of inputs by name."""
+        raise NotImplementedError
+
+
+class OnnxTrunk(_Trunk):
+    """A transformer in onnxruntime, with as many threads as torch has."""
+
+    def __init__(self, path: Path, config: Any) -> None:
+        import onnxruntime
+
+        super().__init__(config)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3
+        self.session = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
+        self.names = [one.name for one in self.session.get_inputs()]
+
+    def compute(self, given: dict[str, Any]) -> Any:
+        return self.session.run([_OUTPUT], given)[0]
+
+
+class OpenVinoTrunk(_Trunk):
+    """A transformer in OpenVINO, with as many threads as torch has."""
+
+    def __init__(self, path: Path, config: Any) -> None:
+        import openvino
+
+        super().__init__(config)
+        settings = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
+        self.compiled = openvino.Core().compile_model(str(path), "CPU", settings)
+        self.names = [one.get_any_name() for one in self.compiled.inputs]
+
+    def compute(self, given: dict[str, Any]) -> Any:
+        return self.compiled(given)[self.compiled.output(_OUTPUT)]

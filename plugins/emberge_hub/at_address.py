@@ -1,0 +1,183 @@
+"""Models at an address: `hf://owner/name@revision`, `s3://bucket/model`, `https://server/model`.
+
+A mirror folder has the model's configs and tokenizer, and in place of weights notes with their headers,
+unless the whole model is wanted. It is named after the versions of all files, so it is never out of date.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from emberge import CheckpointError
+from emberge.engine import ServerFile, fill_once
+
+from emberge_hub.hub import commit_of, on_hub
+from emberge_hub.wanted_files import PICKLE, Files, metadata_among, weights_among
+
+__all__ = ["at_address"]
+
+_HUB = "hf://"
+_WEB = ("http://", "https://")
+_INDEX = "model.safetensors.index.json"
+# A web server has no list of its files: these are asked for, in each folder of a model.
+_ASKED = (
+    "config.json",
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "chat_template.jinja",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "model.safetensors",
+    _INDEX,
+    "README.md",
+    "LICENSE",
+)
+_OF_MODULE = ("config.json", "model.safetensors")
+_SIGNS = ("modules.json", "config.json", "adapter_config.json")
+_BLOCK = 8 << 20
+_AT_ONCE = 8
+
+
+def at_address(reference: str, revision: str | None, files: Files) -> Path | None:
+    """Return a folder with the files of the model at an address; without `all`, notes of its weights.
+
+    None for an address of a kind that fsspec does not know, which is another plugin's.
+
+    Raises:
+        CheckpointError: when there is no model, its server refuses it, or files cannot be read in part.
+        ConnectionError: when the server cannot be reached.
+    """
+    from fsspec import available_protocols
+
+    if reference.partition("://")[0] not in available_protocols():
+        return None
+    if reference.startswith(_HUB):
+        name = reference.removeprefix(_HUB).rstrip("/")
+        if files == "all":
+            return on_hub(name, revision, files)
+        root = f"{_HUB}{name}@{commit_of(name, revision)}"
+    else:
+        root = (reference if revision is None else f"{reference}@{revision}").rstrip("/")
+        _require_plain(root)
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        found = _asked(root, threads) if root.startswith(_WEB) else _listed(root)
+        wanted = [*metadata_among(found), *weights_among(found)]
+        _require_model(root, wanted, files)
+        chosen = {name: found[name] for name in dict.fromkeys(wanted)}
+        facts = [(name, one.size, one.version) for name, one in sorted(chosen.items())]
+        key = hashlib.sha256(json.dumps([root, facts]).encode()).hexdigest()[:32]
+        kind = "whole" if files == "all" else "notes"
+
+        def fill(folder: Path) -> None:
+            _fill(folder, chosen, files == "all", threads)
+
+        return fill_once(_cache() / kind / key, fill)
+
+
+def _listed(root: str) -> dict[str, ServerFile]:
+    """Return the files below an address by their names, as the server lists them."""
+    found = ServerFile.listed(root)
+    return {url.removeprefix(f"{root}/"): one for url, one in found.items()}
+
+
+def _asked(root: str, threads: ThreadPoolExecutor) -> dict[str, ServerFile]:
+    """Return the files of a model on a plain web server, each of which is asked for by its name."""
+
+    def look(names: Iterable[str]) -> dict[str, ServerFile]:
+        names = list(names)
+        files = threads.map(lambda name: ServerFile.look(f"{root}/{name}"), names)
+        return {name: one for name, one in zip(names, files, strict=True) if one is not None}
+
+    found = look(_SIGNS)  # these first: a server that is away costs one wait
+    if found:
+        found |= look(name for name in _ASKED if name not in _SIGNS)
+    if "modules.json" in found:
+        modules = _json(found["modules.json"])
+        for module in (one for one in modules if isinstance(one, Mapping) and one.get("path")):
+            trunk = str(module.get("type", "")).endswith("Transformer")
+            names = _ASKED if trunk else _OF_MODULE
+            found |= look(f"{module['path']}/{name}" for name in names)
+    for index in [name for name in found if PurePosixPath(name).name == _INDEX]:
+        weights = _json(found[index]).get("weight_map", {})
+        found |= look({str(PurePosixPath(index).with_name(str(s))) for s in weights.values()})
+    return found
+
+
+def _json(file: ServerFile) -> Any:
+    try:
+        return json.loads(file.read(0, file.size))
+    except ValueError as error:
+        raise CheckpointError(
+            f"{file.url}: cannot be read as JSON ({error}); get it again"
+        ) from None
+
+
+def _require_plain(root: str) -> None:
+    """Refuse an address with a secret in it, which would come into recipes, results and cards."""
+    parts = urlsplit(root)
+    if parts.query or parts.username or parts.password:
+        raise CheckpointError(
+            f"{parts.scheme}://{parts.hostname}{parts.path}: an address has no name, password or query; give "
+            "credentials as the bucket's client takes them, such as its environment variables"
+        )
+
+
+def _require_model(root: str, names: Iterable[str], files: Files) -> None:
+    names = list(names)
+    if not any(PurePosixPath(name).name in _SIGNS for name in names):
+        raise CheckpointError(
+            f"{root}: there is no model here: neither modules.json nor config.json"
+        )
+    pickle = next((name for name in names if name.endswith(PICKLE)), None)
+    if pickle is not None and files != "all":
+        raise CheckpointError(
+            f"{root}/{pickle}: is a pickle, of which no tensor can be read alone; download the model's "
+            "folder, convert it by `emberge safetensors` and name that"
+        )
+
+
+def _fill(
+    folder: Path, files: Mapping[str, ServerFile], whole: bool, threads: ThreadPoolExecutor
+) -> None:
+    """Write the files of a model into a folder; of the weights, unless `whole`, notes."""
+
+    def write(name: str) -> None:
+        place, file = folder / PurePosixPath(name), files[name]
+        if folder not in Path(os.path.normpath(place)).parents:
+            raise CheckpointError(f"{file.url}: leads out of the model's folder")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not whole and place.match("*.safetensors") and not place.match("adapter_*"):
+            file.note().write(place)
+            return
+        with place.open("wb") as out:
+            for start in range(0, file.size, _BLOCK):
+                out.write(file.read(start, min(file.size, start + _BLOCK)))
+        file.require_content(place)
+
+    for _ in threads.map(write, files):
+        pass
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "emberge" / "servers"

@@ -1,0 +1,32 @@
+"""Models that are no folders: on a hub, in packages, at an address (`owner/name`, `pkg:x`, `s3://x/y`)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from emberge import hookimpl
+
+from emberge_hub.wanted_files import Files
+
+__all__ = ["locate_model"]
+
+_HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+
+
+@hookimpl
+def locate_model(reference: str, revision: str | None, files: Files) -> Path | None:
+    """Return the folder of `pkg:module`, of a name on a hub, or of an address; None for other references."""
+    if reference.startswith("pkg:"):
+        from emberge.engine import in_package
+
+        return in_package(reference.removeprefix("pkg:"), revision)
+    if "://" in reference:
+        from emberge_hub.at_address import at_address
+
+        return at_address(reference, revision, files)
+    if _HUB_ID.fullmatch(reference):
+        from emberge_hub.hub import on_hub
+
+        return on_hub(reference, revision, files)
+    return None

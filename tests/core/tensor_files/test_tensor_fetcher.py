@@ -1,0 +1,96 @@
+"""Stretches of a file on a server: cut, put in order, and fetched once whoever asks."""
+
+from __future__ import annotations
+
+import os
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emberge import CheckpointError
+from emberge.engine import ServerFile, TensorSpec
+from emberge.tensor_files.remote_file import RemoteFile, here_or_remote, is_remote
+from emberge.tensor_files.safetensors_header import read_header
+from emberge.tensor_files.servers import tensor_fetcher
+from emberge.tensor_files.servers.tensor_fetcher import TensorFetcher, _blocks
+from safetensors.numpy import save_file
+
+from tests.support.range_server import Faults, serving_ranges
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_fetcher, "_BLOCK", 256)
+
+
+def test_blocks_have_every_byte_once_and_none_beside() -> None:
+    draw = random.Random(3)
+    for _ in range(200):
+        ranges, end = {}, 0
+        for place in range(draw.randrange(1, 12)):
+            start = end + draw.choice([0, 0, 0, 40])
+            end = start + draw.choice([0, 1, 30, 200, 900])
+            ranges[start] = (end, draw.randrange(20) if place else 0)
+        wanted = {byte for start, (stop, _) in ranges.items() for byte in range(start, stop)}
+        blocks = list(_blocks(ranges))
+        found = [byte for *_, start, stop in blocks for byte in range(start, stop)]
+        assert sorted(found) == sorted(wanted)
+        assert all(0 < stop - start <= 256 for *_, start, stop in blocks)
+        assert min(place for place, *_ in blocks) >= 0 if blocks else True
+
+
+def served(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    pytest.importorskip("aiohttp", reason="fsspec reads web servers with it")
+    tensors = {f"t{n}": np.arange(n * 50, dtype=np.float32) + n for n in range(1, 10)}
+    (folder / "owner" / "m").mkdir(parents=True)
+    save_file(tensors, folder / "owner" / "m" / "model.safetensors")
+    return folder, tensors
+
+
+def noted(url: str, folder: Path) -> dict[str, TensorSpec]:
+    found = ServerFile.look(f"{url}/web/owner/m/model.safetensors")
+    assert found is not None
+    note = found.note().write(folder / "model.safetensors")
+    assert is_remote(note)
+    assert here_or_remote(folder / "model.safetensors") == note
+    return read_header(note)[0]
+
+
+def test_many_threads_read_what_is_there_and_each_byte_comes_once(tmp_path: Path) -> None:
+    root, tensors = served(tmp_path / "root")
+    with serving_ranges(root, Faults(drops=10)) as server:
+        specs = noted(server.url, tmp_path)
+        header = server.sent["owner/m/model.safetensors"]
+        fetcher = TensorFetcher()
+        try:
+            fetcher.expect([[specs["t3"]], [specs["t8"], specs["t3"]]])  # the rest is not announced
+
+            def read(name: str) -> bool:
+                spec = specs[name]
+                begin, end = spec.offset, spec.offset + spec.nbytes
+                handle = fetcher.fetched(spec, begin, end)
+                content = np.frombuffer(os.pread(handle, end - begin, begin), np.float32)
+                return bool((content == tensors[name]).all())
+
+            names = [name for name in tensors if name != "t5"] * 4
+            with ThreadPoolExecutor(8) as threads:
+                assert all(threads.map(read, names))
+            (account,) = fetcher.verify()
+        finally:
+            fetcher.close()
+        sent = server.sent["owner/m/model.safetensors"] - header
+    assert sent == sum(spec.nbytes for name, spec in specs.items() if name != "t5")
+    assert account.fetched == sent + min(spec.offset for spec in specs.values())
+    assert account.checked == ""
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.safetensors.remote", "root"]
+
+
+def test_a_damaged_note_names_itself_and_the_remedy(tmp_path: Path) -> None:
+    note = RemoteFile("https://x/m", 10, "v", None, b"{}").write(tmp_path / "model.safetensors")
+    assert RemoteFile.read(note).header == b"{}"
+    for damage in ("{", "[]", '{"url": 1}'):
+        note.write_text(damage)
+        with pytest.raises(CheckpointError, match=r"model\.safetensors\.remote.*remove its folder"):
+            RemoteFile.read(note)

@@ -1,0 +1,367 @@
+"""Models on servers (real ones, on this machine): read by ranges, through failures, to a disk's bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from emberge import (
+    CheckpointError,
+    EmbergeError,
+    Plugins,
+    check_recipe,
+    load_plugins,
+    load_recipe,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import Checkpoint, ServerFile, read_artifact
+from emberge.tensor_files.servers import server_file, tensor_fetcher
+from safetensors.torch import load_file
+
+from tests.support import tiny
+from tests.support.range_server import Faults, RangeServer, serving_ranges
+
+pytest.importorskip(
+    "aiohttp", reason="fsspec reads web servers with it: pip install 'emberge[remote]'"
+)
+
+WEIGHTS = "model.safetensors"
+MERGE = """
+steps:
+  merged:
+    merge:
+      models: [{0}/a, {0}/b, {0}/c]
+      base: {0}/base
+      strategy: {1}
+"""
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins()
+
+
+@pytest.fixture(autouse=True)
+def _fast_and_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of its own, blocks so small that a tiny model has many, and no long waits."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(tensor_fetcher, "_BLOCK", 4096)
+    monkeypatch.setattr(server_file, "_WAITS", (0.001,) * 9)
+
+
+@pytest.fixture
+def root(bert: Path, berts: list[Path], tmp_path: Path) -> Path:
+    """What the server has, under `owner/`."""
+    for name, folder in zip(("base", "a", "b", "c"), (bert, *berts), strict=True):
+        shutil.copytree(folder, tmp_path / "root" / "owner" / name)
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[RangeServer]:
+    with serving_ranges(root) as found:
+        yield found
+
+
+def merged(text: str, out: Path, plugins: Plugins) -> Path:
+    recipe = parse_recipe(text, plugins, path=out / "recipe.yaml")
+    check_recipe(recipe, plugins).raise_errors()
+    return Path(run_recipe(recipe, out, plugins, quiet=True)["merged"])
+
+
+def at(server: RangeServer) -> str:
+    return f"{server.url}/web/owner"
+
+
+def same_tensors(one: Path, other: Path) -> bool:
+    first, second = load_file(one / WEIGHTS), load_file(other / WEIGHTS)
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name].view(torch.uint8), second[name].view(torch.uint8)) for name in first
+    )
+
+
+FAULTS = {
+    "none": Faults(),
+    "one request in ten dropped": Faults(drops=10),
+    "connections cut": Faults(cuts=6),
+    "throttled": Faults(throttles=5),
+    "all at once": Faults(drops=10, cuts=7, throttles=9),
+}
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+@pytest.mark.parametrize("strategy", ["task_arithmetic", "ties"])
+def test_a_merge_from_a_server_has_the_bytes_of_one_from_the_disk(
+    strategy: str, faults: str, root: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    from_disk = merged(MERGE.format(root / "owner", strategy), tmp_path / "disk", plugins)
+    with serving_ranges(root, FAULTS[faults]) as server:
+        ranged = merged(MERGE.format(at(server), strategy), tmp_path / "ranged", plugins)
+        assert server.failed > 2 or faults == "none"
+    assert same_tensors(from_disk, ranged)
+    names = {p.relative_to(from_disk).as_posix() for p in from_disk.rglob("*") if p.is_file()}
+    assert {p.relative_to(ranged).as_posix() for p in ranged.rglob("*") if p.is_file()} == names
+
+
+def test_a_method_of_several_passes_fetches_each_byte_once(
+    server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    result = merged(MERGE.format(at(server), "ties"), tmp_path / "out", plugins)
+    for name in ("base", "a", "b", "c"):
+        size = (root / "owner" / name / WEIGHTS).stat().st_size
+        header = Checkpoint(root / "owner" / name).specs
+        first = min(spec.offset for spec in header.values())
+        # `check` and the run read the header once: the notes are kept.
+        assert server.sent[f"owner/{name}/{WEIGHTS}"] == first + (size - first), name
+    artifact = read_artifact(result)
+    assert artifact is not None
+    accounts = {one["url"]: one for one in artifact.details["fetched"]}
+    own = accounts[f"{at(server)}/a/{WEIGHTS}"]
+    assert own["fetched"] == own["size"] == (root / "owner" / "a" / WEIGHTS).stat().st_size
+    assert own["checked"] == ""  # an ETag is no hash
+
+
+def test_check_reads_headers_alone(
+    server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    recipe = parse_recipe(
+        MERGE.format(at(server), "task_arithmetic"), plugins, path=tmp_path / "r.yaml"
+    )
+    report = check_recipe(recipe, plugins)
+    assert not report.errors
+    assert any("merge plan" in note.title for note in report.notes)  # as for a folder here
+    specs = Checkpoint(root / "owner" / "a").specs.values()
+    assert server.sent[f"owner/a/{WEIGHTS}"] == min(spec.offset for spec in specs)
+
+
+def test_text_trunks_out_of_models_with_towers_read_no_tower(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    owner = tmp_path / "root" / "owner"
+    rope = {"rope_type": "default", "rope_theta": 500000.0}
+    tiny.transformer(owner / "text", "AutoModelForCausalLM", "qwen3", rope_parameters=rope)
+    tiny.transformer(owner / "vision", "AutoModelForImageTextToText", "qwen3-vl", seed=2)
+    text = """
+steps:
+  merged:
+    merge:
+      models:
+      - {{model: {0}/text, weight: 0.5}}
+      - {{model: {0}/vision, part: text, weight: 0.5}}
+"""
+    from_disk = merged(text.format(owner), tmp_path / "disk", plugins)
+    with serving_ranges(tmp_path / "root") as server:
+        ranged = merged(text.format(at(server)), tmp_path / "ranged", plugins)
+        ranges = server.ranges[f"owner/vision/{WEIGHTS}"]
+    assert same_tensors(from_disk, ranged)
+    specs = Checkpoint(owner / "vision").specs
+    towers = [spec for name, spec in specs.items() if "visual" in name]
+    assert towers
+    for spec in towers:
+        end = spec.offset + spec.nbytes
+        assert all(stop <= spec.offset or start >= end for start, stop in ranges), spec.name
+    trunk = sum(spec.nbytes for name, spec in specs.items() if "language_model" in name)
+    header = min(spec.offset for spec in specs.values())
+    assert sum(stop - start for start, stop in ranges) == header + trunk
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    root: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    """By a server that compares versions, and by one that does not, which only the end shows."""
+    weights = root / "owner" / "b" / WEIGHTS
+    for faults in (Faults(), Faults(ignores_conditions=True)):
+        with serving_ranges(root, faults) as server:
+            recipe = parse_recipe(
+                MERGE.format(at(server), "task_arithmetic"), plugins, path=tmp_path / "r.yaml"
+            )
+            check_recipe(recipe, plugins).raise_errors()
+            server.after[f"owner/b/{WEIGHTS}"] = lambda: os.utime(weights, ns=(1, 10**18))
+            out = tmp_path / f"out{faults.ignores_conditions}"
+            with pytest.raises(CheckpointError) as caught:
+                run_recipe(recipe, out, plugins, quiet=True)
+            assert f"{at(server)}/b/{WEIGHTS}" in str(caught.value)
+            assert "run again" in str(caught.value)
+            assert not (out / "merged").exists()
+        os.utime(weights)
+
+
+@pytest.mark.parametrize(
+    ("faults", "remedy"),
+    [
+        (Faults(ignores_ranges=True), "download the model's folder"),
+        (Faults(refuses=True), "log in"),
+        (Faults(no_versions=True), "download the model's folder"),
+    ],
+    ids=["ignores ranges", "refuses", "no versions"],
+)
+def test_what_a_server_cannot_give_is_an_error_of_the_check(
+    faults: Faults, remedy: str, root: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    with serving_ranges(root, faults) as server:
+        text = MERGE.format(at(server), "task_arithmetic")
+        recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+        errors = check_recipe(recipe, plugins).errors
+        assert any(f"{at(server)}/a/" in e.message and remedy in e.message for e in errors)
+        assert all(error.where for error in errors)
+
+
+def test_a_server_that_is_away_is_unseen_by_the_check_and_fails_the_run(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    text = MERGE.format("http://127.0.0.1:9/web", "task_arithmetic")
+    recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+    assert check_recipe(recipe, plugins).of("unseen")
+    with pytest.raises(EmbergeError, match=r"127\.0\.0\.1:9"):
+        run_recipe(recipe, tmp_path / "out", plugins, quiet=True)
+
+
+def test_a_folder_without_a_model_and_an_unknown_kind_of_address_are_named(
+    server: RangeServer, tmp_path: Path, plugins: Plugins
+) -> None:
+    for address, remedy in (
+        (f"{at(server)}/nobody", "no model here"),
+        ("xyz://a/b", "there is no model"),
+    ):
+        text = f"steps:\n  merged:\n    merge: {{models: [{address}, {address}]}}\n"
+        recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+        (error, *_) = check_recipe(recipe, plugins).errors
+        assert remedy in error.message
+        assert address in error.message
+
+
+def test_an_address_with_a_secret_is_refused_without_showing_it(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    for address in ("https://me:hunter2@host/m", "https://host/m?token=hunter2"):
+        text = f"steps:\n  merged:\n    merge: {{models: ['{address}', '{address}']}}\n"
+        recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+        (error, *_) = check_recipe(recipe, plugins).errors
+        assert "credentials" in error.message
+        assert "hunter2" not in error.message
+
+
+def test_a_step_that_needs_the_whole_model_gets_it(
+    server: RangeServer, root: Path, plugins: Plugins
+) -> None:
+    folder = plugins.hook.locate_model(reference=f"{at(server)}/a", revision=None, files="all")
+    own = root / "owner" / "a"
+    assert (folder / WEIGHTS).read_bytes() == (own / WEIGHTS).read_bytes()
+    assert (folder / "1_Pooling" / "config.json").is_file()
+    # Once more: from the mirror.
+    before = server.sent.total()
+    plugins.hook.locate_model(reference=f"{at(server)}/a", revision=None, files="all")
+    small = sum(one.stat().st_size for one in own.rglob("*.json") if one.name == "modules.json")
+    assert server.sent.total() - before == small  # its list of folders
+
+
+def test_a_file_is_known_by_hash_or_version_and_not_by_its_place(server: RangeServer) -> None:
+    look = ServerFile.look(f"{at(server)}/a/{WEIGHTS}")
+    assert look is not None
+    note = look.note()
+    assert note.sha256 is None
+    assert note.url in note.content
+    hashed = type(note)(note.url, note.size, note.version, "f" * 64, note.header)
+    assert hashed.content == "f" * 64
+
+
+_HUB = """
+import json, sys
+from pathlib import Path
+from emberge import CheckpointError, load_plugins, parse_recipe, check_recipe, run_recipe
+from emberge.engine import read_artifact
+plugins = load_plugins()
+recipe = parse_recipe(sys.argv[1], plugins, path=Path("recipe.yaml"))
+try:
+    check_recipe(recipe, plugins).raise_errors()
+    out = Path(run_recipe(recipe, Path(sys.argv[2]), plugins, quiet=True)["merged"])
+    print(json.dumps({"folder": str(out), "fetched": read_artifact(out).details["fetched"]}))
+except Exception as error:
+    print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+"""
+
+
+def of_hub(text: str, out: Path, server: RangeServer) -> dict[str, object]:
+    """A merge in a process of its own, as the hub's client reads its settings once."""
+    environment = {
+        **os.environ,
+        "HF_ENDPOINT": server.url,
+        "HF_HUB_OFFLINE": "0",
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HOME": str(out.parent / "home"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _HUB, text, str(out)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def test_a_hub_is_read_by_ranges_and_checked_against_its_hashes(
+    server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
+) -> None:
+    from_disk = merged(MERGE.format(root / "owner", "task_arithmetic"), tmp_path / "disk", plugins)
+    answer = of_hub(MERGE.format("hf://owner", "task_arithmetic"), tmp_path / "ranged", server)
+    assert "error" not in answer, answer
+    assert same_tensors(from_disk, Path(str(answer["folder"])))
+    fetched = answer["fetched"]
+    assert isinstance(fetched, list)
+    assert [one["checked"] for one in fetched] == ["sha256"] * 4
+    damaged = root / "owner" / "c" / WEIGHTS
+    server.after[f"owner/c/{WEIGHTS}"] = lambda: flip_last_byte(damaged)
+    shutil.rmtree(tmp_path / "cache")
+    broken = of_hub(MERGE.format("hf://owner", "task_arithmetic"), tmp_path / "broken", server)
+    assert "CheckpointError" in str(broken["error"])
+    assert "hf://owner/c" in str(broken["error"])
+
+
+def flip_last_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_bucket_is_read_by_ranges(
+    server: RangeServer,
+    root: Path,
+    tmp_path: Path,
+    plugins: Plugins,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip(
+        "s3fs", reason="fsspec reads buckets with it: pip install 'emberge[remote]'"
+    )
+    from fsspec.config import conf
+
+    monkeypatch.setitem(conf, "s3", {"endpoint_url": server.url, "anon": True})
+    from_disk = merged(MERGE.format(root / "owner", "task_arithmetic"), tmp_path / "disk", plugins)
+    ranged = merged(
+        MERGE.format("s3://bucket/owner", "task_arithmetic"), tmp_path / "ranged", plugins
+    )
+    assert same_tensors(from_disk, ranged)
+
+
+def test_two_recipes_of_one_content_share_a_mirror(
+    server: RangeServer, tmp_path: Path, plugins: Plugins
+) -> None:
+    (tmp_path / "r.yaml").write_text(MERGE.format(at(server), "task_arithmetic"))
+    recipe = load_recipe(tmp_path / "r.yaml", plugins)
+    check_recipe(recipe, plugins).raise_errors()
+    before = server.sent[f"owner/a/{WEIGHTS}"]
+    check_recipe(recipe, plugins).raise_errors()
+    assert server.sent[f"owner/a/{WEIGHTS}"] == before
