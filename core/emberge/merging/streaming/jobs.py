@@ -304,7 +304,9 @@ class MergeJob(TensorJob):
             places.append(Place(dtype, end))
             end += -(-size * getattr(torch, dtype).itemsize // ALIGNED) * ALIGNED
         memory = scratch("stored", end, torch.uint8)
-        raw = bytes_of(memory)  # each call of torch gives the interpreter's lock away and waits for it
+        raw = bytes_of(
+            memory
+        )  # each call of torch gives the interpreter's lock away and waits for it
         for source, place in zip(sources, places, strict=True):
             dtype = getattr(torch, place.dtype)
             last = place.start + size * dtype.itemsize
