@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -73,18 +74,29 @@ class Indexes:
         return with_first_hits_anew(on_index, self._own, index.anew)
 
     def _translation(self, index: KeptIndex, old: Model) -> Callable[[Matrix], Matrix] | None:
-        """Return the function of the index's translation that leads to the model, None without any."""
+        """Return the function of the translations that lead from the index to the model, None without any."""
         if not index.translations:
             return None
         found = [read_translation(self._workspace.data(one)) for one in index.translations]
-        for one in found:
-            if (one.source, one.target) == (old.fingerprint, self._model.fingerprint):
-                return one.apply
+        way = _way(found, old.fingerprint, self._model.fingerprint)
+        if way is not None:
+            return lambda rows: functools.reduce(lambda moved, one: one.apply(moved), way, rows)
         raise DataError(
             f"documents_of: none of {join_some([str(one) for one in index.translations])} leads from "
             f"{old.name} to {self._model.name}, as their fingerprints are those of other models; fit a "
             "translation between these two"
         )
+
+
+def _way(found: Sequence[Any], source: str, target: str) -> list[Any] | None:
+    """Return the fewest translations that lead from one model to another, in order; None without a way."""
+    ways: dict[str, list[Any]] = {source: []}
+    for _ in found:
+        for place, way in list(ways.items()):
+            for one in found:
+                if one.source == place:
+                    ways.setdefault(one.target, [*way, one])
+    return ways.get(target)
 
 
 class OnIndex:

@@ -10,6 +10,7 @@ from tests.support import model_headers, tiny
 # By what their configs and tokenizer are like.
 MODELS = {
     "sentence-transformers/all-MiniLM-L6-v2": "minilm",
+    "sentence-transformers/all-mpnet-base-v2": "bge",
     "sentence-transformers/multi-qa-MiniLM-L6-cos-v1": "minilm",
     "nreimers/MiniLM-L6-H384-uncased": "minilm",
     "Qwen/Qwen3-0.6B": "qwen3",

@@ -58,8 +58,9 @@ class KeptIndex:
     """Index that stays when the model changes: documents embedded by `model`, searched by another's queries.
 
     Its vectors may be translated: of the results of steps `translate` in `translations` that one is taken
-    which leads from `model` to the model that is scored. With `anew` the scored model embeds the first so
-    many documents that each query finds, and orders them. `name` is its name in tables.
+    which leads from `model` to the model that is scored, or, one after the other, the fewest that do. With
+    `anew` the scored model embeds the first so many documents that each query finds, and orders them. `name`
+    is its name in tables.
     """
 
     model: ModelRef

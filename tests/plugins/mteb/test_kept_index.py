@@ -166,6 +166,28 @@ def test_a_translated_index_is_turned_by_the_translation_that_leads_to_the_model
         scored(mteb(catalogue, index), stranger, bench)
 
 
+def test_translations_between_versions_are_applied_one_after_the_other(
+    catalogue: Path, bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    """Of a chain and a direct translation the direct one is taken, in whatever order they are named."""
+    bench = two(bert, berts, tmp_path)
+    (old,), (new,) = bench.many["$old"], bench.many["$new"]
+    between = model_at(berts[1], "between")
+    draw = np.random.default_rng(0)
+    first, second, direct = (np.linalg.qr(draw.normal(size=(32, 32)))[0] for _ in range(3))
+    chain = (
+        bridge(tmp_path / "from_between", between, new, second),
+        bridge(tmp_path / "to_between", old, between, first),
+    )
+    every = (*chain, bridge(tmp_path / "direct", old, new, direct))
+    rows, queries = embedded(catalogue, bert), embedded(catalogue, berts[0])["queries"]
+    for translations, matrix in ((chain, first @ second), (every, direct)):
+        index = KeptIndex(model=ModelRef("$old"), translations=translations, name="moved")
+        found = scored(mteb(catalogue, index), new, bench)
+        wanted = ndcg(catalogue, rows["corpus"] @ matrix, queries)
+        assert found["retrieval on moved"].score == pytest.approx(wanted, rel=0, abs=5.01e-6)
+
+
 def test_with_all_hits_anew_the_old_index_scores_as_the_new_one(
     catalogue: Path, bert: Path, berts: list[Path], tmp_path: Path
 ) -> None:
