@@ -62,7 +62,7 @@ class Export(Step):
 
     Example:
         served:
-          export: {model: $merged, formats: [float32, int8], probe: ./data/catalogue.yaml}
+          export: {model: ./merged, formats: [float32, int8], probe: ./data/catalogue.yaml}
     """
 
     produces = "model"
