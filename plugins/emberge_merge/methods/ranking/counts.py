@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from emberge import pooled_bytes
@@ -28,6 +29,11 @@ class Run:
     homes: np.ndarray
     ties: np.ndarray
     rows: np.ndarray
+
+    @staticmethod
+    def counted_as(width: int) -> np.dtype[Any]:
+        """Return the smallest type that counts up to all values of a row."""
+        return np.min_scalar_type(width)
 
     @property
     def nbytes(self) -> int:

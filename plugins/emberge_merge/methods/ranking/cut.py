@@ -118,7 +118,7 @@ class Cut:
         cells = (len(self.frequent) + 1) * len(rows)
         ties = np.bincount(which * len(rows) + homes, minlength=cells).reshape(-1, len(rows))[1:]
         other = which == 0
-        run = Run(values[other], homes[other], ties.astype(np.int32), rows)
+        run = Run(values[other], homes[other], ties.astype(Run.counted_as(width)), rows)
         return Tally(above, inside, nonzero, [run])
 
     def narrowed(self, tally: Tally) -> Cut:

@@ -59,7 +59,7 @@ def count_all(
                     Run(
                         own[:collected].copy(),
                         of[:collected].copy(),
-                        by_row[: len(cut.frequent)],
+                        by_row[: len(cut.frequent)].astype(Run.counted_as(width)),
                         rows,
                     )
                 ],
