@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from emberge.contracts.step import Step
     from emberge.contracts.translated_recipe import TranslatedRecipe
     from emberge.plugin_verbs import Verb
+    from emberge.plugins import Plugins
 
 hookspec = pluggy.HookspecMarker("emberge")
 hookimpl = pluggy.HookimplMarker("emberge")
@@ -147,6 +148,15 @@ def write_board(out: Path, model: Path, facts: Mapping[str, Any]) -> list[str] |
     `dimension`, `reference` (the address of its page), `trained_on` (tasks, or None), and `results`,
     the files with its results on single tasks. Raise `CheckpointError` or `DataError` for what the
     leaderboard would refuse.
+    """
+
+
+@hookspec
+def complete_result(folder: Path, artifact: Artifact, plugins: Plugins) -> None:
+    """Add files to the result of a step before anybody sees it: they are published with it or not at all.
+
+    `folder` is complete but for `artifact.json`. What is added must follow from its files alone, so that a
+    step that was killed ends in the same bytes. An error ends the step.
     """
 
 

@@ -29,10 +29,11 @@ from emberge.contracts.dataset import Reader
 from emberge.contracts.evaluator import Evaluator
 from emberge.contracts.launcher import Launcher
 from emberge.contracts.loss import Loss, TokenLoss
+from emberge.contracts.reference import Artifact
 from emberge.contracts.sampler import Sampler
 from emberge.contracts.stage import ChainSpec, MergeStrategy, MergeTransform
 from emberge.contracts.step import Step
-from emberge.errors import PluginError, suggest
+from emberge.errors import EmbergeError, PluginError, suggest
 from emberge.plugin_checks import (
     BLOCK,
     PluginSource,
@@ -240,6 +241,24 @@ class Plugins:
             if component.is_of(type_):
                 return component
         raise PluginError(f"{getattr(type_, '__name__', type_)} was added by no plugin")
+
+    def complete(self, folder: Path, artifact: Artifact) -> None:
+        """Let every plugin add its files to a step's result.
+
+        Raises:
+            PluginError: naming the plugin that failed.
+        """
+        for implementation in reversed(self.hook.complete_result.get_hookimpls()):
+            given = {"folder": folder, "artifact": artifact, "plugins": self}
+            try:
+                implementation.function(**{name: given[name] for name in implementation.argnames})
+            except (EmbergeError, OSError):
+                raise  # says itself what is wrong: a model, or a full disk
+            except Exception as error:
+                name = implementation.plugin_name
+                raise PluginError(
+                    f"plugin '{name}' failed to complete the result ({error!r}); without it: {BLOCK}={name}"
+                ) from error
 
     def announce(self, event: str, **details: Any) -> None:
         """Announce an event to every listener; one that fails ends no run, and is dropped with a warning."""

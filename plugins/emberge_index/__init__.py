@@ -9,6 +9,8 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
+from typing import TYPE_CHECKING
+
 from emberge import Step, Verb, hookimpl
 
 from emberge_index.space.options import (
@@ -17,7 +19,10 @@ from emberge_index.space.options import (
     add_threshold_options,
 )
 
-__all__ = ["register_steps", "register_verbs"]  # hooks
+if TYPE_CHECKING:
+    from emberge import Artifact, Plugins
+
+__all__ = ["complete_result", "register_steps", "register_verbs"]  # hooks
 
 
 @hookimpl
@@ -27,6 +32,14 @@ def register_steps() -> Mapping[str, type[Step] | str]:
         "refresh": "emberge_index.refreshing.refresh_step:Refresh",
         "translate": "emberge_index.translation.translate_step:Translate",
     }
+
+
+@hookimpl
+def complete_result(folder: Path, artifact: Artifact, plugins: Plugins) -> None:
+    if artifact.kind == "model":
+        from emberge_index.space.passport_of_result import add_passport
+
+        add_passport(folder, plugins)
 
 
 @hookimpl

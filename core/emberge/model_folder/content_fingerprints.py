@@ -7,7 +7,8 @@ from pathlib import Path
 
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.model_files import TOKENIZER_FILES, tokenizer_folder
-from emberge.tensor_files.content_hash import file_content
+from emberge.tensor_files.content_hash import FileContent, file_content
+from emberge.tensor_files.content_notes import current_notes
 
 __all__ = ["content_fingerprints"]
 
@@ -20,7 +21,7 @@ def content_fingerprints(folder: Path) -> tuple[str, str]:
     """
     checkpoint = Checkpoint(folder)
     files = {spec.file for spec in checkpoint.specs.values()}
-    known = {file: file_content(file).tensors for file in files}
+    known = {file: _content(file).tensors for file in files}
     weights = hashlib.sha256()
     for name, spec in sorted(checkpoint.specs.items()):
         own = known[spec.file]
@@ -31,3 +32,14 @@ def content_fingerprints(folder: Path) -> tuple[str, str]:
         if path.is_file():
             tokenizer.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return weights.hexdigest(), tokenizer.hexdigest()
+
+
+def _content(file: Path) -> FileContent:
+    """Return the content of a file, from notes where it is in them: a result's weights are read once."""
+    notes = current_notes()
+    content = notes.of(file) if notes else None
+    if content is None:
+        content = file_content(file)
+        if notes:
+            notes.note(file, content)
+    return content

@@ -160,6 +160,30 @@ def test_twenty_pairs_of_models_are_told_right(
     )
 
 
+def test_changes_of_a_real_model_are_told_right(minilm: Path, tmp_path: Path) -> None:
+    first, prompts = space(minilm), {"query": "query: ", "document": "passage: "}
+    pairs = {
+        "float16": (changed(minilm, tmp_path / "half", lambda _, v: v.half()), "same"),
+        "eight bits": (changed(minilm, tmp_path / "int8", rounded(127)), "same"),
+        "another query prompt": (
+            settings(changed(minilm, tmp_path / "query"), prompts={"query": "query: "}),
+            "same",
+        ),
+        "both prompts": (
+            settings(changed(minilm, tmp_path / "both"), prompts=prompts),
+            "translatable",
+        ),
+        "another pooling": (pooled(changed(minilm, tmp_path / "cls"), "cls_token"), "translatable"),
+        "four bits": (changed(minilm, tmp_path / "int4", rounded(7)), "translatable"),
+        "another family": (tiny.checkpoint(tmp_path / "tiny", seed=5), "foreign"),
+    }
+    found = {name: compare(first, space(folder)) for name, (folder, _) in pairs.items()}
+    shown = {name: (one.verdict, one.distance, one.fit) for name, one in found.items()}
+    assert {n: one.verdict for n, one in found.items()} == {n: v for n, (_, v) in pairs.items()}, (
+        shown
+    )
+
+
 def test_a_query_prompt_alone_leaves_documents_where_they_are(bert: Path, tmp_path: Path) -> None:
     other = settings(changed(bert, tmp_path / "query"), prompts={"query": "question text "})
     found = compare(space(bert), space(other))

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 CHANGING = (ARTIFACT, "README.md", "space.json")
-"""Files of a result that its hashes leave out: a model gets its card's scores and its passport later."""
+"""Files of a result that its hashes leave out: a model's card gets scores and its passport canaries later."""
 
 
 @dataclass(frozen=True, slots=True)

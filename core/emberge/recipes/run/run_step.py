@@ -62,8 +62,10 @@ def run_step(
         workspace = StepWorkspace(step, fingerprint, context)
         _empty(workspace.folder)
         try:
-            with inside or contextlib.nullcontext(), noting_contents() as notes:
-                artifact = _require_artifact(step, step.step.run(workspace))
+            with noting_contents() as notes:
+                with inside or contextlib.nullcontext():
+                    artifact = _require_artifact(step, step.step.run(workspace))
+                results.plugins.complete(workspace.folder, artifact)
             warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
             artifact = dataclasses.replace(artifact, warnings=warnings)
             workspace.write_metrics()

@@ -28,6 +28,7 @@ from emberge import (
     Step,
     StepRef,
     Workspace,
+    hookimpl,
     run_recipe,
 )
 from emberge.files.locks import OutInUseError, lock_folder
@@ -379,3 +380,48 @@ def other_process_holding(out: Path) -> Iterator[int]:
 def test_a_step_reference_must_name_a_step(tmp_path: Path) -> None:
     with pytest.raises(EmbergeError, match="names no step"):
         run_recipe(recipe(a=Write(of=(StepRef("./x"),))), tmp_path, toy())  # type: ignore[arg-type]
+
+
+# ── files that plugins add ──────────────────────────────────────────────────────────────────────
+
+
+class Sealed:
+    """A plugin that adds a file to each model, and fails if told to."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    @hookimpl
+    def complete_result(self, folder: Path, artifact: Artifact) -> None:
+        assert not (folder / "artifact.json").exists()
+        if self.error:
+            raise self.error
+        if artifact.kind == "model":
+            (folder / "seal.txt").write_text((folder / "config.json").read_text()[::-1])
+
+
+def test_what_a_plugin_adds_to_a_result_is_published_with_it(tmp_path: Path) -> None:
+    made = recipe(a=Write(word="A"), s=Scores(of=(ModelRef("$a"),)))
+    run_recipe(made, tmp_path / "out", toy(Sealed()))
+    out = tmp_path / "out"
+    assert (out / "a" / "seal.txt").read_text()[::-1] == (out / "a" / "config.json").read_text()
+    assert "seal.txt" in json.loads((out / "a" / "artifact.json").read_text())["files"]
+    assert not (out / "s" / "seal.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("no wax"), r"plugin '.*' failed to complete the result \(ValueError"),
+        (CheckpointError("./a: no wax"), r"\./a: no wax"),
+    ],
+)
+def test_a_plugin_that_cannot_complete_a_result_ends_the_step_and_leaves_none(
+    error: Exception, told: str, tmp_path: Path
+) -> None:
+    made = recipe(a=Write(word="A"))
+    with pytest.raises(EmbergeError, match=told):
+        run_recipe(made, tmp_path / "out", toy(Sealed(error)))
+    assert not (tmp_path / "out" / "a").exists()
+    run_recipe(made, tmp_path / "out", toy(Sealed()))
+    assert (tmp_path / "out" / "a" / "seal.txt").is_file()

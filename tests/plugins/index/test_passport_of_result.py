@@ -1,0 +1,135 @@
+"""Every encoder that a step makes carries its passport from the moment it can be seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import emberge_index.space.passport_of_result as passport_of_result
+import numpy as np
+import pytest
+from emberge.cli.main import main
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_index.space.canaries import embed_canaries
+from emberge_index.space.passport import PASSPORT, passport_of, read_passport
+
+from tests.plugins.index.test_translate_step import pairs
+from tests.support import tiny
+from tests.support.fuse import DEATH, Fuse
+from tests.support.killed_run import command
+from tests.support.killed_steps import contents
+
+
+def made(folder: Path, **steps: Mapping[str, Any]) -> Path:
+    """Run a recipe of these steps, on some pairs, and return OUT."""
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs(60)))
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(json.dumps({"steps": steps}))
+    assert main(["run", str(recipe), "--out", str(folder / "out"), "--quiet"]) == 0
+    return folder / "out"
+
+
+def soup(models: list[Path], **options: Any) -> dict[str, Any]:
+    return {"merge": {"models": [str(model) for model in models], "strategy": "linear", **options}}
+
+
+def test_models_of_every_kind_of_step_carry_the_passport_of_what_they_are(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    training = {
+        "model": str(berts[0]),
+        "data": "./rows.jsonl",
+        "loss": "infonce",
+        "sampler": {"batch_shuffle": {"batch_size": 4}},
+        "max_steps": 2,
+    }
+    bridge = {"old": str(berts[0]), "new": "$soup", "data": "./rows.jsonl", "kind": "shift"}
+    out = made(
+        tmp_path,
+        trained={"train": training},
+        soup=soup([*berts[1:], Path("$trained")]),
+        fit={"bridge": bridge},
+    )
+    for step in ("trained", "soup", "fit"):
+        folder = out / step
+        kept = read_passport(folder)
+        assert kept == passport_of(folder, 32), step
+        encoder = TextEncoder().load(folder, device="cpu", dtype="float32")
+        for side, rows in embed_canaries(encoder).items():
+            np.testing.assert_allclose(
+                kept.canaries[side], rows, rtol=2**-10, atol=1e-6, err_msg=step
+            )
+        assert PASSPORT not in json.loads((folder / "artifact.json").read_text())["files"]
+    assert len({read_passport(out / step).fingerprint for step in ("trained", "soup", "fit")}) == 3
+    assert all(main(["verify", str(out / step)]) == 0 for step in ("trained", "soup", "fit"))
+
+
+def test_adapters_and_trunks_alone_have_no_passport(bert: Path, tmp_path: Path) -> None:
+    training = {
+        "model": str(bert),
+        "backbone": {"text_encoder": {"lora": {"rank": 2}}},
+        "data": "./rows.jsonl",
+        "loss": "infonce",
+        "sampler": {"batch_shuffle": {"batch_size": 4}},
+        "max_steps": 1,
+    }
+    trunks = [tiny.transformer(tmp_path / name, seed=seed) for seed, name in enumerate("ab")]
+    out = made(tmp_path, adapter={"train": training}, trunk=soup(trunks))
+    assert (out / "adapter" / "adapter_config.json").is_file()
+    assert not (out / "adapter" / PASSPORT).exists()
+    assert not (out / "trunk" / PASSPORT).exists()
+
+
+def test_a_large_model_is_not_loaded_for_its_canaries(
+    berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr(passport_of_result, "SMALL", 1000)
+    monkeypatch.setattr(TextEncoder, "load", never)
+    out = made(tmp_path, soup=soup(berts))
+    kept = read_passport(out / "soup")
+    assert kept == passport_of(out / "soup", 32)
+    assert kept.canaries == {}
+
+
+def test_a_model_that_cannot_embed_is_kept_with_the_facts_alone(
+    berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("not enough memory")
+
+    monkeypatch.setattr(TextEncoder, "load", fails)
+    out = made(tmp_path, soup=soup(berts))
+    assert read_passport(out / "soup") == passport_of(out / "soup", 32)
+
+
+def test_a_run_killed_around_the_passport_ends_in_the_same_bytes(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    import emberge.merging.streaming.journal as journal
+
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(json.dumps({"steps": {"soup": soup(berts[:2])}}))
+    lines = [["run", str(recipe), "--out", str(tmp_path / name / "out")] for name in ("whole", "k")]
+    (tmp_path / "whole").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "INTERVAL", 0.0)
+        assert command(lines[0], Fuse()) == 0
+        calls = json.loads((tmp_path / "whole" / "calls").read_text())
+        expected = contents(tmp_path / "whole" / "out")
+        assert f"soup/{PASSPORT}" in expected
+        # The last renames are those of the passport, the artifact, the folder, its link, and the card.
+        renames = [at for at, call in enumerate(calls, 1) if call in ("rename", "replace")][-7:]
+        for at in sorted({at + step for at in renames for step in (0, 1)}):
+            (tmp_path / "k").mkdir(exist_ok=True)
+            assert command(lines[1], Fuse(at=at)) == DEATH
+            result = tmp_path / "k" / "out" / "soup"
+            assert not result.exists() or (result / PASSPORT).is_file()
+            assert command(lines[1]) == 0
+            assert contents(tmp_path / "k" / "out") == expected, calls[at - 1]
+            for path in sorted((tmp_path / "k").rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
