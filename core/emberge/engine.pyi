@@ -133,6 +133,7 @@ from .ranks.ranks import join_ranks as join_ranks
 from .recipes.folder.lineage import Parent as Parent
 from .recipes.folder.lineage import Trained as Trained
 from .recipes.folder.lineage import ancestry as ancestry
+from .recipes.folder.lineage import model_outside as model_outside
 from .recipes.folder.lineage import results_in as results_in
 from .recipes.folder.lineage import with_card as with_card
 from .recipes.folder.locate import locate_model as locate_model

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from emberge.plugins import KINDS, Plugins
@@ -12,6 +14,8 @@ from emberge.recipes.docs.describe import component_page, component_rows, option
 __all__ = ["PAPER", "anchor", "component_pages", "kind_path", "kind_title", "prose"]
 
 PAPER = re.compile(r"(?<!\[)arXiv:(\d{4}\.\d{4,5})")
+# Options inside an option that are as many are listed once a page.
+_LONG = 5
 _PLURALS = {"loss": "losses", "merge strategy": "merge strategies"}
 _USED_IN = {
     "step": "A step is written as `id: {kind: options}` under `steps:` of a [recipe](recipe.md).",
@@ -57,12 +61,25 @@ def _page(plugins: Plugins, kind: str, rows: list[dict[str, Any]]) -> Iterator[s
     for row in rows:
         summary = prose(row["summary"]).replace("|", "\\|")
         yield f"| [`{row['name']}`](#{anchor(row)}) | `{row['plugin']}` | {summary} |"
+    shown = _Shown({})
     for row in rows:
         (full,) = [p for p in component_page(plugins, row["full_name"]) if p["kind"] == kind]
-        yield from _component(full)
+        yield from _component(full, shown)
 
 
-def _component(page: Mapping[str, Any]) -> Iterator[str]:
+@dataclass
+class _Shown:
+    """The places of a page that list options inside an option, so that each long list is there once."""
+
+    places: dict[str, str]
+
+    def before(self, option: Mapping[str, Any], here: str) -> str:
+        """Return a link to an earlier place with the same options; "" if there is none."""
+        inner = option.get("options", [])
+        return self.places.setdefault(json.dumps(inner), here) if len(inner) >= _LONG else here
+
+
+def _component(page: Mapping[str, Any], shown: _Shown) -> Iterator[str]:
     yield f"\n## {page['name']} {{ #{anchor(page)} }}\n"
     yield f"`{page['full_name']}`\n"
     yield prose(page["doc"])
@@ -73,19 +90,26 @@ def _component(page: Mapping[str, Any]) -> Iterator[str]:
         yield f"\n```{language}\n{page['example'].rstrip()}\n```"
     if page["options"]:
         yield "\n**Options**\n"
-        yield from _options(page["options"], "")
+        yield from _options(page["options"], "", page, shown)
 
 
-def _options(options: list[dict[str, Any]], indent: str) -> Iterator[str]:
+def _options(
+    options: list[dict[str, Any]], indent: str, page: Mapping[str, Any], shown: _Shown
+) -> Iterator[str]:
     for option in options:
         name, _, rest = option_line(option).partition(": ")
         form, _, default = rest.partition(" = ")
-        shown = f", by default `{default}`" if default else ""
-        yield f"{indent}-   `{name}`: {prose(form)}{shown}"
+        rest = f", by default `{default}`" if default else ""
+        yield f"{indent}-   `{name}`: {prose(form)}{rest}"
         if option["doc"]:
             yield f"\n{indent}    {prose(option['doc'])}"
         yield ""
-        yield from _options(option.get("options", []), indent + "    ")
+        here = f"[`{option['name']}` of `{page['name']}`](#{anchor(page)})"
+        place = shown.before(option, here)
+        if place != here:
+            yield f"{indent}    The options inside are those of {place}.\n"
+        else:
+            yield from _options(option.get("options", []), indent + "    ", page, shown)
 
 
 # ── docstrings as Markdown ──────────────────────────────────────────────────────────────────────

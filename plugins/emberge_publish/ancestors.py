@@ -6,10 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from emberge import CheckpointError, ModelRef, RecipeError, suggest
-from emberge.engine import Parent, Trained, ancestry, join_some, read_artifact, with_card
+from emberge import Artifact, CheckpointError, ModelRef, Preflight, RecipeError, suggest
+from emberge.engine import (
+    Parent,
+    Trained,
+    ancestry,
+    join_some,
+    model_outside,
+    read_artifact,
+    with_card,
+)
 
-__all__ = ["Ancestors", "find_ancestors", "is_of_hub", "shown_name"]
+__all__ = ["Ancestors", "expected_ancestors", "find_ancestors", "is_of_hub", "shown_name"]
+
+FetchCard = Callable[[str, str | None], Path | None]
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ def find_ancestors(
     folder: Path,
     origin: Path,
     declared: Mapping[str, str],
-    fetch_card: Callable[[str, str | None], Path | None],
+    fetch_card: FetchCard,
 ) -> Ancestors:
     """Return the ancestors of the model that a step left in `folder`.
 
@@ -70,12 +80,7 @@ def find_ancestors(
         CheckpointError: for a folder that no step made, and for ancestors of which no licence is known.
         RecipeError: for a declared licence of what is no ancestor.
     """
-    artifact = read_artifact(folder)
-    if artifact is None:
-        raise CheckpointError(
-            f"{folder}: has no artifact.json, so nothing is known of what it was made of; name the folder of "
-            "a step's result or of a merged model"
-        )
+    artifact = _record_of(folder)
     _, roots, data = ancestry(artifact, folder.parent, origin)
     found = [_with_fetched(one, fetch_card) for one in _with_adapters(roots, origin)]
     unknown = [name for name in declared if name not in {one.name for one in found}]
@@ -85,10 +90,63 @@ def find_ancestors(
             f"--licence-of {unknown[0]}: the model does not go back to it{suggest(unknown[0], names)}; "
             f"it does to {join_some(names, 6)}"
         )
-    stated = [replace(o, licence=declared[o.name]) if o.name in declared else o for o in found]
-    _require_licences(stated, folder)
+    stated = _declare(found, declared)
+    if fault := _unknown_licences(stated):
+        raise CheckpointError(f"{folder}: {fault}")
     merged = "strategy" in artifact.details
     return Ancestors(tuple(stated), data, merged, tuple(declared))
+
+
+def expected_ancestors(
+    model: ModelRef, context: Preflight, declared: Mapping[str, str], fetch_card: FetchCard
+) -> Ancestors:
+    """Return the ancestors of a model before the run, as far as steps announce what they will make.
+
+    Models of a hub are left out while their cards cannot be seen.
+
+    Raises:
+        CheckpointError: for a folder that no step made, and for ancestors of which no licence is known.
+    """
+    folder = context.model(model)
+    if folder is not None:
+        roots = ancestry(_record_of(folder), folder.parent, model.folder).roots
+    else:
+        names = dict.fromkeys(_expected_roots(model, context))
+        roots = tuple(model_outside(name, model.folder) for name in names)
+    found = [_with_fetched(one, fetch_card) for one in _with_adapters(roots, model.folder)]
+    stated = _declare(found, declared)
+    seen = [one for one in stated if one.licence or one.card or not is_of_hub(one)]
+    if fault := _unknown_licences(seen):
+        raise CheckpointError(fault)
+    return Ancestors(tuple(seen))
+
+
+def _record_of(folder: Path) -> Artifact:
+    artifact = read_artifact(folder)
+    if artifact is None:
+        raise CheckpointError(
+            f"{folder}: has no artifact.json, so nothing is known of what it was made of; name the folder of "
+            "a step's result or of a merged model"
+        )
+    return artifact
+
+
+def _expected_roots(model: ModelRef, context: Preflight) -> Iterator[str]:
+    """Yield the models outside the recipe that a model of it will go back to."""
+    waiting, met = [model.text], set[str]()
+    while waiting:
+        reference = ModelRef(waiting.pop(0), model.folder)
+        expected = context.expected(reference)
+        if reference.step is None:
+            yield reference.text
+        elif expected is not None and reference.step not in met:
+            met.add(reference.step)
+            waiting += expected.artifact.parents
+
+
+def _declare(models: Iterable[Parent], declared: Mapping[str, str]) -> list[Parent]:
+    """Return models with the licences that the publisher states."""
+    return [replace(o, licence=declared[o.name]) if o.name in declared else o for o in models]
 
 
 def _with_adapters(roots: Iterable[Parent], origin: Path) -> Iterator[Parent]:
@@ -105,23 +163,24 @@ def _with_adapters(roots: Iterable[Parent], origin: Path) -> Iterator[Parent]:
         yield with_card(Parent(reference.adapter, bases=bases), origin / path if local else None)
 
 
-def _with_fetched(one: Parent, fetch_card: Callable[[str, str | None], Path | None]) -> Parent:
+def _with_fetched(one: Parent, fetch_card: FetchCard) -> Parent:
     if one.card or not is_of_hub(one):
         return one
     return with_card(one, fetch_card(one.name, one.revision))
 
 
-def _require_licences(models: Iterable[Parent], folder: Path) -> None:
+def _unknown_licences(models: Iterable[Parent]) -> str:
+    """Return what is not known of the models' licences, and the fix; "" if all are known."""
     silent = [one for one in models if not one.licence]
     if not silent:
-        return
+        return ""
     lines = []
     for one in silent:
         what = "its card states no licence" if one.card else "it has no card that can be found"
         unknown = "its licence is" if one.datasets else "its licence and training data are"
         lines.append(f"'{one.name}': {what}, so {unknown} unknown")
     name = silent[0].name
-    raise CheckpointError(
-        f"{folder}: {'; '.join(lines)}. Give it a README.md with `license:` in its front matter, or state "
-        f"what you know: --licence-of {name}=apache-2.0"
+    return (
+        f"{'; '.join(lines)}. Give it a README.md with `license:` in its front matter, or state what you "
+        f"know: --licence-of {name}=apache-2.0, in a recipe licences: {{{name}: apache-2.0}}"
     )

@@ -9,7 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from emberge import Artifact, ModelRef, Preflight, Problem, Step, StepRef, Workspace, load_plugins
+from emberge import (
+    Artifact,
+    CheckpointError,
+    ModelRef,
+    Preflight,
+    Problem,
+    Step,
+    StepRef,
+    Workspace,
+    load_plugins,
+)
 
 __all__ = ["Publish"]
 
@@ -58,7 +68,6 @@ class Publish(Step):
     """Licences of parents whose cards state none, by the parents' names."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        context.model(self.model)
         if not _NAME.fullmatch(self.name):
             yield context.problem(f"'{self.name}' is no name on a hub; write owner/name", "name")
         if self.model.adapter is not None:
@@ -66,9 +75,27 @@ class Publish(Step):
                 f"{self.model}: publish the model and its adapter one by one, or merge them first"
             )
             yield context.problem(fault, "model")
+        yield from self._check_licences(context)
         if self.upload and not _logged_in():
             fault = "nobody is logged in at the hub; run `hf auth login` before the step runs"
             yield context.warning(fault, "upload")
+
+    def _check_licences(self, context: Preflight) -> Iterator[Problem]:
+        """Yield what ancestors that can be seen before the run forbid or leave open."""
+        from emberge_publish.ancestors import expected_ancestors
+        from emberge_publish.hub_repository import card_on_hub
+        from emberge_publish.licences import joint_terms
+
+        try:
+            found = expected_ancestors(
+                self.model, context, self.licences, card_on_hub if context.deep else _no_card
+            )
+        except CheckpointError as error:
+            yield context.problem(str(error), "licences")
+            return
+        terms = joint_terms(found.licences, self.licence)
+        if found.licences and terms.problem:
+            yield context.problem(terms.problem, "model")
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_publish.prepare import prepare
@@ -116,6 +143,10 @@ class Publish(Step):
         record = json.dumps({**details, "files": sorted(found.files)}, indent=1)
         (workspace.folder / RECORD).write_text(record + "\n", encoding="utf-8")
         return Artifact(kind="file", parents=(str(self.model),), details=details)
+
+
+def _no_card(name: str, revision: str | None) -> None:
+    """Return no card: of a model on a hub, without a network."""
 
 
 def _logged_in() -> bool:

@@ -110,6 +110,7 @@ class Train(FitOptions, Step):
         return self.model if self.backbone.leaves_adapter else None
 
     def check(self, context: Preflight) -> Iterable[Problem]:
+        context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
         yield from self._check_model(context)
         yield from self._check_rate(context)
         if not self.sampler or type(self.sampler[-1]).batches is Sampler.batches:
@@ -271,7 +272,7 @@ class Train(FitOptions, Step):
                 yield context.problem(fault, "loss")
         if ahead.lines:
             context.note("training", ahead.lines)
-        context.expect(expected_of(ahead))
+        context.expect(expected_of(ahead, self.model))
 
     def _sampler_now(self, context: Preflight) -> list[Sampler] | None:
         """Return the sampler with the files that it reads; None while those are missing or unfit."""
@@ -429,8 +430,8 @@ def _used(
     }
 
 
-def expected_of(ahead: TrainingPreview) -> Expected:
-    """Return the artifact that a training is expected to leave."""
+def expected_of(ahead: TrainingPreview, model: ModelRef) -> Expected:
+    """Return the artifact that a training of a model is expected to leave."""
     datasets: dict[str, dict[str, Any]] = {
         info.name: {
             "task": info.task,
@@ -443,5 +444,5 @@ def expected_of(ahead: TrainingPreview) -> Expected:
     if not datasets and ahead.share is not None:
         details["share"] = ahead.share
     size = sum(used["rows"] for used in datasets.values()) if datasets else None
-    artifact = Artifact(kind="model", size=size, details=details)
+    artifact = Artifact(kind="model", size=size, parents=(model.text,), details=details)
     return Expected(artifact, ahead.rows, ahead.kept)

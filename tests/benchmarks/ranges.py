@@ -2,7 +2,8 @@
 
 A server in a process of its own sends each connection no more than `--line` MB a second. The line's speed is
 that of eight plain connections which read the same ranges of one file. Then a merge of two models and their
-base is timed as a whole, and from the first byte of a tensor that it asks for to the last.
+base is timed as a whole, and from the first byte of a tensor that it asks for to the last. CPU seconds are
+those of a GB that is read, by the plain connections and by the merge.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ def main() -> None:
         os.environ["XDG_CACHE_HOME"] = str(root / "cache")
         write_models(root / "models" / "owner", given.size)
         print(
-            "| server | line MB/s | fetching MB/s | share | whole merge MB/s | share | same bytes |"
+            "| server | line MB/s | CPU s/GB | fetching MB/s | share | whole merge MB/s | share | CPU s/GB "
+            "| same bytes |"
         )
-        print("|---|---|---|---|---|---|---|")
+        print("|---|---|---|---|---|---|---|---|---|")
         disk = merged(str(root / "models" / "owner"), root / "disk", given.strategy)[0]
         for name, faults in (("sound", ""), ("one in ten dropped, cut, throttled", "drop")):
             with_server(root, name, faults, given, disk)
@@ -62,14 +64,19 @@ def with_server(root: Path, name: str, faults: str, given: argparse.Namespace, d
     assert server.stdout is not None
     url = f"{server.stdout.readline().strip()}/web/owner"
     try:
-        line = speed_of_line(url, (root / "models" / "owner" / "a" / WEIGHTS).stat().st_size)
+        weights = (root / "models" / "owner" / "a" / WEIGHTS).stat().st_size
+        cpu = [time.process_time()]
+        line = speed_of_line(url, weights)
+        cpu.append(time.process_time())
         with clocked() as times:
             folder, seconds, size = merged(url, root / name, given.strategy)
+        cpu.append(time.process_time())
+        plain, own = (cpu[1] - cpu[0]) / weights * 1e9, (cpu[2] - cpu[1]) / size * 1e9
         same = same_tensors(disk, folder)
         fetching = max(end for _, end in times) - min(start for start, _ in times)
         speeds = [size / spent / 1e6 for spent in (fetching, seconds)]
         cells = " | ".join(f"{speed:.0f} | {speed / line:.2f}" for speed in speeds)
-        print(f"| {name} | {line:.0f} | {cells} | {same} |", flush=True)
+        print(f"| {name} | {line:.0f} | {plain:.1f} | {cells} | {own:.1f} | {same} |", flush=True)
     finally:
         server.terminate()
         server.wait()

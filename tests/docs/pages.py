@@ -37,7 +37,7 @@ class Block:
     @property
     def commands(self) -> list[list[str]]:
         """The commands of a block of the shell as words."""
-        lines = self.code.splitlines()
+        lines = self.code.replace("\\\n", " ").splitlines()
         return [words for line in lines if (words := shlex.split(line, comments=True))]
 
     def plain(self) -> dict[str, Any]:
@@ -56,8 +56,9 @@ class Block:
 
     @property
     def is_recipe(self) -> bool:
-        """Whether `check` has a word on it: a recipe, or a config of another tool."""
-        return self.language == "yaml" and not self.title.endswith("datasets.yaml")
+        """Whether `check` has a word on it: a recipe, or a config of another tool for merges."""
+        other = self.title.endswith("datasets.yaml") or self.title.startswith(".github/")
+        return self.language == "yaml" and not other
 
 
 def blocks(page: Path) -> list[Block]:

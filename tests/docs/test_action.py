@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.docs.pages import DOCS, blocks
 from tests.house.commands import environment
 from tests.support.places import ROOT
 
@@ -37,6 +38,13 @@ def test_every_input_and_its_use_are_known() -> None:
     used = {word for step in STEPS for word in step.get("env", {}).values()}
     assert used == {f"${{{{ inputs.{name} }}}}" for name in ACTION["inputs"]}
     assert all(step["shell"] == "bash" for step in STEPS)
+
+
+def test_the_workflow_of_the_docs_names_no_account_but_githubs() -> None:
+    (text,) = [block.code for block in blocks(DOCS / "howto" / "gates.md") if "uses:" in block.code]
+    used = [step for step in yaml.safe_load(text)["jobs"]["gate"]["steps"] if "uses" in step]
+    assert {step["uses"].partition("/")[0] for step in used} == {"actions", "<owner>"}
+    assert used[-1]["with"].keys() <= ACTION["inputs"].keys()
 
 
 @pytest.mark.parametrize(("claim", "code"), [("not_worse_than", 0), ("better_than", 3)])

@@ -54,6 +54,16 @@ def test_no_page_loads_anything_from_another_server(site: Path) -> None:
     assert found == []
 
 
+def test_the_search_of_a_folder_needs_no_server(site: Path) -> None:
+    """The browser may then neither fetch the index nor start a worker."""
+    index = (site / "search" / "search_index.js").read_text("utf-8")
+    assert index.startswith("var __index = {")
+    assert "openvino" in index
+    scripts = re.findall(r'<script src="?([^">]+)', (site / "howto" / "export.html").read_text())
+    assert "../assets/iframe-worker.js" in scripts
+    assert (site / "assets" / "iframe-worker.js").is_file()
+
+
 def test_a_broken_link_is_refused(tmp_path: Path) -> None:
     config = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[0]
     config = re.sub(r"hooks:\n- .*\n", "", config).replace("docs_dir: docs", "docs_dir: pages")

@@ -7,7 +7,7 @@ import re
 import pytest
 from emberge.recipes.parse.shipped import shipped_recipes
 
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, README
 
 TEXT = (DOCS / "methods.md").read_text("utf-8")
 RECIPES = shipped_recipes()
@@ -33,3 +33,11 @@ def test_a_table_has_the_numbers_of_its_recipe(section: str) -> None:
 
 def test_every_section_with_a_table_names_its_recipe() -> None:
     assert len(SECTIONS) == TEXT.count("\n## ")
+
+
+@pytest.mark.parametrize("page", ["how/streaming.md", "howto/mergekit.md", "howto/memory.md"])
+def test_seconds_and_megabytes_beside_mergekit_are_those_of_the_readme(page: str) -> None:
+    told = re.findall(r"([\d.,]+) (?:s|MB)\b", (DOCS / page).read_text("utf-8"))
+    measured = README.read_text("utf-8").partition("## Beside mergekit")[2]
+    assert told
+    assert {one for one in told if one not in measured} == set()

@@ -126,7 +126,9 @@ class Merge(Step):
             )
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        describe_cost([entry.model for entry in self.models], context)
+        members = [entry.model for entry in self.models]
+        others = [*slice_models(self.slices), *([self.base] if self.base is not None else [])]
+        describe_cost(members, context, others)
         yield from weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with

@@ -111,7 +111,8 @@ class MergeAdapters(Step):
         if self.base is not None and context.adapter(self.base) is not None:
             yield context.problem("the base must be a whole model", "base")
             return
-        describe_cost([entry.model for entry in self.models], context)
+        members = [entry.model for entry in self.models]
+        describe_cost(members, context, [self.base] if self.base is not None else [])
         yield from weight_problems(self.models, context, self.weights)
         find = find_by_check(context)
         base = self._base(find)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -166,14 +166,20 @@ def _sizes(trained: Trained) -> dict[str, int]:
 # ── before a run ────────────────────────────────────────────────────────────────────────────────
 
 
-def describe_cost(models: Sequence[ModelRef], context: Preflight) -> None:
-    """Note the cost of a merge's members for the terminal, and expect it for the steps after the merge."""
+def describe_cost(
+    models: Sequence[ModelRef], context: Preflight, others: Iterable[ModelRef] = ()
+) -> None:
+    """Note the cost of a merge's members for the terminal, and expect the merge for the steps after it.
+
+    `others` are parents beside the members: a base, models of slices.
+    """
     found = {r.step: context.expected(r) for r in models if r.step is not None}
     members = {step: one for step, one in found.items() if one is not None}
-    trained = _behind({step: one.artifact for step, one in members.items()})
-    if len(members) < len(found) or not trained:
-        return
-    context.expect(Expected(Artifact(kind="model", details={"trained": trained})))
+    whole = len(members) == len(found)
+    trained = _behind({step: one.artifact for step, one in members.items()}) if whole else {}
+    parents = tuple(dict.fromkeys(reference.text for reference in (*models, *others)))
+    details = {"trained": trained} if trained else {}
+    context.expect(Expected(Artifact(kind="model", parents=parents, details=details)))
     cost = training_cost(trained)
     if cost is None:
         return

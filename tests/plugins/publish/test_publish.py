@@ -346,3 +346,70 @@ def test_check_names_what_is_wrong_with_a_publication(
     (tmp_path / "recipe.yaml").write_text(RECIPE.replace("me/soup", "soup") % "false")
     assert main(["check", "recipe.yaml", "--offline"]) == 2
     assert re.search(r"recipe\.yaml:7.*owner/name", capsys.readouterr().err)
+
+
+CHAIN = """
+seed: 0
+steps:
+  tuned:
+    train:
+      model: ./legal
+      data: ./pairs.jsonl
+      loss: infonce
+      sampler: {batch_shuffle: {batch_size: 2}}
+  soup:
+    merge: {models: [$tuned, ./faq], strategy: linear}
+  public:
+    publish: {model: $soup, name: me/soup, licences: %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cards", "stated", "words"),
+    [
+        (("license: cc-by-nd-4.0", "license: mit"), "{}", ("./legal", "cc-by-nd-4.0")),
+        (("license: cc-by-sa-4.0", "license: cc-by-nc-4.0"), "{}", ("./legal", "./faq")),
+        ((None, "license: mit"), "{}", ("./legal", "licences: {./legal: apache-2.0}")),
+        ((None, "license: mit"), "{./legal: mit}", ()),
+        (("license: mit", "license: mit"), "{}", ()),
+    ],
+)
+def test_check_names_what_parents_of_parents_forbid_before_any_work(
+    merged: Merged,
+    tmp_path: Path,
+    capsys: Capture,
+    cards: tuple[str | None, str],
+    stated: str,
+    words: tuple[str, ...],
+) -> None:
+    merged(*cards)
+    rows = [json.dumps({"query": f"find {n}", "pos": [f"number {n}"]}) for n in range(8)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(rows))
+    (tmp_path / "recipe.yaml").write_text(CHAIN % stated)
+    capsys.readouterr()
+    assert main(["check", "recipe.yaml", "--offline"]) == (2 if words else 0)
+    said = capsys.readouterr().err
+    assert all(word in said for word in words), said
+    assert ("recipe.yaml:13" in said) == bool(words), said
+
+
+def test_check_looks_at_a_model_that_is_there(
+    merged: Merged, tmp_path: Path, capsys: Capture
+) -> None:
+    merged("license: mit", "license: cc-by-nd-4.0")
+    text = "steps: {public: {publish: {model: ./%s, name: me/soup}}}"
+    for name, word in (("soup", "cc-by-nd-4.0"), ("legal", "artifact.json")):
+        (tmp_path / "recipe.yaml").write_text(text % name)
+        capsys.readouterr()
+        assert main(["check", "recipe.yaml", "--offline"]) == 2
+        assert word in capsys.readouterr().err
+
+
+def test_check_without_a_network_leaves_models_of_a_hub_to_the_run(
+    merged: Merged, tmp_path: Path, hub: Hub
+) -> None:
+    merged("license: mit", "license: mit")
+    recipe = RECIPE.replace("./faq", "acme/unseen") % "false"
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    assert main(["check", "recipe.yaml", "--offline"]) == 0
+    assert not hub.asked

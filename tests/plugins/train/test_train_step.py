@@ -200,7 +200,8 @@ def test_check_shows_what_was_understood(
         "0.5 of all rows (32 of 64)",
         "24 steps",
     ]
-    (foreseen,) = room.foreseen
+    foreseen = room.foreseen[-1]
+    assert foreseen.artifact.parents == ("./tiny",)
     assert foreseen.artifact.size == 32
     assert foreseen.artifact.details["datasets"]["find"] == {
         "task": "retrieval",
@@ -320,7 +321,7 @@ def test_a_check_knows_how_many_checkpoints_are_kept(
 ) -> None:
     look = Look(tmp_path, bert)
     assert _check(_step(data, **options), look) == []
-    (foreseen,) = look.foreseen
+    foreseen = look.foreseen[-1]
     assert foreseen.checkpoints == len(steps)
     room = Room(tmp_path, bert)
     artifact = _step(data, **options).run(room)

@@ -13,7 +13,7 @@ from emberge.errors import CheckpointError
 from emberge.model_folder.package_model import in_package
 from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 
-__all__ = ["Ancestry", "Parent", "Trained", "ancestry", "results_in", "with_card"]
+__all__ = ["Ancestry", "Parent", "Trained", "ancestry", "model_outside", "results_in", "with_card"]
 
 README = "README.md"
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
@@ -91,12 +91,21 @@ def _weights(artifact: Artifact) -> dict[str, Any]:
 
 
 def _parent(text: str, weight: Any, out: Path, origin: Path | None) -> Parent:
-    bare, _, adapter = text.partition("+")
-    name, _, revision = bare.removeprefix("$").rpartition("@")
-    name = name or bare.removeprefix("$")
-    revision = revision if name != revision else ""
     if _link(text, out).is_dir():
         return Parent(text, weight, step=True)
+    return model_outside(text, origin, weight)
+
+
+def model_outside(text: str, origin: Path | None, weight: Any = None) -> Parent:
+    """Return a model from outside the run by its reference, with what its card states.
+
+    `origin` is the folder that relative paths are relative to. No network is used: of a model on a hub, the
+    card is known if it was downloaded before.
+    """
+    bare, _, adapter = text.removeprefix("$").removeprefix("hf://").partition("+")
+    name, _, revision = bare.rpartition("@")
+    name = name or bare
+    revision = revision if name != revision else ""
     folder = _folder(name, revision or None, origin)
     if _HUB_ID.fullmatch(name) and not adapter:
         link = f"https://huggingface.co/{name}" + (f"/tree/{revision}" if revision else "")

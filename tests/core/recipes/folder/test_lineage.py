@@ -1,0 +1,25 @@
+"""Models outside a run by their references: names, revisions, and what a card beside them states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from emberge.engine import model_outside
+
+
+@pytest.mark.parametrize("text", ["acme/small@v1", "hf://acme/small@v1"])
+def test_a_model_of_a_hub_is_known_by_its_id_however_it_is_read(text: str) -> None:
+    found = model_outside(text, None)
+    assert (found.name, found.revision, found.bases) == ("acme/small", "v1", ("acme/small",))
+    assert found.link == "https://huggingface.co/acme/small/tree/v1"
+    assert not found.card
+
+
+def test_a_folder_is_looked_for_from_where_its_recipe_is(tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "README.md").write_text("---\nlicense: mit\nlanguage: [de]\n---\n")
+    found = model_outside("./small", tmp_path)
+    assert (found.name, found.licence, found.languages) == ("./small", "mit", ("de",))
+    assert model_outside("./small", tmp_path / "elsewhere").licence is None
+    assert not model_outside("pkg:no_such_module", tmp_path).card
