@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from emberge.contracts.step import Step
     from emberge.contracts.translated_recipe import TranslatedRecipe
     from emberge.plugin_verbs import Verb
-    from emberge.plugins import Plugins
 
 hookspec = pluggy.HookspecMarker("emberge")
 hookimpl = pluggy.HookimplMarker("emberge")
@@ -152,11 +151,12 @@ def write_board(out: Path, model: Path, facts: Mapping[str, Any]) -> list[str] |
 
 
 @hookspec
-def complete_result(folder: Path, artifact: Artifact, plugins: Plugins) -> None:
+def complete_result(folder: Path, artifact: Artifact, plugins: Any) -> None:
     """Add files to the result of a step before anybody sees it: they are published with it or not at all.
 
-    `folder` is complete but for `artifact.json`. What is added must follow from its files alone, so that a
-    step that was killed ends in the same bytes. An error ends the step.
+    `folder` is complete but for `artifact.json`; `plugins` are the loaded `Plugins`, to find components in.
+    What is added must follow from the folder's files alone, so that a step that was killed ends in the same
+    bytes. An error ends the step.
     """
 
 

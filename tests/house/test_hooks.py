@@ -37,7 +37,8 @@ SPECS: dict[str, Callable[..., Any]] = {
 }
 REGISTERING = {name for name in SPECS if name.startswith("register_")}
 ASKING = {name for name, spec in SPECS.items() if spec.emberge_spec["firstresult"]}
-EVENTS = set(SPECS) - REGISTERING - ASKING
+COMPLETING = {name for name in SPECS if name.startswith("complete_")}
+EVENTS = set(SPECS) - REGISTERING - ASKING - COMPLETING
 
 ARGUMENTS: dict[str, Any] = {
     "reference": "acme://7",
@@ -128,6 +129,7 @@ def test_the_specification_is_a_table_of_contents() -> None:
     assert set(CONTRACTS) == {hook for hook, _ in KINDS.values()}
     assert {*CONTRACTS, "register_architectures", "register_verbs"} == REGISTERING
     assert {"locate_model", "read_recipe", "draw_page", "tasks_trained_on", "write_board"} == ASKING
+    assert {"complete_result"} == COMPLETING
     assert {"run_started", "step_finished", "run_finished"} <= EVENTS
 
 
@@ -148,9 +150,12 @@ def test_a_plugin_that_implements_every_hook_hears_all_of_them() -> None:
     assert plugins.verbs == VERBS
     for name in ASKING:
         assert getattr(plugins.hook, name)(**arguments_of(name)) == "an answer"
+    plugins.complete(ARGUMENTS["folder"], ARGUMENTS["artifact"])
     for name in EVENTS:
         plugins.announce(name, **arguments_of(name))
-    assert {n: told[n] for n in SPECS} == {n: arguments_of(n) for n in SPECS}
+    expected = {n: arguments_of(n) for n in set(SPECS) - COMPLETING}
+    given = {"folder": ARGUMENTS["folder"], "artifact": ARGUMENTS["artifact"], "plugins": plugins}
+    assert told == {**expected, "complete_result": given}
 
 
 def test_an_implementation_takes_only_the_arguments_it_wants() -> None:
