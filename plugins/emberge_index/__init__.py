@@ -25,6 +25,7 @@ def register_steps() -> Mapping[str, type[Step] | str]:
     return {
         "bridge": "emberge_index.translation.bridge_step:Bridge",
         "refresh": "emberge_index.refreshing.refresh_step:Refresh",
+        "thresholds": "emberge_index.thresholds.thresholds_step:Thresholds",
         "translate": "emberge_index.translation.translate_step:Translate",
     }
 
