@@ -143,7 +143,17 @@ FAULTS = sorted(
     if name.startswith("_") and not name.startswith("__") and callable(value) and name != "_one_row"
 )
 LAWS = (
-    *("scalar", "finite", "pure", "needs", "embeds", "order of rows", "filling", "weight", "lengths"),
+    *(
+        "scalar",
+        "finite",
+        "pure",
+        "needs",
+        "embeds",
+        "order of rows",
+        "filling",
+        "weight",
+        "lengths",
+    ),
     *("parameters", "cache", "ranks"),
 )
 
