@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     queries, documents = (_texts(path) for path in (options.queries, options.documents))
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
     asked = [_asked(space, queries) for space in (old, new)]
-    hits = [
+    hits: list[Any] = [
         first_hits(rows, _finite(space, space.documents(documents)))
         for space, rows in zip((old, new), asked, strict=True)
     ]

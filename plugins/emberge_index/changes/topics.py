@@ -52,7 +52,7 @@ def topics_of(vectors: Any, queries: Sequence[str], changes: Changes, count: int
     rows = unit(vectors)
     group = groups_of(rows, count)
     members = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
-    names = _names([[queries[place] for place in places] for places in members])
+    names = _names([[queries[int(place)] for place in places] for places in members])
     found = []
     for words, places in zip(names, members, strict=True):
         central = int(places[np.argmax(rows[places] @ rows[places].mean(0))])
