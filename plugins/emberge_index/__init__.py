@@ -29,6 +29,7 @@ def register_steps() -> Mapping[str, type[Step] | str]:
     return {
         "bridge": "emberge_index.translation.bridge_step:Bridge",
         "refresh": "emberge_index.refreshing.refresh_step:Refresh",
+        "thresholds": "emberge_index.thresholds.thresholds_step:Thresholds",
         "translate": "emberge_index.translation.translate_step:Translate",
     }
 
@@ -47,7 +48,8 @@ def register_verbs() -> Mapping[str, Verb]:
         "diff-queries": Verb(
             summary="show which queries find other documents under a new model, the worst first",
             examples="emberge diff-queries ./old ./new --queries log.txt --documents texts.jsonl\n"
-            "emberge diff-queries ./old ./new --queries log.txt --documents texts.jsonl --page diff.html",
+            "emberge diff-queries ./old ./new --queries log.txt --documents texts.jsonl --page diff.html\n"
+            "emberge diff-queries ./old ./new --queries log.txt --documents texts.jsonl --topics 12",
             add_options=add_diff_options,
             run="emberge_index.changes.diff_queries:run",
             machine=True,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "COLUMNS",
     "AnyLoss",
     "Embeddings",
     "Guide",
@@ -31,6 +32,9 @@ __all__ = [
     "predicting_ways",
     "score_problems",
 ]
+
+
+COLUMNS = frozenset({"anchor", "positive", "negative"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +62,10 @@ class Embeddings:
     anchor [b, d], positive [b, p, d], negative [b, n, d]; valid [b, p + n] (bool) masks the filling where
     rows have fewer; positive_score [b, p] and negative_score [b, n] or None, NaN where a text has none;
     label [b] (integers, -1 where a row has none) or None; text_id [b, 1 + p + n] is equal for equal texts,
-    and means nothing where `valid` is False. `layers` are embeddings of the intermediate layers asked for,
-    `guide` those of the guide that the loss names, without a gradient. `in_batch` is whether other rows'
-    texts are negatives here. Embeddings come as the encoder gives them: a loss normalises.
+    and means nothing where `valid` is False. Embeddings of columns that no loss of the dataset `embeds` are
+    NaN. `layers` are embeddings of the intermediate layers asked for, `guide` those of the guide that the
+    loss names, without a gradient. `in_batch` is whether other rows' texts are negatives here. Embeddings
+    come as the encoder gives them: a loss normalises.
     """
 
     anchor: Tensor
@@ -118,6 +123,14 @@ class Loss:
         other rows' texts are none.
         """
         return frozenset()
+
+    @property
+    def embeds(self) -> frozenset[str]:
+        """Columns whose embeddings by the trained model it reads: of "anchor", "positive" and "negative".
+
+        Texts of a column that no loss of a dataset reads never go through the trained model.
+        """
+        return COLUMNS
 
     @property
     def guided_by(self) -> Guide | None:

@@ -38,10 +38,11 @@ def check_loss(
     """Check a loss against the laws of training, with other rows as negatives and without.
 
     Always: it is a pure function and gives a finite scalar with finite gradients, also of zero vectors and of
-    equal texts; it reads only what it declares to need; the order of rows does not matter, nor the content of
-    places that `valid` masks, nor how many of them there are; its own `weight` is left to the runner; learned
-    parameters are trained as they are handed back; gradients through a cache, in chunks of any size, equal
-    those of one pass; and a loss that gathers gives the same gradients from two ranks as from one.
+    equal texts; it reads only what it declares to need, and embeddings only of columns that it `embeds`; the
+    order of rows does not matter, nor the content of places that `valid` masks, nor how many of them there
+    are; its own `weight` is left to the runner; learned parameters are trained as they are handed back;
+    gradients through a cache, in chunks of any size, equal those of one pass; and a loss that gathers gives
+    the same gradients from two ranks as from one.
 
     Unless switched off, for a loss that is declared to differ: the lengths of vectors do not matter
     (`lengths`), a batch of one row is finite too (`one_row`), and rows may have fewer texts than others
@@ -52,6 +53,7 @@ def check_loss(
     """
     for trial in _trials(loss, filling):
         trial.pure()
+        trial.embeds()
         trial.finite(one_row)
         trial.order_of_rows()
         if filling:
@@ -127,6 +129,25 @@ class _Trial:
         assert torch.equal(first, second), "pure: two calls give different values"
         assert torch.equal(before, columns(self.batch)), "pure: it changes its inputs"
         assert torch.equal(state, torch.get_rng_state()), "pure: it draws random numbers"
+
+    def embeds(self) -> None:
+        value, grads = self.pulled(self.batch)
+        slots, hard = self.batch.positive.shape[1], self.batch.negative.shape[1]
+        names = ["anchor", *["positive"] * slots, *["negative"] * hard]
+        read = torch.tensor([name in self.loss.embeds for name in names])[:, None]
+        values, *layers = (
+            columns(one).where(read, torch.nan) for one in (self.batch, *self.batch.layers.values())
+        )
+        lacking = with_columns(
+            self.batch, values, dict(zip(self.batch.layers, layers, strict=True))
+        )
+        unread, pulls = self.pulled(lacking)
+        assert torch.equal(value, unread), (
+            f"embeds: it reads columns beside {sorted(self.loss.embeds)}, which it declares"
+        )
+        assert torch.equal(grads, pulls), (
+            f"embeds: its gradient is another without columns beside {sorted(self.loss.embeds)}"
+        )
 
     def finite(self, one_row: bool) -> None:
         batch = self.batch

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from emberge.contracts.dataset import DatasetInfo
-from emberge.contracts.loss import AnyLoss, Embeddings, Loss, TokenLoss, kind_problems
+from emberge.contracts.loss import (
+    COLUMNS,
+    AnyLoss,
+    Embeddings,
+    Loss,
+    TokenLoss,
+    kind_problems,
+)
 from emberge.contracts.option import PerDataset
 from emberge.errors import DataError, PluginError
 
@@ -23,7 +30,7 @@ class Objective:
 
     Raises:
         DataError: for a dataset without a loss, or with one for another kind of data.
-        PluginError: for a loss that needs what the runner does not offer.
+        PluginError: for a loss that needs or embeds what the runner does not offer.
     """
 
     def __init__(
@@ -71,6 +78,11 @@ class Objective:
                 f"loss '{type(loss).__name__}' needs '{beyond[0]}', which the training runner does not "
                 f"offer; it offers {', '.join(sorted(OFFERED))}"
             )
+        if not loss.embeds or not loss.embeds <= COLUMNS:
+            raise PluginError(
+                f"loss '{type(loss).__name__}' embeds {sorted(loss.embeds) or 'no column'}; name some of "
+                f"{', '.join(sorted(COLUMNS))}"
+            )
 
     def of(self, dataset: str) -> tuple[Loss, ...]:
         """Return the losses of a dataset's embeddings; none for one of single texts."""
@@ -83,6 +95,10 @@ class Objective:
     def layers(self, datasets: Sequence[str]) -> tuple[float, ...]:
         """Return the intermediate layers that these datasets' losses read, as fractions."""
         return tuple(sorted({f for d in datasets for loss in self._losses[d] for f in loss.layers}))
+
+    def embeds(self, dataset: str) -> frozenset[str]:
+        """Return the columns whose embeddings by the trained model the dataset's losses read."""
+        return frozenset().union(*(loss.embeds for loss in self._losses[dataset]))
 
     def gathers(self, dataset: str) -> bool:
         """Return whether a loss of the dataset reads the rows of all ranks."""

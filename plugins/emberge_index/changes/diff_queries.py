@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import DataError, RecipeError
-from emberge.engine import write_text
+from emberge import CheckpointError, DataError, RecipeError
+from emberge.engine import count_noun, write_text
 
 from emberge_index.changes.changed_queries import (
     FIRST,
@@ -19,6 +19,7 @@ from emberge_index.changes.changed_queries import (
     changes_of,
     first_hits,
 )
+from emberge_index.changes.topics import Topic, topics_of
 from emberge_index.space.one_space import Space, space_at
 from emberge_index.space.stored_vectors import read_texts
 
@@ -38,18 +39,28 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
             raise RecipeError(f"{file}: give a file in a folder that exists")
     if options.page is not None and not plugins.hook.draw_page.get_hookimpls():
         raise RecipeError("--page: no plugin that draws pages is loaded; leave it out, or load one")
+    if options.topics is not None and options.topics < 1:
+        raise RecipeError(f"--topics {options.topics}: a number of topics is 1 or more")
     queries, documents = (_texts(path) for path in (options.queries, options.documents))
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
-    found = changes_of(*(_hits(space, queries, documents) for space in (old, new)))
-    print("\n".join(_lines(found, queries, documents)))
+    asked = [_asked(space, queries) for space in (old, new)]
+    hits: list[Any] = [
+        first_hits(rows, _finite(space, space.documents(documents)))
+        for space, rows in zip((old, new), asked, strict=True)
+    ]
+    found = changes_of(*hits)
+    topics = topics_of(asked[0], queries, found, options.topics) if options.topics else []
+    print("\n".join([*_topic_lines(topics, queries), *_lines(found, queries, documents)]))
     if options.json is not None:
-        content = {"old": old.name, "new": new.name, **_plain(found, queries, documents)}
+        content = {"old": old.name, "new": new.name, **_plain(found, topics, queries, documents)}
         write_text(options.json, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         print(f"written: {options.json}")
     if options.page is not None:
         title = f"Queries from {old.name} to {new.name}"
-        figure = _figure(found, queries, documents)
-        page = plugins.hook.draw_page(title=title, notes=[_summary(found)], figures=[figure])
+        figures = [_figure(found, queries, documents)]
+        if topics:
+            figures.insert(0, _topic_figure(topics, queries))
+        page = plugins.hook.draw_page(title=title, notes=[_summary(found)], figures=figures)
         write_text(options.page, str(page))
         print(f"written: {options.page}")
     return 0
@@ -62,10 +73,20 @@ def _texts(path: Path) -> list[str]:
     return found
 
 
-def _hits(space: Space, queries: Sequence[str], documents: Sequence[str]) -> Any:
+def _asked(space: Space, queries: Sequence[str]) -> Any:
+    """Return the vectors of texts as queries, which of some models are those of documents."""
     asked = space.queries(queries)
-    rows = space.documents(queries) if asked is None else asked
-    return first_hits(rows, space.documents(documents))
+    return _finite(space, space.documents(queries) if asked is None else asked)
+
+
+def _finite(space: Space, rows: Any) -> Any:
+    import numpy as np
+
+    if not np.isfinite(rows).all():
+        raise CheckpointError(
+            f"{space.name}: its embeddings are not numbers (NaN); make the model again"
+        )
+    return rows
 
 
 def _summary(found: Changes) -> str:
@@ -86,7 +107,26 @@ def _lines(found: Changes, queries: Sequence[str], documents: Sequence[str]) -> 
         yield f"  + {_short(documents[one.new[0]])}"
 
 
-def _plain(found: Changes, queries: Sequence[str], documents: Sequence[str]) -> dict[str, Any]:
+def _topic_lines(topics: Sequence[Topic], queries: Sequence[str]) -> Iterator[str]:
+    if topics:
+        yield "topics, the worst first"
+    for one in topics:
+        yield (
+            f"{_name(one, queries)}: {count_noun(one.size, 'query')}, "
+            f"{one.changes.overlap:.0%} kept, {one.changes.churn:.0%} with another first document"
+        )
+
+
+def _name(topic: Topic, queries: Sequence[str]) -> str:
+    """Return the telling words of a topic, or its most central query."""
+    return ", ".join(topic.words) or _short(queries[topic.central])
+
+
+def _plain(
+    found: Changes, topics: Sequence[Topic], queries: Sequence[str], documents: Sequence[str]
+) -> dict[str, Any]:
+    topic_of = {one.query: place for place, topic in enumerate(topics) for one in topic.changes.all}
+
     def plain(one: Change) -> dict[str, Any]:
         return {
             "query": queries[one.query],
@@ -96,13 +136,55 @@ def _plain(found: Changes, queries: Sequence[str], documents: Sequence[str]) -> 
             "new": list(one.new),
             "lost": [documents[place] for place in one.lost],
             "gained": [documents[place] for place in one.gained],
+            **({"topic": topic_of[one.query]} if topics else {}),
+        }
+
+    def of_topic(one: Topic) -> dict[str, Any]:
+        return {
+            "words": list(one.words),
+            "central": queries[one.central],
+            "queries": one.size,
+            "overlap": one.changes.overlap,
+            "churn": one.changes.churn,
         }
 
     return {
         "overlap": found.overlap,
         "churn": found.churn,
         "groups": {group: found.count(group) for group in GROUPS},
+        **({"topics": [of_topic(one) for one in topics]} if topics else {}),
         "queries": [plain(one) for one in found.all],
+    }
+
+
+def _topic_figure(topics: Sequence[Topic], queries: Sequence[str]) -> dict[str, Any]:
+    """Return what each topic keeps as a chart, and the topics by name as its table."""
+    rows = [
+        [
+            str(place),
+            _name(one, queries),
+            str(one.size),
+            f"{one.changes.overlap:.0%}",
+            f"{one.changes.churn:.0%}",
+            _short(queries[one.central]),
+        ]
+        for place, one in enumerate(topics, 1)
+    ]
+    head = ["topic", "words", "queries", "kept", "another first document", "most central query"]
+    return {
+        "title": "Topics, the worst first",
+        "caption": "Queries that are alike to the old model: the share of their old hits that stay, and of "
+        "queries whose first document stays.",
+        "lines": {
+            "x": "topic",
+            "y": "share that stays",
+            "labels": [row[0] for row in rows],
+            "series": {
+                "hits": [one.changes.overlap for one in topics],
+                "first documents": [1 - one.changes.churn for one in topics],
+            },
+        },
+        "table": {"title": "Topics", "head": head, "rows": rows},
     }
 
 

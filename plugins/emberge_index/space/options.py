@@ -52,5 +52,8 @@ def add_diff_options(parser: argparse.ArgumentParser) -> None:
             metavar="FILE",
             help="texts: lines, or .jsonl with text",
         )
+    parser.add_argument(
+        "--topics", type=int, metavar="N", help="group the queries into N topics, the worst first"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all changes there")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write them as one HTML file")

@@ -52,5 +52,6 @@ def _lines(found: ThresholdMap, asked: Sequence[float], texts: int) -> Iterator[
     yield "false positives   old      new"
     for rate, old, new in found.table():
         yield f"{rate:>15.2%}   {old:+.4f}  {new:+.4f}"
-    for one in asked:
-        yield f"threshold {one:g} becomes {found(one):.4f}, at {found.rate(one):.3%} false positives"
+    for one in map(found.moved, asked):
+        few = "" if one.known else ", which are too few pairs to be sure"
+        yield f"threshold {one.old:g} becomes {one.new:.4f}, at {one.rate:.3%} false positives{few}"

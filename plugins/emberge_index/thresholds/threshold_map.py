@@ -12,12 +12,31 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["ThresholdMap", "read_map", "threshold_map"]
+__all__ = ["FEWEST", "Moved", "ThresholdMap", "read_map", "threshold_map"]
 
 # False-positive rates of the table, and of the points in between that the map is kept as.
 RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001)
 _POINTS = 512
-_FEWEST = 30
+# Texts of a map, and pairs behind a threshold that it can tell.
+FEWEST = 30
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A threshold of the old model, the new model's with as many false positives, and their rate.
+
+    `known` is whether at least 30 pairs of different texts are behind it.
+    """
+
+    old: float
+    new: float
+    rate: float
+    known: bool
+
+    @property
+    def shift(self) -> float:
+        """Distance of the two thresholds, to nine places: below them floats err."""
+        return round(abs(self.new - self.old), 9)
 
 
 @dataclass(frozen=True)
@@ -40,7 +59,7 @@ class ThresholdMap:
         import numpy as np
 
         if threshold < self.old[0]:
-            return threshold + self.new[0] - self.old[0]
+            return threshold + (self.new[0] - self.old[0])
         return float(np.interp(threshold, self.old, self.new))
 
     def rate(self, threshold: float) -> float:
@@ -48,6 +67,11 @@ class ThresholdMap:
         import numpy as np
 
         return float(np.interp(threshold, self.old, self.rates))
+
+    def moved(self, threshold: float) -> Moved:
+        """Return a threshold of the old model beside its new one."""
+        rate = self.rate(threshold)
+        return Moved(threshold, self(threshold), rate, rate * self.pairs >= FEWEST)
 
     @property
     def shift(self) -> float:
@@ -60,7 +84,7 @@ class ThresholdMap:
 
         rates = self.rates[::-1]
         for rate in RATES:
-            if rate * self.pairs >= _FEWEST:
+            if rate * self.pairs >= FEWEST:
                 old, new = (
                     float(np.interp(rate, rates, side[::-1])) for side in (self.old, self.new)
                 )
@@ -97,19 +121,29 @@ def threshold_map(old: Any, new: Any, same: Sequence[tuple[int, int]] = ()) -> T
     Pairs in `same` mean the same and are no false positives.
 
     Raises:
-        DataError: for fewer than 30 texts, or rows of different numbers of texts.
+        DataError: for fewer than 30 texts, rows of different numbers of texts, and rows that are not finite.
     """
     import numpy as np
 
-    if len(old) != len(new) or len(old) < _FEWEST:
+    if len(old) != len(new) or len(old) < FEWEST:
         raise DataError(
-            f"thresholds need the vectors of the same {_FEWEST} texts or more by both models, not of "
+            f"thresholds need the vectors of the same {FEWEST} texts or more by both models, not of "
             f"{len(old)} and {len(new)}; give more texts"
         )
+    for name, rows in (("old", old), ("new", new)):
+        if not np.isfinite(rows).all():
+            raise DataError(
+                f"embeddings of the {name} model are not finite (NaN), so no threshold fits them; make the "
+                "model again"
+            )
     counted = np.triu(np.ones((len(old), len(old)), bool), 1)
     for i, j in same:
         counted[min(i, j), max(i, j)] = False
     pairs = int(counted.sum())
+    if pairs < 2 * FEWEST:
+        raise DataError(
+            f"only {pairs} pairs of texts do not mean the same, too few for thresholds; give more texts"
+        )
     # Evenly spaced in the logarithm, down to a single pair.
     rates = np.geomspace(1.0, 1.0 / pairs, min(_POINTS, pairs))
     sides = [np.quantile(_cosines(rows)[counted], 1 - rates) for rows in (old, new)]

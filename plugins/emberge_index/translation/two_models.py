@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from emberge_index.translation.folds import FittedFolds
 
-__all__ = ["Fit", "TwoModels"]
+__all__ = ["Fit", "TwoModels", "model_problems", "write_details"]
 
 # Vectors from which the usual distance is learnt.
 SAMPLE = 4096
@@ -102,15 +102,10 @@ class TwoModels(Step):
     def _check_model(
         self, context: Preflight, option: str, folder: Path | None
     ) -> Iterator[Problem]:
-        from emberge.engine import whole_problems
-
         reference = getattr(self, option)
-        for problem in whole_problems(folder, context.adapter(reference)):
-            yield context.problem(str(problem), option)
+        yield from model_problems(context, option, reference, self.backbone)
         if folder is None:
             return
-        for message in self.backbone.check(folder):
-            yield context.problem(f"{reference}: {message}", option)
         mixed_up = _mixed_up(folder, getattr(self, f"{option}_prompt"), self.side)
         if mixed_up is not None:
             yield context.problem(f"{reference}: {mixed_up}", f"{option}_prompt")
@@ -196,6 +191,19 @@ class TwoModels(Step):
             warn=workspace.warn,
         )
         return probes_of(sets, workspace.work)
+
+
+def model_problems(
+    context: Preflight, option: str, reference: ModelRef, backbone: Backbone
+) -> Iterator[Problem]:
+    """Yield why texts cannot be embedded by the model of an option."""
+    from emberge.engine import whole_problems
+
+    folder = context.model(reference)
+    for problem in whole_problems(folder, context.adapter(reference)):
+        yield context.problem(str(problem), option)
+    for message in () if folder is None else backbone.check(folder):
+        yield context.problem(f"{reference}: {message}", option)
 
 
 def _mixed_up(folder: Path, given: str | None, side: Side) -> str | None:

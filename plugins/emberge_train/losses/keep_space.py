@@ -29,6 +29,10 @@ class KeepSpace(Loss):
     anchors are contrasted with the guide's documents in place of their own, by the cosine over `temperature`
     (InfoNCE): queries learn to find what an index has, and documents get no gradient of it.
 
+    Texts of the other side do not go through the trained model, unless another loss of a sum reads them. A
+    training of queries alone over whole epochs embeds the guide's texts first, keeps them on disk, and has
+    no guide in memory after that. A router's own term of the loss then counts the texts of one side.
+
     The guide reads texts with its own prompts and has embeddings of the trained model's size. As a part of a
     sum its `weight` says how much of the old space is kept.
 
@@ -55,6 +59,11 @@ class KeepSpace(Loss):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"contrast"}) if self.side == "query" else frozenset()
+
+    @property
+    def embeds(self) -> frozenset[str]:
+        documents = frozenset({"positive", "negative"})
+        return documents if self.side == "documents" else frozenset({"anchor"})
 
     @property
     def guided_by(self) -> Guide | None:

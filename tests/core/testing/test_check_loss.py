@@ -42,6 +42,12 @@ class _Off(Loss):
 
     fault: str = ""
 
+    @property
+    def embeds(self) -> frozenset[str]:
+        if self.fault.startswith("embeds"):
+            return frozenset({"anchor", "positive"})
+        return super().embeds
+
     def parameters(self) -> Mapping[str, Tensor]:
         if self.fault.startswith("parameters"):
             return {"slope": torch.rand(()) if "anew" in self.fault else torch.tensor(2.0)}
@@ -79,6 +85,9 @@ class _Off(Loss):
         if e.positive_score is None:
             raise ValueError("it needs scores")
         return 1 - _mean(e, pull * e.positive_score.nan_to_num())
+
+    def _embeds(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
+        return 1 - _mean(e, pull) + torch.cosine_similarity(e.negative.sum(1), e.anchor).mean()
 
     def _order_of_rows(self, e: Embeddings, pull: Tensor, _: object) -> Tensor:
         return 1 - _mean(e, pull * torch.arange(len(pull))[:, None])
@@ -134,7 +143,17 @@ FAULTS = sorted(
     if name.startswith("_") and not name.startswith("__") and callable(value) and name != "_one_row"
 )
 LAWS = (
-    *("scalar", "finite", "pure", "needs", "order of rows", "filling", "weight", "lengths"),
+    *(
+        "scalar",
+        "finite",
+        "pure",
+        "needs",
+        "embeds",
+        "order of rows",
+        "filling",
+        "weight",
+        "lengths",
+    ),
     *("parameters", "cache", "ranks"),
 )
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from emberge.contracts.backbone import Encoder, PredictsTokens, TokenisedText
 from emberge.contracts.dataset import Dataset, DatasetInfo, Rows
-from emberge.contracts.loss import TokenLoss, predicting_ways, score_problems
+from emberge.contracts.loss import COLUMNS, TokenLoss, predicting_ways, score_problems
 from emberge.contracts.sampler import Pool
 from emberge.contracts.step import Machine, Rehearsal
 from emberge.devices import torch_threads
@@ -184,6 +184,7 @@ class Session:
                     device=ranks.device,
                     store=store or work,
                     again=len(plan.starts) > 2,
+                    all_rows=plan.reads_all,
                     ranks=ranks,
                 )
             encoder.module.train(job.options.dropout)
@@ -215,8 +216,8 @@ class Session:
         return device_of(self.encoder)
 
     def texts(self, batch: PlannedBatch) -> tuple[TokenisedText, ...]:
-        """Return the texts of one batch of pairs that this rank encodes."""
-        return self._draw(batch).texts
+        """Return the texts of one batch of pairs on this rank, also of columns that no loss embeds."""
+        return self._draw(batch, lambda _: COLUMNS).texts
 
     def backward(self, batch: PlannedBatch) -> PassResult:
         """Run both passes over one batch, and return the result with the whole batch's loss.
@@ -238,7 +239,7 @@ class Session:
 
     def _encode(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
         """Run both passes over the pairs of a batch, which count by their share of its rows."""
-        drawn = self._draw(batch)
+        drawn = self._draw(batch, self.objective.embeds)
         return encode_and_backward(
             self.encoder,
             drawn.texts,
@@ -308,12 +309,13 @@ class Session:
             token_budget=self.encode_plan.token_budget,
         )
 
-    def _draw(self, batch: PlannedBatch) -> DrawnBatch:
+    def _draw(self, batch: PlannedBatch, embeds: Callable[[str], frozenset[str]]) -> DrawnBatch:
         return draw_batch(
             batch,
             self.tables,
             self.sampling,
             unique=not self.encode_plan.dropout,
+            embeds=embeds,
             ranks=self.ranks,
         )
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from emberge.contracts.backbone import TokenisedText
-from emberge.contracts.loss import Embeddings
+from emberge.contracts.loss import COLUMNS, Embeddings
 from emberge.encoding.embedder import BatchEmbeddings
 from emberge.encoding.prefetch import to_device
 from emberge.ranks.gather_batch import rows_of
@@ -40,12 +40,16 @@ class TextSampling:
 
 @dataclass(frozen=True, eq=False)
 class _DrawnPart:
-    """Entries [b, 1 + p + n] of a table (-1 for filling); `slots` of the columns are positives."""
+    """Entries [b, 1 + p + n] of a table (-1 for filling); `slots` of the columns are positives.
+
+    `embedded` [1 + p + n] (bool) marks columns whose texts go through the trained model.
+    """
 
     part: PlannedPart
     table: ExampleTable
     entries: NDArray[np.int64]
     slots: int
+    embedded: NDArray[np.bool_]
 
     @functools.cached_property
     def sequences(self) -> NDArray[np.int64]:
@@ -121,14 +125,19 @@ def draw_batch(
     draw: TextSampling,
     *,
     unique: bool,
+    embeds: Callable[[str], frozenset[str]] = lambda _: COLUMNS,
     ranks: Ranks = ALONE,
 ) -> DrawnBatch:
     """Draw each row's texts; with `unique` equal texts of a rank are encoded once.
 
+    `embeds` returns the columns of a dataset whose texts are encoded, of "anchor", "positive" and "negative".
     Which texts depends on seed, epoch, dataset and row alone. Every rank draws all rows, because how many
     texts a row has depends on the others of its batch.
     """
-    parts = [_draw_part(part, tables[part.dataset], draw, batch.epoch) for part in batch.parts]
+    parts = [
+        _draw_part(part, tables[part.dataset], draw, batch.epoch, embeds(part.dataset))
+        for part in batch.parts
+    ]
     places = [np.zeros(drawn.entries.shape, np.int64) for drawn in parts]
     counts: list[int] = []
     texts: list[TokenisedText] = []
@@ -153,7 +162,8 @@ def _texts_of(
     for drawn, place in zip(parts, places, strict=True):
         own = shard_rows(len(place), *rank)
         place[own] = start  # filling points at the first text, and is masked
-        for at, sequence in np.ndenumerate(drawn.sequences[own]):
+        encoded = np.where(drawn.embedded, drawn.sequences[own], -1)
+        for at, sequence in np.ndenumerate(encoded):
             if sequence < 0:
                 continue
             key = (drawn.part.dataset, int(sequence))
@@ -165,7 +175,11 @@ def _texts_of(
 
 
 def _draw_part(
-    part: PlannedPart, table: ExampleTable, draw: TextSampling, epoch: int
+    part: PlannedPart,
+    table: ExampleTable,
+    draw: TextSampling,
+    epoch: int,
+    embeds: frozenset[str],
 ) -> _DrawnPart:
     rows = part.rows
     slots = min(draw.positives, int(table.positives[rows].max()))
@@ -182,7 +196,8 @@ def _draw_part(
         ):
             chosen = first + _choose(size, want, draw.fill, (*key, kind))
             entries[place, begin : begin + len(chosen)] = chosen
-    return _DrawnPart(part, table, entries, slots)
+    columns = np.array(["anchor", *["positive"] * slots, *["negative"] * hard])
+    return _DrawnPart(part, table, entries, slots, np.isin(columns, sorted(embeds)))
 
 
 def _choose(size: int, want: int, fill: str, key: Sequence[object]) -> NDArray[np.int64]:
@@ -209,6 +224,8 @@ def _embeddings(
 
     def seen(values: Tensor, layers: Mapping[float, Embeddings]) -> Embeddings:
         rows = values[index.flatten()].view(*index.shape, -1)
+        if not drawn.embedded.all():
+            rows = rows.where(on_device(drawn.embedded)[:, None], torch.nan)
         return Embeddings(
             anchor=rows[:, 0],
             positive=rows[:, 1 : 1 + slots],

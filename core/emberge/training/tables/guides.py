@@ -17,7 +17,7 @@ from emberge.contracts.dataset import Dataset
 from emberge.contracts.loss import Guide
 from emberge.contracts.reference import Model, ModelRef
 from emberge.encoding.embedder import TextEmbedder
-from emberge.encoding.embedding_store import EmbeddingStore, Vectors
+from emberge.encoding.embedding_store import EmbeddingStore
 from emberge.errors import CheckpointError, DataError
 from emberge.ranks.ranks import ALONE, Ranks
 from emberge.training.objective import Objective
@@ -30,28 +30,23 @@ __all__ = ["GuideReader", "with_guides"]
 class GuideReader:
     """Embeddings by a guide of a dataset's texts; `table` has them as its own tokenizer reads them.
 
-    `known` has the embeddings of the table's sequences, where batches read them more than once. Without it
-    every batch is embedded anew, its texts once.
+    `embedded` returns float32 [n, dimension] of n of the table's sequences: out of a store, without the guide
+    in memory, or by the guide, which then embeds each batch's texts once.
     """
 
-    encoder: Encoder
     table: ExampleTable
-    known: Vectors | None = None
+    embedded: Callable[[NDArray[np.int64]], NDArray[np.float32]]
+    dimension: int
+    device: str
 
     def __call__(self, entries: NDArray[np.int64]) -> Tensor:
         """Return embeddings [*entries.shape, d] without a gradient, zeros where an entry is -1."""
         there = entries >= 0
         sequences, place = np.unique(self.table.entries[entries[there]], return_inverse=True)
-        found = self._embedded(sequences.astype(np.int64))
-        result = torch.zeros(*entries.shape, self.encoder.dimension)
+        found = self.embedded(sequences.astype(np.int64))
+        result = torch.zeros(*entries.shape, self.dimension)
         result[torch.from_numpy(there)] = torch.from_numpy(found[place])
-        return result.to(next(self.encoder.module.parameters()).device)
-
-    def _embedded(self, sequences: NDArray[np.int64]) -> NDArray[np.float32]:
-        if self.known is not None:
-            return self.known[sequences]
-        texts = [self.table.sequences[int(sequence)] for sequence in sequences]
-        return TextEmbedder(self.encoder).embed_tokens(texts)
+        return result.to(self.device)
 
 
 def with_guides(
@@ -64,11 +59,14 @@ def with_guides(
     device: str,
     store: Path,
     again: bool = False,
+    all_rows: bool = False,
     ranks: Ranks = ALONE,
 ) -> dict[str, ExampleTable]:
     """Return the tables, each with the guide that its dataset's losses name.
 
-    If batches come `again`, as those of a second epoch do, all texts are embedded now, and kept in `store`.
+    All texts are embedded now, and kept in `store`, if batches come `again`, as those of a second epoch do,
+    and if the training reads `all_rows` and embeds no positives itself: then the guide's stand for an index.
+    A guide of such datasets alone is out of memory once this returns.
 
     Raises:
         DataError: for losses of one dataset with different guides.
@@ -89,11 +87,11 @@ def with_guides(
             loaded.append(_Loaded.of(guide, model_of(guide.model), backbone, device))
         own = next(one for one in loaded if one.guide == guide)
         table = build_table(dataset, own.encoder, _sides(dataset, own.encoder, guide), store)
-        known = None
-        if again:
+        embedded = own.embedded_from(table)
+        if again or (all_rows and "positive" not in objective.embeds(name)):
             vectors = EmbeddingStore(store, own.encoder, model=own.model, ranks=ranks)
-            known = vectors.embed_tokens(table.sequences)
-        reader = GuideReader(own.encoder, table, known)
+            embedded = vectors.embed_tokens(table.sequences).__getitem__
+        reader = GuideReader(table, embedded, own.encoder.dimension, device)
         found[name] = dataclasses.replace(found[name], guide=reader)
     return found
 
@@ -112,6 +110,17 @@ class _Loaded:
         encoder = backbone.load(_folder(model), device=device, dtype="float32")
         encoder.module.requires_grad_(False)
         return cls(guide, encoder, f"{model.fingerprint} {backbone!r}")
+
+    def embedded_from(
+        self, table: ExampleTable
+    ) -> Callable[[NDArray[np.int64]], NDArray[np.float32]]:
+        """Return the function that embeds sequences of a table as they are asked for."""
+
+        def embedded(sequences: NDArray[np.int64]) -> NDArray[np.float32]:
+            texts = [table.sequences[int(sequence)] for sequence in sequences]
+            return TextEmbedder(self.encoder).embed_tokens(texts)
+
+        return embedded
 
 
 def _folder(guide: Model) -> Path:

@@ -353,6 +353,20 @@ def test_a_need_that_nobody_fills_is_named(shaky: Path, tmp_path: Path) -> None:
         _fit(shaky, tmp_path, losses=PerDataset(default=(Guided(),)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Misspelt(Loss):
+    """A loss that embeds a column that there is not."""
+
+    @property
+    def embeds(self) -> frozenset[str]:
+        return frozenset({"anchors"})
+
+
+def test_columns_that_there_are_not_are_named(shaky: Path, tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=r"'Misspelt' embeds \['anchors'\]; name some of anchor"):
+        _fit(shaky, tmp_path, losses=PerDataset(default=(Misspelt(),)))
+
+
 def test_a_rehearsal_takes_two_steps_of_full_size(shaky: Path, tmp_path: Path) -> None:
     result = _fit(
         shaky,

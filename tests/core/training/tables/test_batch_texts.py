@@ -1,10 +1,18 @@
-"""Lengths and prompts of a dataset's two sides: the nearer word wins."""
+"""Lengths and prompts of a dataset's two sides, the nearer word wins, and the texts that are encoded."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
-from emberge import DataError, PerDataset
+import torch
+from emberge import DataError, Embeddings, Loss, PerDataset
+from emberge.encoding.embedder import BatchEmbeddings
 from emberge.engine import FitOptions
+from emberge.ranks.ranks import Ranks
+from emberge.training.objective import Objective
+from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.plan.lazy_rows import (
     RowSubset,
     RowsWithReplacement,
@@ -13,7 +21,9 @@ from emberge.training.plan.lazy_rows import (
     take_rows,
 )
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
-from emberge.training.tables.example_table import Side, sides
+from emberge.training.tables.batch_texts import DrawnBatch, TextSampling, draw_batch
+from emberge.training.tables.example_table import Side, build_tables, sides
+from emberge_encoder.text_encoder import TextEncoder
 
 from tests.support.training_data import InMemory, retrieval, similarity
 
@@ -101,3 +111,52 @@ def test_draws_with_replacement_are_even() -> None:
     drawn = np.asarray(RowsWithReplacement(range(100), 3, 20_000))
     assert stats.chisquare(np.bincount(drawn, minlength=100)).pvalue > 1e-4
     assert not np.array_equal(drawn, np.asarray(RowsWithReplacement(range(100), 4, 20_000)))
+
+
+COLUMNS = np.array(["anchor", "positive", "negative"])
+
+
+@pytest.mark.parametrize("embeds", [{"anchor"}, {"positive", "negative"}, {"negative"}])
+def test_each_rank_encodes_the_columns_that_losses_embed(
+    bert: Path, tmp_path: Path, embeds: set[str]
+) -> None:
+    data = retrieval(8)
+    encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
+    table = build_tables([data], encoder, FitOptions(), tmp_path, lambda *_: None)["find"]
+    batch = PlannedBatch(0, 0, 0, (PlannedPart("find", np.arange(8), True),))
+
+    def drawn(rank: int, size: int) -> DrawnBatch:
+        return draw_batch(
+            batch,
+            {"find": table},
+            TextSampling(1, 1, "mask", 1),
+            unique=False,
+            embeds=lambda _: frozenset(embeds),
+            ranks=Ranks(rank=rank, size=size),
+        )
+
+    both = [drawn(rank, 2) for rank in range(2)]
+    texts = [text for one in both for text in one.texts]
+    (part,), (places,) = both[0].parts, both[0].places
+    wanted = np.isin(COLUMNS, sorted(embeds)) & (part.entries >= 0)
+    assert len(texts) == int(wanted.sum())
+    for at in np.argwhere(wanted):
+        sequence = table.sequences[int(part.sequences[tuple(at)])]
+        assert list(texts[places[tuple(at)]].ids) == list(sequence.ids)
+
+    seen: list[Embeddings] = []
+
+    class Catch(Objective):
+        def __call__(self, dataset: str, embeddings: Embeddings) -> torch.Tensor:
+            seen.append(embeddings)
+            return sum(getattr(embeddings, name).sum() for name in embeds)  # type: ignore[return-value]
+
+    alone = drawn(0, 1)
+    leaf = torch.randn(len(alone.texts), 4, requires_grad=True)
+    catch = Catch(PerDataset(default=(Loss(),)), [data.info], "cpu")
+    alone.objective(catch, torch.device("cpu"))(BatchEmbeddings(leaf)).backward()
+    for name in COLUMNS:
+        assert bool(getattr(seen[0], name).isnan().all()) == (name not in embeds)
+    assert leaf.grad is not None
+    assert bool(leaf.grad.isfinite().all())
+    assert bool((leaf.grad != 0).all())

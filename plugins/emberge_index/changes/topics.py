@@ -1,0 +1,119 @@
+"""Topics of queries: groups of like ones by an old model's vectors, and how much changes in each."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from emberge_index.changes.changed_queries import Changes
+from emberge_index.translation.measures import unit
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Topic", "groups_of", "topics_of"]
+
+# Words of a name; rounds of k-means, which has come to rest by then, and points that a start is chosen of.
+_WORDS, _ROUNDS, _DRAWN = 3, 50, 8
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Group of queries, by their places: words that tell it from the others, its most central query, changes.
+
+    `words` are empty where no word is in several of its queries.
+    """
+
+    words: tuple[str, ...]
+    central: int
+    changes: Changes
+
+    @property
+    def size(self) -> int:
+        """Number of its queries."""
+        return len(self.changes.all)
+
+
+def topics_of(vectors: Any, queries: Sequence[str], changes: Changes, count: int) -> list[Topic]:
+    """Return at most `count` topics of the queries, whose vectors are [n, d], the worst first.
+
+    The worst is that which keeps the fewest hits, then that with more other first documents, then the larger.
+    """
+    import numpy as np
+
+    rows = unit(vectors)
+    group = groups_of(rows, count)
+    members = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
+    names = _names([[queries[int(place)] for place in places] for places in members])
+    found = []
+    for words, places in zip(names, members, strict=True):
+        central = int(places[np.argmax(rows[places] @ rows[places].mean(0))])
+        own = tuple(one for one in changes.all if group[one.query] == group[central])
+        found.append(Topic(words, central, Changes(own)))
+    return sorted(
+        found, key=lambda one: (one.changes.overlap, -one.changes.churn, -one.size, one.central)
+    )
+
+
+def groups_of(rows: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """Return the group of each row [n], 0 on, by k-means; of few different rows there are fewer than `count`.
+
+    Starts are drawn as in greedy k-means++ (Arthur and Vassilvitskii, 2007), always alike.
+    """
+    import numpy as np
+    from scipy.cluster.vq import kmeans2
+
+    points = np.asarray(rows, np.float64)
+    starts = _starts(points, count)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of groups that became empty
+        _, group = kmeans2(points, starts, iter=_ROUNDS, minit="matrix")
+    return np.asarray(np.unique(group, return_inverse=True)[1], np.int64).reshape(-1)
+
+
+def _starts(points: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """Return different points, each the best of some drawn by squared distance from those before it."""
+    import numpy as np
+
+    draw = np.random.default_rng(_SEED)
+
+    def apart(place: int) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = ((points - points[place]) ** 2).sum(1)
+        return found
+
+    chosen = [int(draw.integers(len(points)))]
+    nearest = apart(chosen[0])
+    while len(chosen) < count and nearest.max() > 1e-12:
+        drawn = draw.choice(len(points), size=_DRAWN, p=nearest / nearest.sum())
+        left = {int(place): np.minimum(nearest, apart(int(place))) for place in drawn}
+        best = min(left, key=lambda place: (float(left[place].sum()), place))
+        chosen.append(best)
+        nearest = left[best]
+    return points[chosen]
+
+
+def _names(groups: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each group that many of its texts have and few others, the most telling first."""
+    counts = [Counter(itertools.chain(*map(_words, texts))) for texts in groups]
+    everywhere = sum(counts, Counter[str]())
+    total = sum(map(len, groups))
+    for texts, own in zip(groups, counts, strict=True):
+        telling = {
+            word: number / len(texts) * math.log(total / everywhere[word])
+            for word, number in own.items()
+            if number > 1 or len(texts) == 1
+        }
+        ranked = sorted(telling, key=lambda word: (-telling[word], word))
+        yield tuple(word for word in ranked if telling[word] > 0)[:_WORDS]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[^\W\d_]{2,}", text.lower()))

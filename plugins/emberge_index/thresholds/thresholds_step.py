@@ -1,0 +1,289 @@
+"""The `thresholds` step: what thresholds of cosine become under a new model, and a gate on their shift."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from emberge import (
+    Artifact,
+    ArtifactKind,
+    Backbone,
+    CheckpointError,
+    DataEntry,
+    ModelRef,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+    component,
+)
+
+from emberge_index.space.canaries import probe_texts
+from emberge_index.thresholds.threshold_map import FEWEST, Moved, threshold_map
+from emberge_index.translation.probes import Embedded, Probes, embed, probes_of
+from emberge_index.translation.two_models import model_problems
+
+if TYPE_CHECKING:
+    from emberge_index.thresholds.threshold_map import ThresholdMap
+
+__all__ = ["ShiftRequirement", "Thresholds"]
+
+TABLE = "thresholds.md"
+_SAME = "old and new are the same model, so every threshold stays as it is"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftRequirement:
+    """Claim about thresholds that must be true, or the run ends with exit code 3.
+
+    Each threshold of the step's `at` may be at most `threshold_shift` away from the new model's with as many
+    false positives. One that fewer than 30 pairs of texts are behind cannot be told, and is not met.
+    """
+
+    threshold_shift: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds(Step):
+    """Map of thresholds of cosine from an old model to a new one, at equal rates of false positives.
+
+    A rule such as "a duplicate from 0.8 on" lets another share of pairs pass under another model. Both models
+    embed the same texts as documents; all pairs of different ones are false positives, but for documents of
+    one query. The new threshold lets as many of them pass as the old one.
+
+    The result has the map as `thresholds.json`, which other programs can read, and a table. With `require:
+    {threshold_shift: 0.05}` the run ends with exit code 3 where a threshold of `at` moves further than that.
+
+    Example:
+        rules:
+          thresholds:
+            old: ./v1
+            new: ./v2
+            data: ./passages.jsonl
+            at: [0.7, 0.8]
+            require: {threshold_shift: 0.05}
+    """
+
+    produces: ClassVar[ArtifactKind] = "report"
+    loads: ClassVar[tuple[str, ...]] = ("torch", "transformers")
+
+    old: ModelRef
+    """Model that thresholds were chosen for."""
+    new: ModelRef
+    """Model that takes its place."""
+    data: tuple[DataEntry, ...] = ()
+    """Texts to compare, passages of pairs and lone texts; by default paragraphs of Python's own help, which
+    are few and unlike each other."""
+    at: tuple[float, ...] = ()
+    """Thresholds in use, from -1 to 1."""
+    require: ShiftRequirement | None = None
+    """Claim about them that must be true."""
+    sample: int = 2000
+    """Texts at most, evenly taken of the data."""
+    backbone: Backbone = component("text_encoder")
+    """Reading of both checkpoints."""
+    max_length: int | None = None
+    """Tokens of a text at most; by default what each model reads."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        yield from self._check_numbers(context)
+        yield from self._check_data(context)
+        for option in ("old", "new"):
+            yield from model_problems(context, option, getattr(self, option), self.backbone)
+        if self.old == self.new:
+            yield context.warning(_SAME, "new")
+
+    def _check_numbers(self, context: Preflight) -> Iterator[Problem]:
+        for one in self.at:
+            if not -1 <= one <= 1:
+                yield context.problem(f"a threshold of cosine is from -1 to 1, not {one:g}", "at")
+        if self.sample < FEWEST:
+            yield context.problem(
+                f"sample is {FEWEST} texts or more, not {self.sample:,}", "sample"
+            )
+        if self.max_length is not None and self.max_length < 1:
+            yield context.problem(
+                f"max_length is a number of tokens, not {self.max_length}", "max_length"
+            )
+        if self.require is None:
+            return
+        if not self.at:
+            yield context.problem("name the thresholds that it is about under 'at'", "require")
+        if not 0 <= self.require.threshold_shift <= 2:
+            yield context.problem(
+                "threshold_shift is a distance of cosines, from 0 to 2, not "
+                f"{self.require.threshold_shift:g}",
+                "require",
+            )
+
+    def _check_data(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.engine import check_entries
+
+        checked = check_entries(
+            self.data, readers=context.readers, resolve=context.data, network=context.deep
+        )
+        for head in checked.heads:
+            context.note(head.title, head.lines)
+        for found in checked.problems:
+            yield dataclasses.replace(found, where=found.where or context.where("data"))
+        counts = [head.texts for head in checked.heads]
+        known = sum(count or 0 for count in counts)
+        if counts and None not in counts and known < FEWEST:
+            yield context.problem(
+                f"{known:,} texts are too few: thresholds need {FEWEST} different ones; give more texts",
+                "data",
+            )
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.engine import write_text
+
+        texts, same = self._texts(workspace)
+        old, new = (self._embedded(one, texts, workspace) for one in (self.old, self.new))
+        found = threshold_map(old.documents[:], new.documents[:], same)
+        moved = [found.moved(one) for one in self.at]
+        claims = list(self._claims(moved))
+        unmet = [text for met, text in claims if not met]
+        content = {
+            "old_model": old.name,
+            "new_model": new.name,
+            "texts": len(texts),
+            **found.plain(),
+            "at": [{**asdict(one), "shift": one.shift} for one in moved],
+        }
+        write_text(workspace.folder / "thresholds.json", json.dumps(content, indent=1) + "\n")
+        notes = [f"- {'met' if met else 'NOT MET'}: {text}" for met, text in claims]
+        table = [*_table(old, new, len(texts), found, moved), *(["", *notes] if notes else [])]
+        write_text(workspace.folder / TABLE, "\n".join(table) + "\n")
+        return Artifact(
+            kind="report",
+            parents=(old.name, new.name),
+            details={
+                "table": TABLE,
+                "thresholds": {key: content[key] for key in ("pairs", "table", "at")},
+                "figures": [_figure(old, new, found, moved, claims)],
+                "unmet": [] if workspace.rehearsal else unmet,
+            },
+            warnings=(_SAME,) if old.fingerprint == new.fingerprint else (),
+        )
+
+    def _texts(self, workspace: Workspace) -> tuple[list[str], list[tuple[int, int]]]:
+        """Return different texts, and pairs of their places that are documents of one query."""
+        import numpy as np
+        from emberge.engine import load_datasets
+
+        if not self.data:
+            return list(dict.fromkeys(probe_texts())), []
+        rehearsal = workspace.rehearsal
+        sets = load_datasets(
+            self.data,
+            readers=workspace.readers,
+            resolve=workspace.data,
+            limit=rehearsal.rows if rehearsal else None,
+            store=workspace.store,
+            warn=workspace.warn,
+        )
+        probes = probes_of(sets, workspace.work)
+        known = len(probes.documents)
+        chosen = np.unique(np.linspace(0, known - 1, min(known, self.sample)).round().astype(int))
+        place_of = {int(place): number for number, place in enumerate(chosen)}
+        texts = [probes.documents[place] for place in place_of]
+        same = [
+            pair
+            for one in probes.relevant
+            for pair in itertools.combinations(sorted(place_of[i] for i in one if i in place_of), 2)
+        ]
+        if rehearsal:  # a few rows may have too few texts, of which the whole has enough
+            texts = list(dict.fromkeys([*texts, *probe_texts(2 * FEWEST)]))
+        return texts, same
+
+    def _embedded(self, model: ModelRef, texts: Sequence[str], workspace: Workspace) -> Embedded:
+        try:
+            return embed(
+                model,
+                Probes(texts, (), ()),
+                workspace,
+                backbone=self.backbone,
+                max_length=self.max_length,
+                prompts={"documents": None},
+            )
+        except CheckpointError as error:
+            raise CheckpointError(f"{model}: {error}") from error
+
+    def _claims(self, moved: Sequence[Moved]) -> Iterator[tuple[bool, str]]:
+        """Yield for each threshold whether it meets the requirement, and the claim in words."""
+        if self.require is None:
+            return
+        most = self.require.threshold_shift
+        for one in moved:
+            if one.known:
+                yield (
+                    one.shift <= most,
+                    f"the threshold {one.old:g} becomes {one.new:.4f} at {one.rate:.3%} false positives: "
+                    f"{one.shift:.4f} away, and {most:g} is allowed (threshold_shift)",
+                )
+            else:
+                yield (
+                    False,
+                    f"where the threshold {one.old:g} goes cannot be told: fewer than {FEWEST} pairs of "
+                    "different texts are that alike; give more texts as data, or texts more alike",
+                )
+
+
+def _table(
+    old: Embedded, new: Embedded, texts: int, found: ThresholdMap, moved: Sequence[Moved]
+) -> Iterator[str]:
+    """Yield the map as lines of Markdown."""
+    yield f"# Thresholds from {old.name} to {new.name}"
+    yield ""
+    yield f"Cosines of {found.pairs:,} pairs of {texts:,} different texts."
+    if moved:
+        yield from (
+            "",
+            "| threshold | becomes | shift | false positives |",
+            "|---:|---:|---:|---:|",
+        )
+    for one in moved:
+        few = "" if one.known else ", too few pairs"
+        yield f"| {one.old:g} | {one.new:.4f} | {one.new - one.old:+.4f} | {one.rate:.3%}{few} |"
+    yield from ("", "| false positives | old | new |", "|---:|---:|---:|")
+    for rate, before, after in found.table():
+        yield f"| {rate:.2%} | {before:.4f} | {after:.4f} |"
+
+
+def _figure(
+    old: Embedded,
+    new: Embedded,
+    found: ThresholdMap,
+    moved: Sequence[Moved],
+    claims: Sequence[tuple[bool, str]],
+) -> dict[str, Any]:
+    """Return both models' thresholds by the rate of false positives, with the asked ones as its table."""
+    rows = list(found.table())
+    said = [f"{'Required and met' if met else 'Not met'}: {text}." for met, text in claims]
+    figure: dict[str, Any] = {
+        "title": "Thresholds with equally many false positives",
+        "caption": " ".join(
+            [f"From {old.name} to {new.name}, {found.pairs:,} pairs of texts.", *said]
+        ),
+        "lines": {
+            "x": "false positives",
+            "y": "cosine",
+            "labels": [f"{rate:.2%}" for rate, *_ in rows],
+            "series": {"old": [one for _, one, _ in rows], "new": [one for *_, one in rows]},
+        },
+    }
+    if moved:
+        figure["table"] = {
+            "title": "Thresholds in use",
+            "head": ["old", "new", "shift", "false positives"],
+            "rows": [
+                [f"{o.old:g}", f"{o.new:.4f}", f"{o.new - o.old:+.4f}", f"{o.rate:.3%}"]
+                for o in moved
+            ],
+        }
+    return figure

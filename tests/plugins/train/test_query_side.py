@@ -1,0 +1,196 @@
+"""Training of queries against the stored documents of a guide: nothing but anchors goes through the model."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import Guide, Loss, Machine, Model, ModelRef, PerDataset, TokenisedText
+from emberge.contracts.loss import COLUMNS
+from emberge.engine import FitJob, FitOptions, Session
+from emberge.training.loop.fit import fit
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_train.losses.infonce import InfoNCE
+from emberge_train.losses.keep_space import KeepSpace
+from emberge_train.samplers.batch_shuffle import BatchShuffle
+from safetensors.torch import load_file
+
+from tests.support.training_data import retrieval
+
+GUIDE = Guide(model=ModelRef("./old"))
+QUERIES = KeepSpace(guide=GUIDE, side="query", temperature=0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllEmbedded(KeepSpace):
+    """The same loss, which asks for every column."""
+
+    @property
+    def embeds(self) -> frozenset[str]:
+        return COLUMNS
+
+
+@pytest.fixture
+def job(bert: Path, berts: list[Path]) -> FitJob:
+    return FitJob(
+        backbone=TextEncoder(),
+        checkpoint=berts[0],
+        datasets=[retrieval(24)],
+        sampler=(BatchShuffle(batch_size=PerDataset(default=8)),),
+        losses=PerDataset(default=(QUERIES,)),
+        options=FitOptions(dropout=False, learning_rate=1e-3, epochs=1.0),
+        guides=lambda _: Model("old", bert, "0"),
+    )
+
+
+def of(job: FitJob, *losses: Loss) -> FitJob:
+    return replace(job, losses=PerDataset(default=losses))
+
+
+def whole(loss: KeepSpace) -> AllEmbedded:
+    return AllEmbedded(guide=GUIDE, side=loss.side, temperature=loss.temperature)
+
+
+@contextmanager
+def opened(job: FitJob, work: Path) -> Iterator[Session]:
+    with Session.open(
+        job, work=work, store=work, machine=Machine(), progress=lambda *_: None
+    ) as session:
+        yield session
+
+
+def passed(
+    job: FitJob, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[dict[str, Any], float, list[list[int]], set[tuple[int, ...]]]:
+    """Gradients and loss of the first batch, the texts that its model read, and those of all anchors."""
+    read: list[list[int]] = []
+    with opened(job, work) as session:
+        kind = type(session.encoder)
+        collate = kind.collate
+
+        def counted(self: Any, texts: Sequence[TokenisedText]) -> Any:
+            if self is session.encoder:
+                read.extend([int(i) for i in text.ids] for text in texts)
+            return collate(self, texts)
+
+        monkeypatch.setattr(kind, "collate", counted)
+        loss = float(session.backward(session.plan[0]).loss)
+        monkeypatch.undo()
+        found = {
+            name: one.grad.clone()
+            for name, one in session.encoder.module.named_parameters()
+            if one.grad is not None
+        }
+        anchors = {
+            tuple(int(i) for i in table.sequences[int(table.entries[start])].ids)
+            for table in session.tables.values()
+            for start in table.starts[:-1]
+        }
+    return found, loss, read, anchors
+
+
+@pytest.mark.parametrize("side", ["query", "queries"])
+def test_documents_never_go_through_the_trained_model(
+    job: FitJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: Any
+) -> None:
+    loss = replace(QUERIES, side=side)
+    few, value, read, anchors = passed(of(job, loss), tmp_path / "few", monkeypatch)
+    assert len(read) == 8
+    assert {tuple(one) for one in read} <= anchors
+    every, other, texts, _ = passed(of(job, whole(loss)), tmp_path / "every", monkeypatch)
+    assert len(texts) > 2 * len(read)
+    assert value == pytest.approx(other, abs=1e-6)
+    assert few.keys() == every.keys()
+    for name, gradient in few.items():
+        torch.testing.assert_close(gradient, every[name], rtol=1e-4, atol=1e-6)
+
+
+def test_queries_do_not_go_through_it_where_documents_alone_are_kept(
+    job: FitJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = replace(QUERIES, side="documents")
+    few, value, read, anchors = passed(of(job, loss), tmp_path / "few", monkeypatch)
+    assert not {tuple(one) for one in read} & anchors
+    every, other, texts, _ = passed(of(job, whole(loss)), tmp_path / "every", monkeypatch)
+    assert len(texts) == len(read) + 8
+    assert value == pytest.approx(other, abs=1e-6)
+    for name, gradient in few.items():
+        torch.testing.assert_close(gradient, every[name], rtol=1e-4, atol=1e-6)
+
+
+def test_a_loss_beside_it_that_reads_documents_gets_them(
+    job: FitJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = of(job, QUERIES, InfoNCE(weight=0.5))
+    _, value, read, _ = passed(both, tmp_path / "both", monkeypatch)
+    _, _, texts, _ = passed(of(job, whole(QUERIES)), tmp_path / "every", monkeypatch)
+    assert len(read) == len(texts)
+    assert value == value
+
+
+def test_only_the_datasets_of_such_losses_are_spared(job: FitJob, tmp_path: Path) -> None:
+    losses = PerDataset(default=(QUERIES,), by_dataset={"other": (InfoNCE(),)})
+    mixed = replace(job, datasets=[retrieval(8), retrieval(8, name="other")], losses=losses)
+    with opened(mixed, tmp_path) as session:
+        for batch in session.plan:
+            (part,) = batch.parts
+            drawn = session._draw(batch, session.objective.embeds)
+            spared = part.dataset == "find"
+            assert (len(drawn.texts) == len(part.rows)) == spared
+            assert (len(drawn.texts) < len(session.texts(batch))) == spared
+
+
+def test_the_trained_weights_are_those_of_embedding_all(job: FitJob, tmp_path: Path) -> None:
+    found = []
+    for name, one in (("few", QUERIES), ("every", whole(QUERIES))):
+        folder = tmp_path / name
+        fit(
+            of(job, one),
+            folder=folder / "model",
+            work=folder / "work",
+            store=folder / "work",
+            machine=Machine(),
+            progress=lambda *_: None,
+            metric=lambda *_: None,
+        )
+        found.append(load_file(folder / "model" / "model.safetensors"))
+    before = load_file(job.checkpoint / "model.safetensors")
+    few, every = found
+    assert any(not torch.equal(few[name], before[name]) for name in few)
+    for name, weights in few.items():
+        torch.testing.assert_close(weights, every[name], rtol=0, atol=2e-6)
+
+
+def test_the_guides_texts_are_stored_and_the_guide_leaves_memory(
+    job: FitJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[weakref.ref[Any]] = []
+    load = TextEncoder.load
+
+    def noted(self: TextEncoder, *args: Any, **more: Any) -> Any:
+        encoder = load(self, *args, **more)
+        loaded.append(weakref.ref(encoder.module))
+        return encoder
+
+    monkeypatch.setattr(TextEncoder, "load", noted)
+
+    def alive(given: FitJob, name: str) -> int:
+        loaded.clear()
+        with opened(given, tmp_path / name):
+            gc.collect()
+            assert len(loaded) == 2  # the model and its guide
+            return sum(one() is not None for one in loaded)
+
+    assert alive(job, "stored") == 1
+    assert (tmp_path / "stored" / "embeddings").is_dir()
+    assert alive(of(job, whole(QUERIES)), "beside") == 2
+    assert not (tmp_path / "beside" / "embeddings").exists()
+    short = replace(job, options=replace(job.options, epochs=None, max_steps=1))
+    assert alive(short, "short") == 2  # of a few rows: no need to embed them all
