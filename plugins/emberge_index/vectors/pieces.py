@@ -21,7 +21,7 @@ __all__ = ["BLOCK", "FileRows", "Kept", "New", "Piece", "Plan", "RowSource", "re
 
 # Bytes of vectors that are mapped at once. It decides the shape of a product and so perhaps its last bit:
 # it depends on no machine.
-BLOCK = 16 << 20
+BLOCK = 4 << 20
 
 
 class RowSource(Protocol):
