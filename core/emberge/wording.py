@@ -1,8 +1,9 @@
-"""Words of messages: lists that are cut, counts with their nouns, and sizes in bytes."""
+"""Words of messages: lists that are cut, counts with their nouns, sizes in bytes, and text from outside."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
@@ -15,6 +16,7 @@ __all__ = [
     "join_some",
     "parse_size",
     "plural",
+    "printable",
 ]
 
 _UNITS = {
@@ -77,3 +79,21 @@ def parse_size(size: str | int) -> int:
     if match is None or match[2] not in _UNITS or float(match[1]) <= 0:
         raise RecipeError(f"'{size}' is no size; write it as 512MB or 2GiB")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def printable(text: object, most: int | None = None) -> str:
+    r"""Return text from outside for one line of a terminal, a log or a table, without what steers them.
+
+    Control characters (terminal escapes, line ends), lone surrogates and marks of writing direction are
+    written as escapes, `\x1b`. With `most`, longer text is cut and ends with an ellipsis.
+    """
+    shown = "".join(map(_escape_unprintable, str(text)))
+    return shown if most is None or len(shown) <= most else f"{shown[: max(most - 1, 0)]}…"
+
+
+def _escape_unprintable(character: str) -> str:
+    if character in "\u200c\u200d":  # joiners, which words of several scripts and emoji need
+        return character
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+        return character.encode("unicode_escape").decode("ascii")
+    return character

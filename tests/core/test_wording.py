@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from emberge import RecipeError
-from emberge.wording import count_noun, human_size, join_some, parse_size, plural
+from emberge.wording import count_noun, human_size, join_some, parse_size, plural, printable
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,15 @@ def test_nouns_follow_their_number() -> None:
         "batches",
         "steps",
     ]
+
+
+def test_text_from_outside_cannot_steer_a_terminal() -> None:
+    assert (
+        printable("a\x1b]0;owned\x07b\nc\r\u202e\ud800")
+        == "a\\x1b]0;owned\\x07b\\nc\\r\\u202e\\ud800"
+    )
+    assert printable("é 中 👩\u200d👩") == "é 中 👩\u200d👩"
+
+
+def test_a_long_text_is_cut_to_its_most() -> None:
+    assert (printable("abcde", 5), printable("abcdef", 5)) == ("abcde", "abcd…")

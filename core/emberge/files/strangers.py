@@ -1,0 +1,114 @@
+"""Reading of files that somebody else wrote: regular files only, of bounded size, and no link that leads out.
+
+A folder from outside may hold a FIFO that never ends a read, a link to a private file, or a file of any
+length. Whatever is read from such a folder goes through here, so that each is refused in one place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from emberge.errors import CheckpointError
+from emberge.wording import human_size, printable
+
+__all__ = [
+    "JSON_LIMIT",
+    "UnsoundFileError",
+    "files_below",
+    "open_regular",
+    "read_json",
+    "read_regular",
+    "require_inside",
+]
+
+JSON_LIMIT = 64 << 20
+"""Bytes that a JSON file of a model or a result may have; the largest known tokenizer.json has 33 MB."""
+
+
+class UnsoundFileError(CheckpointError):
+    """A file from outside that is not read: no regular file, too large, or a link that leads out."""
+
+
+def open_regular(path: Path, *, limit: int | None = None) -> IO[bytes]:
+    """Open a regular file for reading as bytes; links are followed.
+
+    Raises:
+        UnsoundFileError: for a FIFO, a device, a socket, a folder, or more than `limit` bytes.
+        OSError: for a file that is missing or may not be read.
+    """
+    # Without O_NONBLOCK the opening of a FIFO waits for a writer.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise UnsoundFileError(
+                f"{printable(path)}: not a regular file; give a file or a folder of files"
+            )
+        if limit is not None and status.st_size > limit:
+            raise UnsoundFileError(
+                f"{printable(path)}: has {human_size(status.st_size)}; "
+                f"at most {human_size(limit)} are read here"
+            )
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_regular(path: Path, *, limit: int) -> bytes:
+    """Return the bytes of a regular file of at most `limit` bytes.
+
+    Raises:
+        UnsoundFileError: as `open_regular`, also when the file grows beyond `limit` while it is read.
+        OSError: for a file that is missing or may not be read.
+    """
+    with open_regular(path, limit=limit) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise UnsoundFileError(f"{printable(path)}: at most {human_size(limit)} are read here")
+    return content
+
+
+def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
+    """Return the value of a regular JSON file of at most `limit` bytes.
+
+    Raises:
+        UnsoundFileError: as `open_regular`.
+        ValueError: for content that is not JSON in UTF-8, or nested too deeply.
+        OSError: for a file that is missing or may not be read.
+    """
+    try:
+        return json.loads(read_regular(path, limit=limit).decode("utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def require_inside(path: Path, *roots: Path) -> Path:
+    """Return the real path of `path`, which must be below one of `roots` when all links are followed.
+
+    Raises:
+        UnsoundFileError: when a link leads out of them.
+    """
+    real = path.resolve()
+    if not any(real.is_relative_to(root.resolve()) for root in roots):
+        raise UnsoundFileError(
+            f"{printable(path)}: links to {printable(real)}, outside of {printable(roots[0])}; "
+            "put a copy of the file there"
+        )
+    return real
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the regular files below a folder by name; links are neither entered nor yielded."""
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from files_below(Path(entry.path))
+        elif entry.is_file(follow_symlinks=False):
+            yield Path(entry.path)

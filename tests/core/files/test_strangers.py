@@ -1,0 +1,73 @@
+import os
+from pathlib import Path
+
+import pytest
+from emberge.files.strangers import (
+    UnsoundFileError,
+    files_below,
+    open_regular,
+    read_json,
+    read_regular,
+    require_inside,
+)
+
+
+def test_a_fifo_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(UnsoundFileError, match=r"config\.json: not a regular file"):
+        open_regular(tmp_path / "config.json")
+
+
+def test_a_device_and_a_folder_are_refused(tmp_path: Path) -> None:
+    for path in (Path("/dev/zero"), tmp_path):
+        with pytest.raises(UnsoundFileError, match="not a regular file"):
+            read_regular(path, limit=10)
+
+
+def test_the_limit_counts_in_bytes_and_the_last_one_fits(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"12345")
+    assert read_regular(file, limit=5) == b"12345"
+    with pytest.raises(UnsoundFileError, match="at most 4 bytes"):
+        read_regular(file, limit=4)
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused() -> None:
+    # The kernel gives its own files a length of 0, whatever is in them.
+    with pytest.raises(UnsoundFileError, match="at most 3 bytes"):
+        read_regular(Path("/proc/self/status"), limit=3)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_a_value_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError):  # noqa: PT011 - any text of the decoder
+        read_json(tmp_path / "file")
+
+
+def test_a_link_may_lead_inside_its_roots_and_not_out_of_them(tmp_path: Path) -> None:
+    model, cache = tmp_path / "model", tmp_path / "cache"
+    model.mkdir()
+    cache.mkdir()
+    for name, target in {
+        "inside": model / "file",
+        "blob": cache / "blob",
+        "out": tmp_path / "secret",
+    }.items():
+        target.write_text("x")
+        (model / name).symlink_to(target)
+    assert require_inside(model / "inside", model) == model / "file"
+    assert require_inside(model / "blob", model, cache) == cache / "blob"
+    with pytest.raises(UnsoundFileError, match=r"model/out: links to .*secret"):
+        require_inside(model / "out", model, cache)
+
+
+def test_a_walk_neither_enters_nor_yields_links(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    (model / "sub").mkdir(parents=True)
+    (model / "b").write_text("")
+    (model / "sub" / "a").write_text("")
+    (model / "loop").symlink_to(model)
+    (model / "link").symlink_to(model / "b")
+    os.mkfifo(model / "fifo")
+    assert list(files_below(model)) == [model / "b", model / "sub" / "a"]
