@@ -73,9 +73,30 @@ def weights(number: int) -> bytes:
     """The bytes of a safetensors file, mutated once to three times; every eleventh is as it should be."""
     draw = random.Random(f"weights {number}")
     header, data = _sound(draw)
+    return _mutated(draw, header, data, draw.randint(1, 3) if number % 11 else 0)
+
+
+def change_weights(draw: random.Random, raw: bytes) -> bytes:
+    """Mutate a sound safetensors file once to three times."""
+    (length,) = struct.unpack_from("<Q", raw)
+    header = json.loads(raw[8 : 8 + length])
+    return _mutated(draw, header, raw[8 + length :], draw.randint(1, 3))
+
+
+def change_text(draw: random.Random, text: bytes) -> bytes:
+    """Mutate JSON as text."""
+    return _change_text(draw, text)
+
+
+def change_bytes(draw: random.Random, raw: bytes) -> bytes:
+    """Cut, repeat, fill or flip bytes of any file."""
+    return _change_bytes(draw, raw)
+
+
+def _mutated(draw: random.Random, header: Header, data: bytes, times: int) -> bytes:
     text: bytes | None = None
     raw: bytes | None = None
-    for _ in range(draw.randint(1, 3) if number % 11 else 0):
+    for _ in range(times):
         kind = draw.choice(("entry", "entry", "header", "text", "bytes"))
         if kind == "entry" and text is None:
             _change_entry(draw, header)
