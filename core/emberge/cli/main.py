@@ -43,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
     # The interpreter's last collection would look at all of torch's objects, for a quarter of a second.
     atexit.register(gc.freeze)
+    # What others may write to is not taken over again (`emberge.files.ours`), and so is not made.
+    os.umask(os.umask(0o022) | 0o002)
     _accept_any_text()
     debug = "--debug" in words
     try:

@@ -1,6 +1,8 @@
 """Files and folders that are whole or absent, also after a kill or a power cut: the one door for renames.
 
-What is written goes under a side name (`.name.part`), is synced, and gets its name by one rename. A file's
+What is written goes under a side name that nobody can guess (`.name.<random>.part`), created by us and never
+through a link, is synced, and gets its name by one rename. Its process has the side file locked, so that a
+second writer is turned away and what a killed one left is told from what is being written. A file's
 data is on the disk once the file was synced, its name once its folder was; without the first, a power cut may
 leave a name with nothing behind it. `durable=False` saves the syncs where that costs only time: for a file
 inside a folder that is published as a whole, and for logs and caches whose readers pass over torn content.
@@ -8,18 +10,22 @@ inside a folder that is published as a whole, and for logs and caches whose read
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import shutil
-import uuid
+import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from emberge.errors import CheckpointError
+from emberge.files.ours import require_ours, side_name, side_prefix
 
 __all__ = [
     "clear_torn",
+    "clear_torn_below",
     "fill_once",
     "link_or_copy",
     "make_folder",
@@ -35,6 +41,9 @@ __all__ = [
     "write_json",
     "write_text",
 ]
+
+
+_PART = ".part"
 
 
 def sync(path: Path) -> None:
@@ -71,7 +80,7 @@ def make_folder(folder: Path) -> None:
     """Create a folder and those above it, with their names on the disk; one that exists is kept."""
     missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
     for one in reversed(missing):
-        one.mkdir(exist_ok=True)
+        one.mkdir(0o775, exist_ok=True)
         sync(one.parent)
 
 
@@ -92,11 +101,16 @@ def publish(side: Path, path: Path) -> None:
 def replace_file(path: Path, *, durable: bool = True, shared: bool = False) -> Iterator[Path]:
     """Give a side path to write to, which becomes `path` unless an error leaves the block.
 
-    With `shared` several processes may write the same file at once, each under a side name of its own.
+    What killed writers of the same file left is removed. With `shared` several processes may write it at
+    once, and the last one to end is kept.
+
+    Raises:
+        CheckpointError: when another process is writing the file, unless it is `shared`.
     """
-    mark = f".{uuid.uuid4().hex[:12]}" if shared else ""
-    side = path.with_name(f".{path.name}{mark}.part")
+    side, handle = _locked_side(path, _create_file)
     try:
+        if not shared:
+            _require_one_writer(path, side)
         yield side
         if durable:
             publish(side, path)
@@ -105,6 +119,8 @@ def replace_file(path: Path, *, durable: bool = True, shared: bool = False) -> I
     except BaseException:
         side.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(handle)
 
 
 def write_text(path: Path, text: str, *, durable: bool = True, shared: bool = False) -> None:
@@ -120,49 +136,60 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
 
 def replace_link(link: Path, target: str) -> None:
     """Point a symbolic link at `target`; an older link is replaced at once."""
-    side = link.with_name(f".{link.name}.part")
-    side.unlink(missing_ok=True)
+    side = link.with_name(side_name(link.name))
+    for left in _sides_of(link):
+        _remove_torn(left)
     side.symlink_to(target)
     os.replace(side, link)
     sync(link.parent)
 
 
 def replace_folder(path: Path, fill: Callable[[Path], None]) -> Path:
-    """Fill a folder under a side name and publish it at `path`, in place of an older one."""
+    """Fill a folder under a side name and publish it at `path`, in place of an older one.
+
+    Raises:
+        CheckpointError: when another process is filling it.
+    """
     make_folder(path.parent)
-    side = path.with_name(f".{path.name}.part")
-    shutil.rmtree(side, ignore_errors=True)
-    side.mkdir()
-    fill(side)
-    sync_tree(side)
-    if path.exists():
-        shutil.rmtree(path)
-    publish(side, path)
+    with _side_folder(path) as side:
+        _require_one_writer(path, side)
+        fill(side)
+        sync_tree(side)
+        if path.exists():
+            shutil.rmtree(path)
+        publish(side, path)
     return path
 
 
 def clear_torn(folder: Path) -> None:
-    """Remove folders that a killed process was still filling."""
+    """Remove files, folders and links that a killed process was still writing; those being written stay."""
     if folder.is_dir():
         for path in folder.glob(".*.part"):
-            shutil.rmtree(path, ignore_errors=True)
+            _remove_torn(path)
+
+
+def clear_torn_below(folder: Path) -> None:
+    """Remove what killed processes were still writing in a folder and in those below it."""
+    for place, folders, _ in os.walk(folder):
+        clear_torn(Path(place))
+        folders[:] = [name for name in folders if not name.endswith(_PART)]
 
 
 def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
     """Return the folder, filled now if it does not exist, so that it is whole or absent.
 
     Two processes may fill it at once; the work of the second is thrown away.
+
+    Raises:
+        NotOursError: for a folder that another user made, or a link.
     """
     if folder.is_dir():
+        require_ours(folder)
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    side = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:12]}")
-    side.mkdir()
-    try:
+    make_folder(folder.parent)
+    with _side_folder(folder) as side:
         fill(side)
         publish_once(side, folder)
-    finally:
-        shutil.rmtree(side, ignore_errors=True)
     return folder
 
 
@@ -192,3 +219,92 @@ def require_free(path: Path) -> None:
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise CheckpointError(f"{path}: exists already; remove it or choose another folder")
+
+
+@contextmanager
+def _side_folder(path: Path) -> Iterator[Path]:
+    """Give a new folder under a side name of `path`, locked; what is left of it is removed at the end."""
+    side, handle = _locked_side(path, _create_folder)
+    try:
+        yield side
+    finally:
+        shutil.rmtree(side, ignore_errors=True)
+        os.close(handle)
+
+
+def _create_file(side: Path) -> int:
+    return os.open(side, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o664)
+
+
+def _create_folder(side: Path) -> int:
+    side.mkdir(0o775)
+    return os.open(side, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _locked_side(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
+    """Create a side file or folder of `path` and lock it; return it with its open handle."""
+    while True:
+        side = path.with_name(side_name(path.name))
+        handle = create(side)
+        # Before it was locked another writer may have taken it for left over.
+        if _lock(handle) and side.exists():
+            return side, handle
+        os.close(handle)
+
+
+def _require_one_writer(path: Path, own: Path) -> None:
+    """Make sure that no other process writes `path`, and remove what killed ones left of it."""
+    for side in _sides_of(path):
+        if side != own and not _remove_torn(side):
+            raise CheckpointError(
+                f"{path}: another process is writing it; wait for it, stop it or choose another name"
+            )
+
+
+def _sides_of(path: Path) -> list[Path]:
+    prefix = side_prefix(path.name)
+    with os.scandir(path.parent) as found:
+        return [
+            Path(entry.path)
+            for entry in found
+            if entry.name.startswith(prefix) and _is_side(entry.name[len(prefix) :])
+        ]
+
+
+def _is_side(rest: str) -> bool:
+    """Return whether the rest of a side name is random digits and the ending."""
+    digits = rest.removesuffix(_PART)
+    return rest != digits and len(digits) == 16 and set(digits) <= set("0123456789abcdef")
+
+
+def _remove_torn(side: Path) -> bool:
+    """Remove a side file, folder or link unless a process has it locked; return whether it is gone."""
+    with suppress(FileNotFoundError):
+        if side.is_symlink():
+            side.unlink()
+            return True
+        if stat.S_IFMT(side.lstat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+            return True  # none of ours, and in nobody's way
+        try:
+            handle = os.open(side, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except PermissionError:
+            return True
+        try:
+            if not _lock(handle):
+                return False
+            shutil.rmtree(side, ignore_errors=True) if side.is_dir() else side.unlink()
+        finally:
+            os.close(handle)
+    return True
+
+
+def _lock(handle: int) -> bool:
+    """Lock a side file or folder until it is closed; return False when another process has done so.
+
+    Where a file system has no locks this is True as well, as of two writers at most one is ever meant.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+    return True

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import IO
 
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.files.atomic import make_folder
+from emberge.files.atomic import make_folder, sync
 from emberge.files.disk_space import writing
+from emberge.files.ours import claim_folder, open_ours, require_tree_ours
+from emberge.files.strangers import open_regular
+from emberge.wording import printable
 
 __all__ = ["Holder", "OutInUseError", "lock_folder", "lock_holder", "wait_for_lock", "working_in"]
 
@@ -32,7 +35,7 @@ class Holder:
     since: str
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}, since {self.since}"
+        return printable(f"process {self.pid} on {self.host}, since {self.since}")
 
 
 class OutInUseError(EmbergeError):
@@ -47,8 +50,9 @@ def lock_folder(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
 
     Raises:
         OutInUseError: naming the process that has the lock.
+        NotOursError: for a link, and another user's file.
     """
-    with path.open("a+", encoding="utf-8") as file:
+    with open_ours(path, "ab+") as file:
         if not _lock(file, patience):
             raise OutInUseError(
                 f"{path.parent} is in use by {_read(file) or 'another process'}; "
@@ -57,7 +61,7 @@ def lock_folder(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
         file.truncate(0)
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         me = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-        file.write(json.dumps(me))
+        file.write(json.dumps(me).encode())
         file.flush()
         try:
             yield
@@ -68,7 +72,7 @@ def lock_folder(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
 def lock_holder(path: Path) -> Holder | None:
     """Return the process that has the lock file now; None when it is free."""
     try:
-        with path.open("r", encoding="utf-8") as file:
+        with open_regular(path) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -81,7 +85,7 @@ def lock_holder(path: Path) -> Holder | None:
 @contextmanager
 def wait_for_lock(path: Path) -> Iterator[None]:
     """Lock the file `path` for the block, after any other process has released it."""
-    with path.open("a", encoding="utf-8") as file:
+    with open_ours(path, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -95,10 +99,12 @@ def working_in(folder: Path) -> Iterator[None]:
 
     Raises:
         CheckpointError: when another process works there.
+        NotOursError: when another user made the folder or something in it, or there is a link.
     """
     with writing(folder, "the work"):
         handle = _lock_directory(folder)
     try:
+        require_tree_ours(folder)
         yield
     finally:
         os.close(handle)
@@ -106,8 +112,10 @@ def working_in(folder: Path) -> Iterator[None]:
 
 def _lock_directory(folder: Path) -> int:
     while True:
-        make_folder(folder)
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        make_folder(folder.parent)
+        if claim_folder(folder):
+            sync(folder.parent)  # or a power cut could lose the name with all that is kept there
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -123,7 +131,7 @@ def _lock_directory(folder: Path) -> int:
         os.close(handle)  # its last holder has published it just now
 
 
-def _lock(file: IO[str], patience: float) -> bool:
+def _lock(file: IO[bytes], patience: float) -> bool:
     until = time.monotonic() + patience
     while True:
         try:
@@ -136,7 +144,7 @@ def _lock(file: IO[str], patience: float) -> bool:
             return True
 
 
-def _read(file: IO[str]) -> Holder | None:
+def _read(file: IO[bytes]) -> Holder | None:
     file.seek(0)
     try:
         return Holder(**json.load(file))

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
 from emberge.files import atomic
+
+
+def _shown(name: str) -> str:
+    """A name with its random digits, if it has any, as `*`."""
+    return re.sub(r"\.[0-9a-f]{16}\.part$", ".*.part", name)
 
 
 def _names(folder: Path) -> list[str]:
@@ -23,7 +29,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     sync, replace = atomic.sync, os.replace
 
     def synced(path: Path) -> None:
-        seen.append(f"sync {path.name}")
+        seen.append(f"sync {_shown(path.name)}")
         sync(path)
 
     def replaced(side: Path, path: Path) -> None:
@@ -39,7 +45,7 @@ def test_a_file_is_on_the_disk_before_its_name_and_its_name_after(
     tmp_path: Path, calls: list[str]
 ) -> None:
     atomic.write_json(tmp_path / "a.json", {"é": 1})
-    assert calls == ["sync .a.json.part", "rename a.json", f"sync {tmp_path.name}"]
+    assert calls == ["sync .a.json.*.part", "rename a.json", f"sync {tmp_path.name}"]
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {"é": 1}
     calls.clear()
     atomic.write_text(tmp_path / "a.json", "2", durable=False)
@@ -173,7 +179,7 @@ def test_texts_of_two_writers_do_not_meet(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "replace", replaced)
     for shared in (False, True, True):
         atomic.write_text(tmp_path / "a", "x", shared=shared)
-    assert sides[0] == ".a.part"
+    assert {_shown(side) for side in sides} == {".a.*.part"}
     assert len(set(sides)) == 3
 
 
@@ -202,12 +208,54 @@ def test_without_hard_links_a_file_is_copied_with_its_time(
     assert target.stat().st_mtime == 1
 
 
-def test_what_a_kill_left_in_the_way_of_a_folder_is_removed(tmp_path: Path) -> None:
-    (tmp_path / ".m.part").mkdir()
-    (tmp_path / ".m.part" / "half").write_text("")
-    atomic.replace_folder(tmp_path / "m", _fill("whole"))
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_what_a_kill_left_of_a_file_or_folder_is_removed_by_its_next_writer(
+    tmp_path: Path, kind: str
+) -> None:
+    torn = tmp_path / ".m.0123456789abcdef.part"
+    kept = tmp_path / ".m.more.0123456789abcdef.part"  # of another name
+    for path in (torn, kept):
+        if kind == "folder":
+            (path / "inner").mkdir(parents=True)
+        elif kind == "file":
+            path.write_text("half")
+        else:
+            path.symlink_to("nowhere")
+    if kind == "folder":
+        atomic.replace_folder(tmp_path / "m", _fill("whole"))
+        assert _names(tmp_path / "m") == ["inner"]
+    elif kind == "file":
+        atomic.write_text(tmp_path / "m", "whole")
+    else:
+        atomic.replace_link(tmp_path / "m", "whole")
+    assert _names(tmp_path) == [kept.name, "m"]
+    atomic.clear_torn_below(tmp_path.parent)
     assert _names(tmp_path) == ["m"]
-    assert _names(tmp_path / "m") == ["inner"]
+
+
+def test_what_is_being_written_is_left_by_those_who_clear(tmp_path: Path) -> None:
+    with atomic.replace_file(tmp_path / "a", shared=True) as side:
+        side.write_text("half")
+        atomic.clear_torn(tmp_path)
+        assert side.exists()
+    assert _names(tmp_path) == ["a"]
+
+
+def test_a_second_writer_of_a_file_or_a_folder_is_turned_away(tmp_path: Path) -> None:
+    with atomic.replace_file(tmp_path / "a") as side:
+        side.write_text("first")
+        with pytest.raises(CheckpointError, match="another process is writing it"):
+            atomic.write_text(tmp_path / "a", "second")
+    assert (tmp_path / "a").read_text() == "first"
+
+    def slow(side: Path) -> None:
+        with pytest.raises(CheckpointError, match="another process is writing it"):
+            atomic.replace_folder(tmp_path / "m", _fill("second"))
+        _fill("first")(side)
+
+    atomic.replace_folder(tmp_path / "m", slow)
+    assert (tmp_path / "m" / "inner" / "a").read_text() == "first"
+    assert _names(tmp_path) == ["a", "m"]
 
 
 def test_only_nothing_or_an_empty_folder_is_free(tmp_path: Path) -> None:

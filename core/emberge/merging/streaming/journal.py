@@ -14,6 +14,7 @@ from typing import Any
 
 from emberge.files.atomic import make_folder, sync
 from emberge.files.disk_space import writing
+from emberge.files.ours import open_ours
 
 __all__ = ["Journal"]
 
@@ -52,7 +53,7 @@ class Journal:
         """Start over, when the finished tensors' files are missing."""
         self.done.clear()
         self.remarks.clear()
-        with writing(self.path.parent, _NAME), self.path.open("rb+") as file:
+        with writing(self.path.parent, _NAME), open_ours(self.path, "rb+") as file:
             file.readline()
             file.truncate()
             os.fsync(file.fileno())
@@ -95,7 +96,7 @@ class Journal:
         return True
 
     def _append(self, lines: list[bytes]) -> None:
-        with self.path.open("ab") as file:
+        with open_ours(self.path, "ab") as file:
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())

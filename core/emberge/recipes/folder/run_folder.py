@@ -24,7 +24,17 @@ from typing import Any
 
 from emberge.contracts.reference import Artifact
 from emberge.errors import EmbergeError
-from emberge.files.atomic import make_folder, publish, replace_link, sync_tree, write_json
+from emberge.files.atomic import (
+    clear_torn,
+    clear_torn_below,
+    make_folder,
+    publish,
+    replace_link,
+    sync,
+    sync_tree,
+    write_json,
+)
+from emberge.files.ours import claim_folder, require_ours
 
 __all__ = ["ARTIFACT", "OutFolder", "read_artifact"]
 
@@ -42,10 +52,15 @@ class OutFolder:
 
         Raises:
             EmbergeError: when it cannot be created or is a file.
+            NotOursError: when another user made it, or `.work` or `.store` is a link.
         """
         try:
-            make_folder(self.work)
-            self.store.mkdir(exist_ok=True)
+            make_folder(self.path)
+            require_ours(self.path.resolve())
+            for folder in (self.work, self.store):
+                if claim_folder(folder):
+                    sync(self.path)
+            clear_torn(self.path)
         except OSError as error:
             raise EmbergeError(
                 f"{self.path} cannot be written ({error.strerror}); choose another --out"
@@ -90,6 +105,7 @@ class OutFolder:
         """
         work, result = self.work_of(step, fingerprint), self.result(step, fingerprint)
         output = work / "output"
+        clear_torn_below(output)
         sync_tree(output)
         write_json(output / ARTIFACT, record)
         if result.exists():  # its artifact.json was removed by hand, to have the step run again

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from emberge.contracts.reference import Artifact
 from emberge.errors import EmbergeError
 from emberge.files.atomic import write_json
+from emberge.files.ours import open_ours
 from emberge.plugins import Plugins
 from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import RecipeStep
@@ -28,11 +29,11 @@ class JsonLines:
     def __init__(self, path: Path) -> None:
         self.path = path
         _drop_broken_lines(path)
-        self._file = path.open("a", encoding="utf-8")
+        self._file = open_ours(path, "ab")
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Append a row as one line, which outlives the process."""
-        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        self._file.write(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -68,7 +69,7 @@ class RunLog:
         self.place = place
         self.plugins = plugins
         self._metrics = JsonLines(place.path / "metrics.jsonl")
-        self._log = (place.path / "run.log").open("a", encoding="utf-8")
+        self._log = open_ours(place.path / "run.log", "ab")
         self._states: dict[str, dict[str, Any]] = {
             s.id: {"id": s.id, "kind": s.kind, "state": "waiting"} for s in steps
         }
@@ -172,7 +173,8 @@ class RunLog:
     def _write(self, text: str) -> None:
         text = text.replace(str(self.place.path.absolute()), ".").rstrip()
         with _ignoring_disk_errors():
-            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+            line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n"
+            self._log.write(line.encode("utf-8", "backslashreplace"))
             self._log.flush()
 
 
@@ -185,7 +187,7 @@ def _drop_broken_lines(path: Path) -> None:
     """Cut a file off at a line without an end, or at zeros that a power cut left."""
     if not path.exists():
         return
-    with path.open("rb+") as file:
+    with open_ours(path, "rb+") as file:
         content = file.read()
         zeros = content.find(b"\0")
         sound = content.rfind(b"\n", 0, zeros if zeros >= 0 else None) + 1

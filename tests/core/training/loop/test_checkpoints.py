@@ -88,13 +88,6 @@ def test_a_state_is_saved_where_a_kill_left_half_of_it(tmp_path: Path) -> None:
     ]
 
 
-def test_what_cannot_be_removed_keeps_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / ".file.part").write_text("")
-    (tmp_path / ".folder.part").mkdir()
-    clear_torn(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [".file.part"]
-
-
 def test_a_folder_of_that_name_is_replaced_as_a_whole(tmp_path: Path) -> None:
     handles = len(os.listdir("/proc/self/fd"))
     for name in ("old", "new"):

@@ -1,0 +1,210 @@
+"""Files and folders of our own: the door to OUT and to every work folder, through which no link leads.
+
+What a run continues, skips or appends to must have been made by this user. Whoever may write in a folder, or
+could name it before we did (in `/tmp`, on a shared disk, in an archive), could else have a run empty, extend
+or replace a file of ours by a link, or have foreign weights published as a result. So:
+
+* A folder is taken over only if it belongs to this user or to root, and not everybody may write to it. Then
+  nobody else can plant anything in it later; members of its group are trusted.
+* `require_tree_ours` looks once, when work is continued or a result is taken, at all that is below it. An
+  archive of somebody else belongs to whoever unpacked it, and may hold links: they are refused as well.
+* A file is opened without following a link, and none is written to that has a second name elsewhere.
+* A file that replaces another is created under a name that nobody can guess (`emberge.files.atomic`).
+
+Root and the owner of a folder above can do anything at any time, and nothing here keeps them from it. Where a
+file system gives its files another owner, or every file the same mode (a network's or another system's disk),
+a folder that is created there for a moment shows which owner and mode stand for ours.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Literal
+
+from emberge.errors import EmbergeError
+from emberge.wording import printable
+
+__all__ = [
+    "NotOursError",
+    "claim_folder",
+    "open_ours",
+    "our_uid",
+    "require_ours",
+    "require_tree_ours",
+    "side_name",
+    "side_prefix",
+]
+
+_SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO would wait for its other end
+_FLAGS = {
+    "ab": os.O_WRONLY | os.O_APPEND | os.O_CREAT,
+    "ab+": os.O_RDWR | os.O_APPEND | os.O_CREAT,
+    "rb": os.O_RDONLY,
+    "rb+": os.O_RDWR,
+    "xb": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+}
+Mode = Literal["ab", "ab+", "rb", "rb+", "xb"]
+# Never writable for everybody, whatever the umask.
+_FILE, _FOLDER = 0o664, 0o775
+_FOREIGN = "remove it or choose another --out; a copy (`cp -r`) is yours if you trust what is in it"
+
+
+class NotOursError(EmbergeError):
+    """A file or folder that is not written to, continued or taken: another user's, or a link."""
+
+    exit_code = 2
+
+
+def open_ours(path: Path, mode: Mode) -> IO[bytes]:
+    """Open a file of our own for reading, appending (`ab`), changing (`rb+`) or creating (`xb`).
+
+    Raises:
+        NotOursError: for a link, another user's file, what is no regular file, and one to write to that has
+            a second name.
+        OSError: for a file that cannot be opened; FileExistsError for `xb` where there is something.
+    """
+    try:
+        handle = os.open(path, _FLAGS[mode] | _SAFE, _FILE)
+    except OSError:
+        _refuse_link(path)
+        raise
+    try:
+        status = os.fstat(handle)
+        _require_regular(path, status)
+        _require_owner(path, status)
+        if mode != "rb" and status.st_nlink > 1:
+            raise NotOursError(
+                f"{printable(path)}: has a second name elsewhere (a hard link), and both would change; "
+                "put a copy in its place"
+            )
+        return os.fdopen(handle, mode.replace("x", "w"))
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def claim_folder(folder: Path) -> bool:
+    """Create a folder, whose parent exists, or make sure that the one that exists is ours.
+
+    Returns whether it was created; its name then is not on the disk before its parent is synced.
+
+    Raises:
+        NotOursError: as `require_ours`.
+        OSError: when it cannot be created.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(_FOLDER)
+        return True
+    require_ours(folder)
+    return False
+
+
+def require_ours(path: Path) -> None:
+    """Make sure that a file or folder is no link, belongs to this user, and is not open to everybody.
+
+    Raises:
+        NotOursError: for anything else.
+        OSError: when there is nothing.
+    """
+    _refuse_link(path)
+    _require_owner(path, path.lstat())
+
+
+def require_tree_ours(folder: Path) -> None:
+    """Make sure that a folder and all files and folders below it are ours, and that none is a link.
+
+    Raises:
+        NotOursError: naming the first that is not.
+    """
+    require_ours(folder)
+    for entry in _entries_below(folder):
+        place, status = Path(entry.path), entry.stat(follow_symlinks=False)
+        _refuse_link(place, status)
+        if not stat.S_ISDIR(status.st_mode):
+            _require_regular(place, status)
+        _require_owner(place, status)
+
+
+def side_name(name: str) -> str:
+    """Return a hidden name beside `name` that nobody can guess; it ends with `.part`."""
+    return f"{side_prefix(name)}{secrets.token_hex(8)}.part"
+
+
+def side_prefix(name: str) -> str:
+    """Return what all side names of `name` begin with."""
+    return f".{name[:200]}."
+
+
+def _entries_below(folder: Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as found:
+        entries = list(found)
+    for entry in entries:
+        yield entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from _entries_below(Path(entry.path))
+
+
+def _refuse_link(path: Path, status: os.stat_result | None = None) -> None:
+    status = status or path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        raise NotOursError(
+            f"{printable(path)}: is a link to {printable(os.readlink(path))}, and no link is followed here; "
+            "remove it, and to use another disk choose an --out on it"
+        )
+
+
+def _require_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise NotOursError(f"{printable(path)}: is no regular file; move it elsewhere")
+
+
+def _require_owner(path: Path, status: os.stat_result) -> None:
+    """Check the owner and that not everybody may write; a doubt asks the file system."""
+    theirs = status.st_uid not in (our_uid(), 0)
+    if not (theirs or status.st_mode & stat.S_IWOTH):
+        return
+    with _sample_folder(path if stat.S_ISDIR(status.st_mode) else path.parent) as sample:
+        if theirs and (sample is None or sample.st_uid != status.st_uid):
+            raise NotOursError(
+                f"{printable(path)}: belongs to another user ({_user_name(status.st_uid)}); {_FOREIGN}"
+            )
+        if status.st_mode & stat.S_IWOTH and not (sample and sample.st_mode & stat.S_IWOTH):
+            raise NotOursError(
+                f"{printable(path)}: everybody may write to it; if you trust what is in it, "
+                "`chmod -R o-w` it, or choose another --out"
+            )
+
+
+def our_uid() -> int:
+    """Return the number of the user who runs this process."""
+    return os.geteuid()
+
+
+@contextmanager
+def _sample_folder(folder: Path) -> Iterator[os.stat_result | None]:
+    """Give the status of a folder that is created in `folder` for a moment, None where none can be."""
+    place = folder / side_name("owner")
+    try:
+        place.mkdir(0o700)
+    except OSError:
+        yield None
+        return
+    try:
+        yield place.lstat()
+    finally:
+        with suppress(OSError):
+            place.rmdir()
+
+
+def _user_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return printable(pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return f"number {uid}"

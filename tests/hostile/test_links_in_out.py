@@ -1,0 +1,187 @@
+"""Links, foreign files and files with second names in OUT: none is followed, emptied, extended or removed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from emberge.files import ours
+from emberge.files.atomic import fill_once, replace_file, write_text
+from emberge.files.locks import lock_folder, wait_for_lock, working_in
+from emberge.files.ours import NotOursError, claim_folder, open_ours, require_ours
+
+THESIS = "a year of work\n"
+STRANGER = 54321
+
+
+@pytest.fixture
+def thesis(tmp_path: Path) -> Path:
+    """A file of the user's, elsewhere on the same disk."""
+    path = tmp_path / "home" / "thesis.tex"
+    path.parent.mkdir()
+    path.write_text(THESIS)
+    return path
+
+
+def make_foreign(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a file or folder to another user; where only root can, everything else is given to one."""
+    if os.geteuid() == 0:
+        os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
+        return
+    real = os.lstat(path)
+    changed = os.stat_result((*real[:4], STRANGER, *real[5:10]))
+    lstat = Path.lstat
+    monkeypatch.setattr(Path, "lstat", lambda self: changed if self == path else lstat(self))
+
+
+def lock(path: Path) -> None:
+    with lock_folder(path):
+        pass
+
+
+def wait(path: Path) -> None:
+    with wait_for_lock(path):
+        pass
+
+
+def append(path: Path) -> None:
+    with open_ours(path, "ab") as file:
+        file.write(b"more")
+
+
+def change(path: Path) -> None:
+    with open_ours(path, "rb+") as file:
+        file.truncate(0)
+
+
+def create(path: Path) -> None:
+    with open_ours(path, "xb") as file:
+        file.write(b"new")
+
+
+@pytest.mark.parametrize("act", [lock, wait, append, change, create])
+@pytest.mark.parametrize("planted", ["link", "hard link"])
+def test_no_file_is_written_to_through_a_link(
+    tmp_path: Path, thesis: Path, act: Callable[[Path], None], planted: str
+) -> None:
+    place = tmp_path / "planted"
+    if planted == "link":
+        place.symlink_to(thesis)
+    else:
+        os.link(thesis, place)
+    with pytest.raises((NotOursError, FileExistsError)) as caught:
+        act(place)
+    assert act is create or str(place) in str(caught.value)
+    assert thesis.read_text() == THESIS
+
+
+def test_a_file_that_replaces_another_replaces_the_link_and_not_its_target(
+    tmp_path: Path, thesis: Path
+) -> None:
+    (tmp_path / "a").symlink_to(thesis)
+    write_text(tmp_path / "a", "new")
+    assert not (tmp_path / "a").is_symlink()
+    assert thesis.read_text() == THESIS
+
+
+def test_side_names_cannot_be_guessed_and_what_has_one_already_is_never_opened(
+    tmp_path: Path, thesis: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set()
+    for _ in range(2):
+        with replace_file(tmp_path / "a") as side:
+            side.write_text("")
+            seen.add(side.name)
+    assert len(seen) == 2
+    (tmp_path / ".a.part").symlink_to(thesis)
+    write_text(tmp_path / "a", "new")
+    assert thesis.read_text() == THESIS
+    monkeypatch.setattr("emberge.files.atomic.side_name", lambda _: ".planted")
+    (tmp_path / ".planted").symlink_to(thesis)
+    with pytest.raises(FileExistsError):
+        write_text(tmp_path / "a", "new")
+    assert thesis.read_text() == THESIS
+
+
+def test_a_pipe_in_the_place_of_a_log_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "run.log")
+    with pytest.raises((NotOursError, OSError)):
+        open_ours(tmp_path / "run.log", "ab")
+
+
+def test_folders_of_others_and_those_open_to_all_are_not_worked_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign, opened = tmp_path / "foreign", tmp_path / "open"
+    foreign.mkdir()
+    opened.mkdir()
+    opened.chmod(0o777)
+    make_foreign(foreign, monkeypatch)
+    with pytest.raises(NotOursError, match=r"foreign: belongs to another user .*--out"):
+        working_in(foreign).__enter__()
+    with pytest.raises(NotOursError, match=r"open: everybody may write .*chmod"):
+        working_in(opened).__enter__()
+    with pytest.raises(NotOursError, match="another user"):
+        fill_once(foreign, lambda _: None)
+    opened.chmod(0o775)
+    with working_in(opened):
+        pass
+
+
+@pytest.mark.parametrize("what", ["link", "folder link", "foreign file", "open file", "pipe"])
+def test_work_is_continued_only_where_all_below_is_ours(
+    tmp_path: Path, thesis: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    place = tmp_path / "work" / "states" / "planted"
+    place.parent.mkdir(parents=True)
+    (place.parent / "sound").write_text("")
+    if what == "link":
+        place.symlink_to(thesis)
+    elif what == "folder link":
+        place.symlink_to(thesis.parent)
+    elif what == "pipe":
+        os.mkfifo(place)
+    else:
+        place.write_text("")
+        place.chmod(0o666 if what == "open file" else 0o664)
+    if what == "foreign file":
+        if os.geteuid() == 0:
+            os.chown(place, STRANGER, STRANGER)
+        else:  # we are another user, and the disk does not answer otherwise
+            monkeypatch.setattr(ours, "our_uid", lambda: STRANGER)
+            monkeypatch.setattr(ours, "_sample_folder", lambda _: nullcontext())
+    with pytest.raises(NotOursError):
+        working_in(tmp_path / "work").__enter__()
+
+
+def test_where_every_file_has_another_owner_and_mode_those_are_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk of another system or of a network: what is created there has them as well."""
+    monkeypatch.setattr(ours, "our_uid", lambda: STRANGER)
+    place = tmp_path / "m"
+    place.mkdir(0o700)
+    if os.geteuid() == 0:
+        os.chown(place, STRANGER + 1, -1)
+        with pytest.raises(NotOursError):
+            require_ours(place)
+        os.chown(place, 0, -1)
+    require_ours(place)
+    assert [path.name for path in place.iterdir()] == []
+
+
+def test_what_is_created_is_never_open_to_everybody(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        claim_folder(tmp_path / "folder")
+        write_text(tmp_path / "file", "")
+        append(tmp_path / "log")
+        fill_once(tmp_path / "deep" / "filled", lambda _: None)
+    finally:
+        os.umask(before)
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        assert not path.stat().st_mode & stat.S_IWOTH, path
