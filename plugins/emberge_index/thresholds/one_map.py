@@ -53,5 +53,5 @@ def _lines(found: ThresholdMap, asked: Sequence[float], texts: int) -> Iterator[
     for rate, old, new in found.table():
         yield f"{rate:>15.2%}   {old:+.4f}  {new:+.4f}"
     for one in map(found.moved, asked):
-        few = "" if one.known else ", which are too few pairs to be sure"
+        few = "" if one.known else f", which is not sure: {one.doubt}"
         yield f"threshold {one.old:g} becomes {one.new:.4f}, at {one.rate:.3%} false positives{few}"

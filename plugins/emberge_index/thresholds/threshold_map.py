@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emberge import DataError
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from emberge_index.thresholds.pair_cosines import PairCosines
 
 __all__ = ["FEWEST", "Moved", "ThresholdMap", "read_map", "threshold_map"]
 
@@ -25,7 +24,8 @@ FEWEST = 30
 class Moved:
     """A threshold of the old model, the new model's with as many false positives, and their rate.
 
-    `known` is whether at least 30 pairs of different texts are behind it.
+    `known` is whether at least 30 pairs of different texts are behind it, and not all of them: nothing is
+    measured below the smallest cosine, unless both models have the same.
     """
 
     old: float
@@ -37,6 +37,13 @@ class Moved:
     def shift(self) -> float:
         """Distance of the two thresholds, to nine places: below them floats err."""
         return round(abs(self.new - self.old), 9)
+
+    @property
+    def doubt(self) -> str:
+        """Reason why a threshold that is not `known` is not."""
+        if self.rate == 1:
+            return "all pairs of different texts are more alike"
+        return f"fewer than {FEWEST} pairs of different texts are that alike"
 
 
 @dataclass(frozen=True)
@@ -54,12 +61,17 @@ class ThresholdMap:
     def __call__(self, threshold: float) -> float:
         """Return the new model's threshold that lets as many false positives pass as this of the old one.
 
-        Between points it is linear; below the first it moves by as much as there.
+        Between points it is linear, and from -1 to the first as well.
+
+        Raises:
+            DataError: for a number outside of -1 to 1.
         """
         import numpy as np
 
+        if not -1 <= threshold <= 1:
+            raise DataError(f"a threshold of cosine is from -1 to 1, not {threshold:g}")
         if threshold < self.old[0]:
-            return threshold + (self.new[0] - self.old[0])
+            return float(np.interp(threshold, (-1, self.old[0]), (-1, self.new[0])))
         return float(np.interp(threshold, self.old, self.new))
 
     def rate(self, threshold: float) -> float:
@@ -69,9 +81,15 @@ class ThresholdMap:
         return float(np.interp(threshold, self.old, self.rates))
 
     def moved(self, threshold: float) -> Moved:
-        """Return a threshold of the old model beside its new one."""
+        """Return a threshold of the old model beside its new one.
+
+        Raises:
+            DataError: for a number outside of -1 to 1.
+        """
         rate = self.rate(threshold)
-        return Moved(threshold, self(threshold), rate, rate * self.pairs >= FEWEST)
+        measured = threshold >= self.old[0] or self.old == self.new
+        known = measured and rate * self.pairs >= FEWEST
+        return Moved(threshold, self(threshold), rate, known)
 
     @property
     def shift(self) -> float:
@@ -110,8 +128,13 @@ def read_map(found: Any) -> ThresholdMap:
     """
     try:
         rates, old, new = (tuple(map(float, found[key])) for key in ("rates", "old", "new"))
+        if not len(rates) == len(old) == len(new) > 1:
+            raise ValueError("it has not as many rates as cosines")
+        for falling in (rates, old[::-1], new[::-1]):
+            if not all(-1 <= b <= a <= 1 for a, b in itertools.pairwise(falling)):
+                raise ValueError("its numbers are in no order from -1 to 1")
         return ThresholdMap(rates, old, new, int(found["pairs"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"this is no map of thresholds ({error!r}); make it again") from error
 
 
@@ -136,26 +159,15 @@ def threshold_map(old: Any, new: Any, same: Sequence[tuple[int, int]] = ()) -> T
                 f"embeddings of the {name} model are not finite (NaN), so no threshold fits them; make the "
                 "model again"
             )
-    counted = np.triu(np.ones((len(old), len(old)), bool), 1)
-    for i, j in same:
-        counted[min(i, j), max(i, j)] = False
-    pairs = int(counted.sum())
+    cosines = [PairCosines(rows, same) for rows in (old, new)]
+    pairs = len(cosines[0])
     if pairs < 2 * FEWEST:
         raise DataError(
             f"only {pairs} pairs of texts do not mean the same, too few for thresholds; give more texts"
         )
     # Evenly spaced in the logarithm, down to a single pair.
     rates = np.geomspace(1.0, 1.0 / pairs, min(_POINTS, pairs))
-    sides = [np.quantile(_cosines(rows)[counted], 1 - rates) for rows in (old, new)]
+    sides = [one.quantiles(1 - rates) for one in cosines]
     # `np.interp` wants cosines that rise: of equal ones the last counts.
-    first, second = (np.maximum.accumulate(np.append(side, 1.0)) for side in sides)
-    return ThresholdMap((*map(float, rates), 0.0), tuple(first), tuple(second), pairs)
-
-
-def _cosines(rows: Any) -> NDArray[np.float64]:
-    import numpy as np
-
-    rows = np.asarray(rows, np.float64)
-    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
-    found: NDArray[np.float64] = unit @ unit.T
-    return found
+    first, second = (np.maximum.accumulate(np.append(side, 1.0)).tolist() for side in sides)
+    return ThresholdMap((*rates.tolist(), 0.0), tuple(first), tuple(second), pairs)

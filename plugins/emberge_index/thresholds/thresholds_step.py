@@ -42,7 +42,8 @@ class ShiftRequirement:
     """Claim about thresholds that must be true, or the run ends with exit code 3.
 
     Each threshold of the step's `at` may be at most `threshold_shift` away from the new model's with as many
-    false positives. One that fewer than 30 pairs of texts are behind cannot be told, and is not met.
+    false positives. One that fewer than 30 pairs of texts are behind, or all of them, cannot be told, and is
+    not met.
     """
 
     threshold_shift: float
@@ -229,8 +230,8 @@ class Thresholds(Step):
             else:
                 yield (
                     False,
-                    f"where the threshold {one.old:g} goes cannot be told: fewer than {FEWEST} pairs of "
-                    "different texts are that alike; give more texts as data, or texts more alike",
+                    f"where the threshold {one.old:g} goes cannot be told: {one.doubt}; give more texts as "
+                    f"data, or texts {'less' if one.rate == 1 else 'more'} alike",
                 )
 
 
@@ -248,7 +249,7 @@ def _table(
             "|---:|---:|---:|---:|",
         )
     for one in moved:
-        few = "" if one.known else ", too few pairs"
+        few = "" if one.known else f", {one.doubt}"
         yield f"| {one.old:g} | {one.new:.4f} | {one.new - one.old:+.4f} | {one.rate:.3%}{few} |"
     yield from ("", "| false positives | old | new |", "|---:|---:|---:|")
     for rate, before, after in found.table():

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from emberge import DataError
 from emberge.cli.main import main
+from emberge_index.thresholds import pair_cosines
+from emberge_index.thresholds.pair_cosines import PairCosines
 from emberge_index.thresholds.threshold_map import read_map, threshold_map
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,3 +94,110 @@ def test_the_verb_maps_the_thresholds_that_are_asked_for(
     shown = capsys.readouterr().out
     assert f"becomes {read_map(json.loads(file.read_text()))(0.9):.4f}" in shown
     assert main(["thresholds", str(bert), str(berts[0]), "--at", "1.5"]) == 2
+
+
+# ── all pairs, in bounded memory ────────────────────────────────────────────────────────────────
+
+CROWD = np.random.default_rng(4).normal(size=(400, 6)) + [1, 0, 0, 0, 0, 0]
+SHARES = 1 - np.geomspace(1, 1 / 79_800, 300)
+
+
+def all_cosines(rows: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return (unit @ unit.T)[np.triu_indices(len(rows), 1)]
+
+
+def small_cells(monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
+    monkeypatch.setattr(pair_cosines, "BLOCK", 4096)
+    monkeypatch.setattr(pair_cosines, "KEPT", kept)
+    monkeypatch.setattr(pair_cosines, "CELLS", 4096)
+
+
+@pytest.mark.parametrize("rows", [CROWD, np.repeat(CROWD[:100], 4, axis=0)])
+def test_cosines_that_do_not_fit_the_memory_have_the_same_quantiles(
+    rows: np.ndarray,  # type: ignore[type-arg]
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pairs by chance, and with many equal ones."""
+    small_cells(monkeypatch, 79_000)
+    found = PairCosines(rows).quantiles(SHARES)
+    np.testing.assert_allclose(found, np.quantile(all_cosines(rows), SHARES), rtol=0, atol=1e-12)
+
+
+def test_too_many_cosines_of_one_cell_are_told_apart_by_its_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small_cells(monkeypatch, 0)
+    found = PairCosines(CROWD).quantiles(SHARES)
+    apart = found - np.quantile(all_cosines(CROWD), SHARES)
+    assert np.abs(apart).max() <= 2 / 4096 / pair_cosines.PARTS + 1e-12
+
+
+def test_each_pair_is_counted_once_but_those_that_mean_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    same = [(3, 9), (9, 3), (399, 0), (5, 5), (9, 200)]
+    small_cells(monkeypatch, 0)
+    found = np.sort(np.concatenate([*PairCosines(CROWD, same).blocks()]))
+    unit = CROWD / np.linalg.norm(CROWD, axis=1, keepdims=True)
+    counted = np.triu(np.ones((400, 400), bool), 1)
+    counted[[3, 0, 9], [9, 399, 200]] = False
+    np.testing.assert_allclose(found, np.sort((unit @ unit.T)[counted]), rtol=0, atol=1e-12)
+    assert len(PairCosines(CROWD, same)) == len(found) == counted.sum()
+
+
+def test_memory_grows_with_the_texts_and_not_with_their_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import tracemalloc
+
+    small_cells(monkeypatch, 200_000)
+    monkeypatch.setattr(pair_cosines, "CELLS", 1 << 16)
+    rows = np.random.default_rng(5).normal(size=(1500, 8))
+    tracemalloc.start()
+    threshold_map(rows, rows)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 4 * 1500 * 1500  # the matrix of cosines has twice as many bytes
+
+
+# ── what cannot be told ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_threshold_below_every_pair_cannot_be_told() -> None:
+    crowd = threshold_map(CROWD, CROWD + [1, 0, 0, 0, 0, 0])
+    least = crowd.old[0]
+    below = crowd.moved((least - 1) / 2)
+    assert not below.known
+    assert below.rate == 1
+    assert "all pairs" in below.doubt
+    assert -1 <= below.new <= crowd.new[0]
+    assert crowd.moved(least).known
+    assert crowd.moved(-1).new == -1
+    above = crowd.moved(crowd.old[-3])
+    assert not above.known
+    assert "fewer than 30" in above.doubt
+
+
+@pytest.mark.parametrize("threshold", [-1.01, 1.01, float("nan"), float("inf")])
+def test_a_threshold_that_is_no_cosine_is_refused(threshold: float) -> None:
+    with pytest.raises(DataError, match="from -1 to 1"):
+        MAP(threshold)
+    with pytest.raises(DataError, match="from -1 to 1"):
+        MAP.moved(threshold)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"old": [0.5]},
+        {"old": list(MAP.old)[::-1]},
+        {"new": [-2.0, *MAP.new[1:]]},
+        {"rates": [float("nan"), *MAP.rates[1:]]},
+        {"pairs": float("inf")},
+        {"rates": [], "old": [], "new": []},
+    ],
+)
+def test_a_map_with_numbers_that_no_map_has_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(DataError, match="make it again"):
+        read_map({**MAP.plain(), **change})

@@ -122,6 +122,14 @@ def test_a_threshold_that_no_pair_reaches_does_not_pass_the_gate(
     assert "cannot be told" in capsys.readouterr().err
 
 
+def test_a_threshold_below_every_pair_does_not_pass_the_gate(
+    recipe: Recipe, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"text": one} for one in texts(60)]
+    assert run(recipe(rows, at=[-1], require={"threshold_shift": 2})) == 3
+    assert "all pairs of different texts are more alike" in capsys.readouterr().err
+
+
 def test_one_model_moves_no_threshold_and_is_named(
     recipe: Recipe, berts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
