@@ -163,3 +163,4 @@ from .wording import count_by_first_word as count_by_first_word
 from .wording import count_noun as count_noun
 from .wording import join_some as join_some
 from .wording import parse_size as parse_size
+from .wording import printable as printable

@@ -17,8 +17,11 @@ __all__ = [
     "parse_size",
     "plural",
     "printable",
+    "printable_lines",
 ]
 
+# Text that is shown as it is without looking at each character.
+_PLAIN = re.compile(r"[\n\t -~]*")
 _UNITS = {
     "": 1,
     "k": 10**3,
@@ -89,6 +92,13 @@ def printable(text: object, most: int | None = None) -> str:
     """
     shown = "".join(map(_escape_unprintable, str(text)))
     return shown if most is None or len(shown) <= most else f"{shown[: max(most - 1, 0)]}…"
+
+
+def printable_lines(text: str) -> str:
+    """Return text of several lines, each as `printable` shows it; line ends and tabs stay."""
+    if _PLAIN.fullmatch(text):
+        return text
+    return "".join(c if c in "\n\t" else _escape_unprintable(c) for c in text)
 
 
 def _escape_unprintable(character: str) -> str:

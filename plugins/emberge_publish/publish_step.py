@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,8 @@ class Publish(Step):
     The licence is the freest one that those of all parents allow; what a parent forbids is refused. The card
     names the models that it goes back to, their training data, and the test sets among it that are known.
     Without `upload` the step only gathers and checks all this; `emberge publish` then shows it, asks and
-    uploads. With it the model is uploaded when the step runs, as the recipe has asked for it.
+    uploads. With it the model is uploaded when the step runs, in a run with `--allow-upload`; without that
+    the run is refused before any work.
 
     The result has `published.md`, the files with their sizes, and for a model of sentence embeddings `mteb/`:
     an entry for mteb's register, and results on its tasks in the layout of its results repository.
@@ -57,7 +58,7 @@ class Publish(Step):
     after: tuple[StepRef, ...] = ()
     """Steps to wait for: evaluations whose scores belong to it, or a gate."""
     upload: bool = False
-    """Upload when the step runs."""
+    """Upload when the step runs, which needs `emberge run --allow-upload`."""
     private: bool = False
     """Create a repository that only you and your team see."""
     replace: bool = False
@@ -66,6 +67,9 @@ class Publish(Step):
     """A licence that all parents allow, if not the freest."""
     licences: Mapping[str, str] = field(default_factory=dict)
     """Licences of parents whose cards state none, by the parents' names."""
+
+    def uploads_to(self) -> Sequence[str]:
+        return (self.name,) if self.upload else ()
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not _NAME.fullmatch(self.name):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from emberge import hookimpl
+from emberge.engine import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -137,9 +138,9 @@ def run_finished(out: Path) -> None:
 
 def open_view(out: Path, steps: Sequence[str], stream: TextIO) -> RunView:
     """Start to show a run: a live table in a terminal, plain lines elsewhere."""
-    views = {name: StepView(name) for name in steps}
+    views = {name: StepView(printable(name)) for name in steps}
     if stream.isatty():
-        return _live(out, views, stream)
+        return _live(out, views, getattr(stream, "unguarded", stream))
     return RunView(out, views, PlainLines(stream), lambda: None)
 
 
@@ -153,7 +154,7 @@ def _change(out: Path, step: str, event: str, **changes: Any) -> None:
         if far is not None:
             view.progressed(time.monotonic(), *far)
         for name, value in changes.items():
-            setattr(view, name, value)
+            setattr(view, name, printable(value) if isinstance(value, str) else value)
         run.draw(view, event)
 
 

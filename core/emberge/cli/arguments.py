@@ -34,6 +34,7 @@ VERBS = {
         "emberge run recipe.yaml --out out --devices cuda:0,cuda:1 --memory 8GB\n"
         "emberge run recipe.yaml --out out --summary summary.md\n"
         "emberge run recipe.yaml --out out --launcher local\n"
+        "emberge run release.yaml --out out --allow-upload\n"
         "emberge run recipe.yaml --out out --ranks 8\n"
         "torchrun --nnodes 2 --nproc-per-node 8 … -m emberge run recipe.yaml --out out\n"
         "accelerate launch --multi_gpu --num_processes 8 -m emberge run recipe.yaml --out out",
@@ -107,6 +108,10 @@ VERBS = {
 
 class _Parser(argparse.ArgumentParser):
     """The parser whose errors are one line, with the verb or option that may have been meant."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.color = False  # of Python 3.14 on: escapes, which standard output would show as text
 
     def error(self, message: str) -> NoReturn:
         raise RecipeError(f"{message} (see `{self.prog} --help`)")
@@ -213,6 +218,11 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go")
     parser.add_argument(
         "--summary", type=Path, metavar="FILE", help="write outcome and tables as Markdown here"
+    )
+    parser.add_argument(
+        "--allow-upload",
+        action="store_true",
+        help="let steps of the recipe upload, as `publish` with `upload: true` does",
     )
     _side_by_side(_machine(parser))
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from emberge.cli.arguments import parse, plugin_files, requires_plugins
+from emberge.cli.shown_text import guarded_output, print_error
 from emberge.errors import EmbergeError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _accept_any_text()
     debug = "--debug" in words
     try:
-        with _sigterm_interrupts():
+        with _sigterm_interrupts(), guarded_output():
             return _dispatch(words)
     except EmbergeError as error:
         return _user_error(error, debug)
@@ -121,7 +122,7 @@ def _user_error(error: EmbergeError, debug: bool) -> int:
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in step ")]
     place = f" ({notes[0]})" if notes else ""
     for line in str(error).splitlines():
-        print(f"error: {line}{place}", file=sys.stderr)
+        print_error("error", f"{line}{place}")
     return error.exit_code
 
 
@@ -137,8 +138,5 @@ def _unforeseen(error: Exception, debug: bool) -> int:
     first = (str(error).splitlines() or [""])[0]
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in step ")]
     place = f" {notes[0]}" if notes else ""
-    print(
-        f"error: {type(error).__name__}{place}: {first} (--debug shows where)",
-        file=sys.stderr,
-    )
+    print_error("error", f"{type(error).__name__}{place}: {first} (--debug shows where)")
     return 1

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         recipe, plugins, given = begun
         error: BaseException | None = None
         try:
-            run_recipe(recipe, options.out, plugins, **given)
+            run_recipe(recipe, options.out, plugins, allow_upload=options.allow_upload, **given)
         except BaseException as failure:
             error = failure
             raise
@@ -77,6 +77,8 @@ def _checked_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
+    if options.verb == "run":
+        recipe.require_upload_allowed(options.allow_upload)
     machine = _machine(options)
     launcher = launcher_of(options.launcher, plugins, options.ranks)
     form = functools.partial(_form_team, machine, options.shard)
@@ -108,6 +110,8 @@ def check(options: argparse.Namespace) -> int:
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
+    if recipe.uploads:
+        print(f"a run uploads to {', '.join(recipe.uploads)}, and needs --allow-upload")
     report = check_recipe(recipe, plugins, deep=not options.offline, out=options.out)
     steps_of: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
     for note in report.notes:
@@ -367,8 +371,10 @@ def _require_check(report: Report, quiet: bool) -> None:
 
 
 def _show_problems(problems: Iterable[Problem], label: str) -> None:
+    from emberge.cli.shown_text import print_error
+
     for problem in problems:
-        print(f"{label}: {problem}", file=sys.stderr)
+        print_error(label, problem)
 
 
 def _show_results(out: Path, recipe: Recipe) -> None:

@@ -233,6 +233,13 @@ class Step:
         """
         return None
 
+    def uploads_to(self) -> Sequence[str]:
+        """Return the places outside of this machine that `run` sends data to; default: none.
+
+        A run with such a step needs the user's leave (`--allow-upload`), and a rehearsal sends nothing.
+        """
+        return ()
+
     def check(self, context: Preflight) -> Iterable[Problem]:
         """Return the problems that configs, headers and first rows of data show."""
         return ()

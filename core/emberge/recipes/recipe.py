@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emberge.contracts.step import Step
+from emberge.errors import Problem, RecipeError
 from emberge.recipes.options.component_tree import references
+from emberge.wording import join_some, printable
 
 __all__ = ["Recipe", "RecipeStep"]
 
@@ -49,3 +51,32 @@ class Recipe:
     """The recipe's text, translated if another tool wrote the file at `path`."""
     overrides: tuple[str, ...] = ()
     """`--set` options that were applied to the text."""
+
+    @property
+    def uploads(self) -> tuple[str, ...]:
+        """The places outside of this machine that a run sends data to, as its steps name them."""
+        return tuple(dict.fromkeys(p for step in self.steps for p in step.step.uploads_to()))
+
+    def require_upload_allowed(self, allowed: bool) -> None:
+        """Refuse a recipe that uploads unless the user has `allowed` it.
+
+        Raises:
+            RecipeError: with the place of each step that uploads.
+        """
+        if allowed:
+            return
+        problems = [
+            Problem(
+                f"step '{printable(step.id)}' uploads to {_listed(step.step.uploads_to())}; allow it with "
+                "--allow-upload, or leave the uploading out",
+                step.where,
+            )
+            for step in self.steps
+            if step.step.uploads_to()
+        ]
+        if problems:
+            raise RecipeError(problems)
+
+
+def _listed(places: Sequence[str]) -> str:
+    return join_some(map(printable, places), 6)

@@ -1,53 +1,5 @@
-"""A hub to publish on, and merges whose parents state their licences."""
+"""Fixtures of this folder: a hub to publish on, and merges with licences."""
 
-from __future__ import annotations
+from tests.support.publishing import hub, merged
 
-import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
-import pytest
-from emberge.cli.main import main
-
-from tests.support.loopback_hub import Hub, serving
-
-TOKEN = "hf_" + "Secret7" * 5
-
-
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub where the user is logged in and may write to what is `me`'s."""
-    from huggingface_hub import constants
-
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    (tmp_path / "hub").mkdir()
-    with serving(tmp_path / "hub") as server:
-        server.token = TOKEN
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        yield server
-
-
-Merged = Callable[..., Path]
-
-
-@pytest.fixture
-def merged(berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Merged:
-    """Merge two models whose cards are given, and return the result's folder; parents are beside it."""
-
-    def merge(*cards: str | None) -> Path:
-        monkeypatch.chdir(tmp_path)
-        names = ("legal", "faq")
-        for name, folder, card in zip(names, berts, cards, strict=False):
-            shutil.copytree(folder, tmp_path / name)
-            if card is not None:
-                (tmp_path / name / "README.md").write_text(f"---\n{card}\n---\n# {name}\n")
-        words = [f"./{name}" for name, _ in zip(names, cards, strict=False)]
-        code = main(["merge", *words, "--strategy", "linear", "--out", "soup", "--quiet"])
-        assert code == 0
-        return tmp_path / "soup"
-
-    return merge
+__all__ = ["hub", "merged"]

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from emberge.cli.main import main
 
-from tests.plugins.publish.conftest import TOKEN, Merged
 from tests.support.loopback_hub import Hub
+from tests.support.publishing import TOKEN, Merged
 
 # Of the hub's client itself, about how it calls its HTTP library.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -330,7 +330,8 @@ def test_a_recipe_publishes_only_where_it_asks_for_it(
 ) -> None:
     merged(FREE, "license: mit")
     (tmp_path / "recipe.yaml").write_text(RECIPE % str(upload).lower())
-    assert main(["run", "recipe.yaml", "--out", "out", "--quiet"]) == 0
+    allowed = ["--allow-upload"] if upload else []
+    assert main(["run", "recipe.yaml", "--out", "out", "--quiet", *allowed]) == 0
     assert there(hub).exists() == upload
     record = json.loads((tmp_path / "out" / "public" / "published.json").read_text())
     assert record["uploaded"] == upload

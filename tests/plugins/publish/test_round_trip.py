@@ -16,8 +16,8 @@ from mteb.cache import ResultCache
 from mteb.models import ModelMeta
 
 from tests.house.commands import environment
-from tests.plugins.publish.conftest import Merged
 from tests.support.loopback_hub import Hub
+from tests.support.publishing import Merged
 from tests.support.tiny import WORDS
 
 # Of the hub's client itself, about how it calls its HTTP library.

@@ -19,6 +19,7 @@ from emberge.files.ours import open_ours
 from emberge.plugins import Plugins
 from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import RecipeStep
+from emberge.wording import printable_lines
 
 __all__ = ["JsonLines", "RunLog", "StepListener"]
 
@@ -172,6 +173,8 @@ class RunLog:
 
     def _write(self, text: str) -> None:
         text = text.replace(str(self.place.path.absolute()), ".").rstrip()
+        # A line that a message goes on with is indented: it cannot pass for a line of the log.
+        text = printable_lines(text).replace("\n", "\n  ")
         with _ignoring_disk_errors():
             line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n"
             self._log.write(line.encode("utf-8", "backslashreplace"))

@@ -40,6 +40,7 @@ def run_recipe(
     quiet: bool = False,
     team: RankTeam | None = None,
     launcher: Launcher | None = None,
+    allow_upload: bool = False,
 ) -> Mapping[str, Path]:
     """Run a recipe's steps into the folder `out` and return the link `out/<id>` of each step's result.
 
@@ -47,13 +48,16 @@ def run_recipe(
     When a step fails, those that do not need it still run. `machine` defaults to all of this machine;
     `quiet` asks reporters to print nothing. With a `team` this is the first of its ranks, and the others
     are called into the steps that every rank enters. A `launcher` runs steps side by side, each in a process
-    of its own; without one they run one after another in this process.
+    of its own; without one they run one after another in this process. Steps that upload need
+    `allow_upload`, but in a rehearsal, which sends nothing.
 
     Raises:
+        RecipeError: before any work, for a step that uploads without `allow_upload`.
         OutInUseError: when another run works in `out`.
         RequirementError: when all is done and a requirement of the recipe does not hold.
         StepsFailedError: when several steps failed; a single failure is raised as it is.
     """
+    recipe.require_upload_allowed(allow_upload or rehearsal is not None)
     place = OutFolder(Path(out))
     place.prepare()
     with explain_disk_full(place), lock_folder(place.lock):

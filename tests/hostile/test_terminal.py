@@ -1,0 +1,133 @@
+"""Names of strangers steer no terminal: every channel by which text leaves writes escapes as text."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from emberge import DataError, EmbergeError, run_recipe
+from emberge.cli import verbs
+from emberge.cli.main import main
+from emberge.cli.shown_text import guarded_output
+from emberge_terminal import progress
+from emberge_terminal.progress import open_view
+
+from tests.support.places import SUPPORT
+from tests.support.steps import Write, recipe, toy
+
+# Clears the screen, sets a title, rings, goes back to the line's start, turns the writing round.
+STEERING = "\x1b[2J\x1b]0;pwned\x07\rsafe\x9b31m\u202etxt"
+STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+PLUGIN = ["--plugin", str(SUPPORT / "toy_plugin.py")]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EMBERGE_BLOCK", "*")
+
+
+def test_what_a_verb_prints_steers_no_terminal(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shows(_: object) -> int:
+        print(f"one\n\ttwo {STEERING}")
+        sys.stdout.writelines([STEERING, "\n"])
+        return 0
+
+    monkeypatch.setattr(verbs, "status", shows)
+    assert main(["status", "out"]) == 0
+    shown = capsys.readouterr().out
+    assert not STEERS.search(shown)
+    assert shown.startswith("one\n\ttwo \\x1b[2J")
+
+
+@pytest.mark.parametrize("error", [EmbergeError(STEERING), ValueError(STEERING)])
+def test_what_an_error_says_steers_no_terminal(
+    error: Exception, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(verbs, "status", fails)
+    assert main(["status", "out"]) == 1
+    shown = capsys.readouterr().err
+    assert not STEERS.search(shown)
+    assert "\\x1b[2J" in shown
+
+
+def test_a_warning_of_a_check_steers_no_terminal(capsys: Capture) -> None:
+    names = f"bad{STEERING}"
+    Path("r.yaml").write_text(f"steps: {{a: {{write: {{word: {json.dumps(names)}}}}}}}")
+    assert main(["check", "r.yaml", *PLUGIN]) == 0
+    shown = capsys.readouterr()
+    assert "bad\\x1b" in shown.out
+    assert not STEERS.search(shown.out + shown.err)
+
+
+def test_output_is_as_it_was_after_a_verb(capsys: Capture) -> None:
+    before = sys.stdout
+    with pytest.raises(KeyError), guarded_output():
+        raise KeyError
+    assert sys.stdout is before
+
+
+def test_progress_and_the_log_of_a_run_steer_no_terminal(tmp_path: Path, capsys: Capture) -> None:
+    forged = "2026-01-01 00:00:00 run ended well"
+    run_recipe(recipe(a=Write(warn=f"a row {STEERING}\n{forged}")), tmp_path / "out", toy(progress))
+    shown, log = capsys.readouterr().out, (tmp_path / "out" / "run.log").read_text()
+    for text in (shown, log):
+        assert "a row \\x1b[2J" in text
+        assert not STEERS.search(text)
+        assert forged not in text.splitlines()
+
+
+def test_a_failed_step_steers_no_terminal(tmp_path: Path, capsys: Capture) -> None:
+    class Hostile(Write):
+        def run(self, workspace: object) -> None:  # type: ignore[override]
+            raise DataError(STEERING)
+
+    with pytest.raises(DataError):
+        run_recipe(recipe(a=Hostile()), tmp_path / "out", toy(progress))
+    log = (tmp_path / "out" / "run.log").read_text()
+    assert not STEERS.search(capsys.readouterr().out + log)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_live_table_has_our_colours_and_no_escapes_of_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stdout", stream)
+    with guarded_output():
+        out = Path("out")
+        progress.run_started(out, [f"a{STEERING}"], False)
+        progress.step_started(out, f"a{STEERING}")
+        progress.step_warned(out, f"a{STEERING}", f"[red]warned[/red] {STEERING}")
+        progress.run_finished(out)
+    shown = stream.getvalue()
+    assert "\x1b[" in shown  # ours
+    assert "\x1b[2J" not in shown
+    assert "\x1b]0;" not in shown
+    assert "\u202e" not in shown
+    assert "[red]warned[/red]" in shown
+
+
+def test_plain_lines_show_a_step_in_one_line() -> None:
+    stream = io.StringIO()
+    view = open_view(Path("out"), ["a\nb: done in 1 s"], stream)
+    (step,) = view.steps.values()
+    view.draw(step, "started")
+    assert stream.getvalue().splitlines() == ["a\\nb: done in 1 s: started"]
