@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
+import secrets
 import signal
 import socket
 import time
@@ -42,7 +44,8 @@ class Resources:
 def connected(address: str, machine: Machine) -> Iterator[None]:
     """Connect to the cluster at `address`, or to one of this machine's own for `local`, for the block.
 
-    An older connection is used and left open.
+    An older connection is used and left open. A cluster of our own listens on the loopback interface alone
+    and answers to a token that only its processes know: whoever reaches a Ray cluster runs code on it.
 
     Raises:
         EmbergeError: without Ray, or when no cluster answers.
@@ -54,21 +57,92 @@ def connected(address: str, machine: Machine) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address == "local":
+    options: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+        "job_config": _job(),
+    }
+    own = address == "local"
+    if own:
         gpus = [device for device in machine.devices if device != "cpu"]
         options |= {"num_cpus": machine.workers, "num_gpus": len(gpus), "include_dashboard": False}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with _signals_kept():
+    with closed_cluster() if own else contextlib.nullcontext():
+        with _signals_kept():
+            try:
+                _knock(address)
+                ray.init(address=address, **options)
+            except (OSError, RuntimeError, ValueError) as error:
+                said = _first_line(error)
+                raise EmbergeError(f"no Ray cluster at '{address}': {said}") from error
         try:
-            _knock(address)
-            ray.init(address=address, **options)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise EmbergeError(f"no Ray cluster at '{address}': {_first_line(error)}") from error
+            if own:
+                _require_loopback()
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _job() -> Any:
+    """Return a job whose workers import nothing from the current folder, which Ray would put first."""
+    from ray.job_config import JobConfig
+
+    class Job(JobConfig):  # type: ignore[misc]
+        def _runtime_env_has_working_dir(self) -> bool:
+            return True  # the only case in which Ray adds no folder
+
+    return Job()
+
+
+@contextlib.contextmanager
+def closed_cluster() -> Iterator[None]:
+    """Make a cluster that is started in this block listen on the loopback interface, with a token of its own.
+
+    Ray knows a switch for it, meant for systems whose firewall would ask: its value at import is kept in a
+    constant. A token that is in the environment already is used.
+    """
+    from ray._private import ray_constants
+
+    told = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
+    if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+        told |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    before = {name: os.environ.get(name) for name in told}
+    anywhere = ray_constants.ENABLE_RAY_CLUSTER
+    os.environ.update(told)
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    _read_token_again()
     try:
         yield
     finally:
-        ray.shutdown()
+        ray_constants.ENABLE_RAY_CLUSTER = anywhere
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+        _read_token_again()
+
+
+def _read_token_again() -> None:
+    """Make Ray forget the token and the mode that it has read from the environment."""
+    from ray._raylet import AuthenticationTokenLoader, Config
+
+    AuthenticationTokenLoader.instance().reset_cache()
+    Config.initialize("")
+
+
+def _require_loopback() -> None:
+    """Refuse a cluster of our own that other machines could reach.
+
+    Raises:
+        EmbergeError: naming its address.
+    """
+    import ray
+
+    address = str(ray.util.get_node_ip_address())
+    if not ipaddress.ip_address(address).is_loopback:
+        raise EmbergeError(
+            f"Ray has opened its ports at {address}, where other machines reach them; use --launcher local"
+        )
 
 
 def _knock(address: str) -> None:

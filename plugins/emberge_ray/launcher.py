@@ -30,7 +30,8 @@ class Ray(Launcher):
 
     address: str | None = None
     """Of the cluster's head, such as 10.0.0.1:6379, or `auto` for one that runs on this machine; without it,
-    and without RAY_ADDRESS in the environment, one is started on this machine and stopped after the run."""
+    and without RAY_ADDRESS in the environment, one is started on this machine, reached from it alone, and
+    stopped after the run."""
     cpus: float | None = None
     """CPUs that a step asks for, by default as many as its threads."""
     gpus: float | None = None

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from emberge.interpreter import python_command, safe_paths
 from emberge.numerics.compiling import can_keep, kept_in
 from emberge.numerics.self_test import first_difference
 
@@ -60,10 +61,10 @@ def _compile_apart() -> None:
 
     If that fails, they are compiled in this one, which shows why.
     """
-    paths = {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
+    paths = {"PYTHONPATH": os.pathsep.join(safe_paths())}
     code = f"import {__name__} as tested; tested.compile_all()"
     subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **paths}, check=False, capture_output=True
+        python_command("-c", code), env={**os.environ, **paths}, check=False, capture_output=True
     )
 
 

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from emberge.contracts.step import Machine
 from emberge.errors import EmbergeError, RecipeError
+from emberge.interpreter import python_command
 from emberge.processes.child import LEASH, end_with_parent, ended_how
 
 __all__ = ["RankProcesses", "RanksEnded", "adopt_launcher", "rank_and_size", "rank_team"]
@@ -168,7 +169,7 @@ class RankProcesses:
         os.environ.update({**shared, RANK: "0", "LOCAL_RANK": "0"})
         self._processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "emberge", *words],
+                python_command("-m", "emberge", *words),
                 stdin=subprocess.PIPE,  # nothing is written: it ends when this process does
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -216,7 +217,8 @@ class RankProcesses:
 
     def _watch(self, rank: int, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
-        printed = process.stderr.read()
+        with process.stderr:
+            printed = process.stderr.read()
         process.wait()
         if self._over.is_set():
             return

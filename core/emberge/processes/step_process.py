@@ -9,12 +9,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 from emberge.contracts.launcher import Ended, Launch
 from emberge.contracts.step import Machine
 from emberge.errors import EmbergeError
+from emberge.interpreter import python_command
 from emberge.processes.child import last_lines
 
 __all__ = ["WORKER", "StepProcess"]
@@ -42,7 +42,7 @@ class StepProcess:
         call = {**launch.call, "machine": dataclasses.asdict(machine)}
         with launch.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "emberge", WORKER],
+                python_command("-m", "emberge", WORKER),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

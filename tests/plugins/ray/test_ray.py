@@ -152,20 +152,6 @@ def test_a_lost_node_and_a_killed_worker_leave_the_bytes_of_a_run_alone(
     assert listener.events[-1] == ("run_finished", "")
 
 
-def test_without_an_address_a_cluster_is_started_and_stopped_again(tmp_path: Path) -> None:
-    import ray
-
-    plugins = load_plugins([PLUGIN])
-    text = "steps: {a: {wait: {name: a, ticks: 1}}, b: {wait: {name: b, ticks: 1, of: [$a]}}}"
-    before = signal.getsignal(signal.SIGTERM)
-    results = run_recipe(
-        parse_recipe(text, plugins), tmp_path, plugins, machine=CPU, quiet=True, launcher=Ray()
-    )
-    assert (results["b"] / "name").read_text() == "b"
-    assert not ray.is_initialized()
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
 def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
     plugins = load_plugins([PLUGIN])
     made = parse_recipe("steps: {a: {wait: {}}}", plugins)

@@ -1,0 +1,93 @@
+"""A file that somebody left in the current folder runs in no child process, whatever starts it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import Launch, Machine, StepProcess
+from emberge.numerics import tested_kernels
+from emberge.processes.rank_processes import RankProcesses
+
+from tests.house.sources import CORE, EXAMPLES, PLUGINS, ROOT, python_files
+from tests.support.planted import plant, ran
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, where files shadow what a child imports; after the test none has run."""
+    monkeypatch.chdir(plant(tmp_path / "planted"))
+    yield tmp_path / "planted"
+    assert ran(tmp_path / "planted") == []
+
+
+def test_planted_files_run_where_a_child_takes_them(tmp_path: Path) -> None:
+    """Otherwise the other tests would show nothing."""
+    words = [sys.executable, "-c", "import json"]
+    done = subprocess.run(words, cwd=plant(tmp_path), capture_output=True, check=False)
+    assert done.stderr == b"a planted file ran\n"
+    assert ran(tmp_path) == ["json.ran"]
+
+
+def test_the_process_of_a_step_imports_nothing_from_the_folder_it_works_in(planted: Path) -> None:
+    log = planted / "log"
+    process = StepProcess(Launch("a", planted, log, planted, {}), Machine(), threads=1)
+    ended = process.wait()
+    assert ended.code == 1
+    assert "KeyError: 'overrides'" in ended.last_lines, "it came as far as reading its call"
+
+
+def test_ranks_import_nothing_from_the_current_folder(
+    planted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    ranks = RankProcesses(["run"], 2)  # without a recipe, which is refused
+    try:
+        said = ranks.ended()
+    finally:
+        ranks.stop()
+    assert "arguments are required: RECIPE" in str(said), "it came as far as reading its command"
+
+
+@pytest.mark.parametrize("module", ["json", "xxhash", "emberge"])
+def test_kernels_are_compiled_by_a_process_that_imports_nothing_from_the_current_folder(
+    planted: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    """Also where this process was started by `python -m`, and has the current folder on its own path."""
+    asked: list[tuple[list[str], dict[str, Any]]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", lambda words, **given: asked.append((words, given)))
+        patch.syspath_prepend(str(planted))
+        patch.setattr(sys, "path", ["", *sys.path])
+        tested_kernels._compile_apart()
+    ((words, given),) = asked
+    assert words[-2] == "-c"
+    done = subprocess.run([*words[:-1], f"import {module}; print('sound')"], **given)
+    assert done.stdout == b"sound\n", done.stderr
+
+
+def starters(file: Path) -> Iterator[str]:
+    """Lines that name this interpreter, or start processes by other means than `subprocess`."""
+    doors = {"sys.executable", "os.system", "multiprocessing", "runpy", "os.popen"}
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        text = ast.unparse(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
+        found = text in doors or re.fullmatch(r"os\.(exec|spawn|posix_spawn)\w*", text)
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = {getattr(node, "module", None), *(alias.name for alias in node.names)}
+            found = any(str(name).split(".")[0] in ("multiprocessing", "runpy") for name in names)
+            found = found or (getattr(node, "module", "") == "sys" and "executable" in names)
+        if found:
+            yield f"{file.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+
+
+def test_one_place_alone_knows_how_a_python_process_is_started() -> None:
+    door = CORE / "interpreter.py"
+    places = [place for file in python_files(CORE, PLUGINS, EXAMPLES) for place in starters(file)]
+    assert {place.rpartition(":")[0] for place in places} == {str(door.relative_to(ROOT))}
