@@ -124,7 +124,7 @@ def closed_cluster() -> Iterator[None]:
 
 def _read_token_again() -> None:
     """Make Ray forget the token and the mode that it has read from the environment."""
-    from ray._raylet import AuthenticationTokenLoader, Config
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
     AuthenticationTokenLoader.instance().reset_cache()
     Config.initialize("")
