@@ -18,7 +18,6 @@ _PACKAGES: Mapping[MediaKind, tuple[str, str]] = {
     "image": ("PIL", "pillow"),
     "audio": ("torchcodec", "torchcodec"),
 }
-_PLAIN_MODES = ("1", "L", "P", "RGB", "RGBA")
 
 
 def batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str]:
@@ -54,8 +53,7 @@ def _parts(column: Any, value: Any, folder: MediaFolder) -> Iterator[str | Media
         for one in value:
             yield from _parts(column, one, folder)
     elif column == "image":
-        plain = value if value.mode in _PLAIN_MODES else value.convert("RGB")
-        yield folder.image(plain)
+        yield folder.image(value)
     elif value is not None:
         yield folder.clip(value["array"], value["sampling_rate"])
 

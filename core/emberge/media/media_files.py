@@ -7,8 +7,13 @@ from pathlib import Path
 
 from emberge.contracts.media import Media, media_hash
 from emberge.errors import DataError
+from emberge.files.strangers import UnsoundFileError, read_regular
+from emberge.wording import human_size, printable
 
-__all__ = ["content_of", "require_package"]
+__all__ = ["MEDIA_BYTES", "content_of", "read_media_file", "require_media_size", "require_package"]
+
+MEDIA_BYTES = 256 << 20
+"""Bytes that the file of an image or a clip may have."""
 
 
 def content_of(media: Media) -> bytes:
@@ -17,15 +22,41 @@ def content_of(media: Media) -> bytes:
     Raises:
         DataError: for a file that cannot be read, or has changed since its data was read.
     """
-    try:
-        content = Path(media.path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{media.path}: cannot be read: {error.strerror}") from error
+    content = read_media_file(Path(media.path))
     if media_hash(content) != media.hash:
         raise DataError(
-            f"{media.path}: has changed since its data was read; run again, and it is read anew"
+            f"{printable(media.path)}: has changed since its data was read; run again, and it is read anew"
         )
     return content
+
+
+def read_media_file(path: Path) -> bytes:
+    """Return the bytes of a regular file of at most MEDIA_BYTES.
+
+    Raises:
+        DataError: for a FIFO, a device, a folder, a larger file, or one that cannot be read.
+    """
+    try:
+        return read_regular(path, limit=MEDIA_BYTES)
+    except UnsoundFileError as error:
+        raise DataError(str(error)) from None
+    except OSError as error:
+        raise DataError(f"{printable(path)}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # a NUL in the path
+        raise DataError(f"{printable(path)}: is no path of a file ({error})") from error
+
+
+def require_media_size(content: bytes, what: str) -> None:
+    """Make sure that bytes of an image or a clip are not more than MEDIA_BYTES.
+
+    Raises:
+        DataError: with their number.
+    """
+    if len(content) > MEDIA_BYTES:
+        raise DataError(
+            f"{what} has {human_size(len(content))}; at most {human_size(MEDIA_BYTES)} are read, so make "
+            "it smaller"
+        )
 
 
 def require_package(module: str, package: str, what: str) -> None:

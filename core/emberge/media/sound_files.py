@@ -6,17 +6,31 @@ import io
 import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts.media import Media
 from emberge.errors import DataError
 from emberge.media.media_files import content_of
+from emberge.wording import printable
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Clip", "decoded_clip", "read_clip", "resampled"]
+__all__ = ["Clip", "decoded_clip", "read_clip", "require_clip", "resampled"]
+
+RATES = (1_000, 384_000)
+"""Lowest and highest number of samples a second."""
+MOST_SECONDS = 3600
+MOST_CHANNELS = 64
+MOST_SAMPLES = 1 << 27
+"""Samples of all channels together, in float32 half a gigabyte."""
+LOUDEST = 16.0
+"""Largest sample of a file of floats, where 1 is full scale; beyond it the scale is another one."""
+
+# Beginnings of the formats that are left to soundfile.
+_OTHERS = (b"fLaC", b"OggS", b"ID3", b"FORM", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,19 +63,49 @@ def decoded_clip(content: bytes, where: str) -> Clip:
     """
     import numpy as np
 
+    where = printable(where)
     wave = content[:4] in (b"RIFF", b"RIFX", b"RF64") and content[8:12] == b"WAVE"
-    rate, found = _wave(content, where) if wave else _other(content, where)
+    rate, stored = _wave(content, where) if wave else _other(content, where)
+    require_clip(rate, stored.shape[1] if stored.ndim == 2 else 1, len(stored), where)
+    found = _scaled(stored)
     samples = found.mean(axis=1, dtype=np.float32) if found.ndim == 2 else found
     if not len(samples):
         raise DataError(f"{where}: the clip is empty; replace or remove it")
     if not np.isfinite(samples).all():
         raise DataError(f"{where}: the clip has samples that are no numbers; replace or remove it")
+    if np.abs(samples).max() > LOUDEST:
+        raise DataError(
+            f"{where}: the clip's samples go up to {np.abs(samples).max():g}, and floats are from -1 to 1; "
+            "scale them"
+        )
     if not samples.any():
         raise DataError(f"{where}: the clip is silent; replace or remove it")
     return Clip(np.ascontiguousarray(samples, np.float32), int(rate))
 
 
-def _wave(content: bytes, where: str) -> tuple[int, NDArray[np.float32]]:
+def require_clip(rate: Any, channels: int, length: int, where: str) -> None:
+    """Make sure that a clip's sampling rate, channels and number of samples are within the limits.
+
+    Raises:
+        DataError: with the limit.
+    """
+    if isinstance(rate, bool) or not isinstance(rate, Real):
+        raise DataError(f"{where}: the sampling rate is a number, not {printable(rate)}")
+    if not RATES[0] <= rate <= RATES[1]:
+        raise DataError(
+            f"{where}: a sampling rate of {rate} a second, which is {RATES[0]:,} to {RATES[1]:,}; correct "
+            "it, replace or remove the clip"
+        )
+    if not 1 <= channels <= MOST_CHANNELS:
+        raise DataError(f"{where}: a clip of {channels} channels; it may have 1 to {MOST_CHANNELS}")
+    if length > rate * MOST_SECONDS or length * channels > MOST_SAMPLES:
+        raise DataError(
+            f"{where}: the clip has {length:,} samples of {channels} channels; it may have {MOST_SECONDS:,} "
+            f"seconds and {MOST_SAMPLES:,} samples of all channels, so cut it"
+        )
+
+
+def _wave(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
     from scipy.io import wavfile
 
     try:
@@ -73,7 +117,7 @@ def _wave(content: bytes, where: str) -> tuple[int, NDArray[np.float32]]:
         raise DataError(
             f"{where}: is no WAV file that can be read ({error}); replace or remove it"
         ) from error
-    return int(rate), _scaled(found)
+    return int(rate), found
 
 
 def _scaled(samples: NDArray[Any]) -> NDArray[np.float32]:
@@ -84,11 +128,17 @@ def _scaled(samples: NDArray[Any]) -> NDArray[np.float32]:
         return ((samples.astype(np.float32) - 128) / 128).astype(np.float32)
     if np.issubdtype(samples.dtype, np.integer):
         # 24 bits come in the upper part of 32.
-        return (samples / -float(np.iinfo(samples.dtype).min)).astype(np.float32)
-    return samples.astype(np.float32)
+        return samples.astype(np.float32) / np.float32(-float(np.iinfo(samples.dtype).min))
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused
+        return samples.astype(np.float32, copy=False)
 
 
-def _other(content: bytes, where: str) -> tuple[int, NDArray[np.float32]]:
+def _other(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
+    if not content.startswith(_OTHERS):
+        raise DataError(
+            f"{where}: is no WAV, FLAC, Ogg, MP3 or AIFF file; convert it to one of them, or "
+            "remove it"
+        )
     if find_spec("soundfile") is None:
         raise DataError(
             f"{where}: is no WAV file, and other formats need soundfile: pip install 'emberge[audio]'"
@@ -96,7 +146,10 @@ def _other(content: bytes, where: str) -> tuple[int, NDArray[np.float32]]:
     import soundfile
 
     try:
-        samples, rate = soundfile.read(io.BytesIO(content), dtype="float32")
+        with soundfile.SoundFile(io.BytesIO(content)) as file:
+            # As many as may be, and one more, whatever the header gives as their number.
+            most = MOST_SAMPLES // max(1, file.channels) + 1
+            rate, samples = file.samplerate, file.read(most, dtype="float32")
     except (RuntimeError, ValueError, TypeError) as error:
         raise DataError(
             f"{where}: is no sound that soundfile reads ({error}); replace or remove it"
