@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from emberge import run_recipe
+from emberge.errors import EmbergeError
 from emberge.files import ours
 from emberge.files.atomic import fill_once, replace_file, write_text
 from emberge.files.locks import lock_folder, wait_for_lock, working_in
 from emberge.files.ours import NotOursError, claim_folder, open_ours, require_ours
+from emberge.recipes.folder.clean import find_leftovers, remove_leftovers
+
+from tests.support.steps import Write, recipe, toy
 
 THESIS = "a year of work\n"
 STRANGER = 54321
@@ -185,3 +191,115 @@ def test_what_is_created_is_never_open_to_everybody(tmp_path: Path) -> None:
         os.umask(before)
     for path in (tmp_path, *tmp_path.rglob("*")):
         assert not path.stat().st_mode & stat.S_IWOTH, path
+
+
+# ── runs ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A run whose step was changed since: it has an old result."""
+    place = tmp_path / "out"
+    for word in ("first", "second"):
+        run(place, word)
+    return place
+
+
+def run(place: Path, word: str = "second") -> None:
+    run_recipe(recipe(a=Write(word=word)), place, toy())
+
+
+@pytest.mark.parametrize("name", [".lock", "run.log", "metrics.jsonl"])
+def test_a_run_refuses_links_where_its_files_belong(out: Path, thesis: Path, name: str) -> None:
+    (out / name).unlink(missing_ok=True)
+    (out / name).symlink_to(thesis)
+    with pytest.raises(NotOursError, match=f"{name}: is a link to .*thesis"):
+        run(out)
+    assert thesis.read_text() == THESIS
+
+
+@pytest.mark.parametrize("name", [".status.json", "recipe.yaml"])
+def test_a_run_replaces_links_where_its_records_belong(out: Path, thesis: Path, name: str) -> None:
+    (out / name).unlink(missing_ok=True)
+    (out / name).symlink_to(thesis)
+    run(out)
+    assert thesis.read_text() == THESIS
+
+
+@pytest.mark.parametrize("name", [".work", ".store"])
+def test_a_run_refuses_folders_of_out_that_are_links(out: Path, thesis: Path, name: str) -> None:
+    shutil.rmtree(out / name)
+    (out / name).symlink_to(thesis.parent)
+    with pytest.raises(NotOursError, match=f"{name}: is a link to .*choose an --out"):
+        run(out)
+    assert [path.name for path in thesis.parent.iterdir()] == [thesis.name]
+
+
+def test_a_run_refuses_an_out_of_another_user(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_foreign(out, monkeypatch)
+    with pytest.raises(NotOursError, match=f"{out}: belongs to another user"):
+        run(out)
+
+
+# ── clean ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", [".work", ".store"])
+def test_clean_enters_no_link_and_removes_nothing_behind_one(
+    out: Path, thesis: Path, name: str
+) -> None:
+    behind = thesis.parent
+    for other in (".bashrc", "step-0123abcd/notes", f".a.{16 * '0'}.part"):
+        (behind / other).parent.mkdir(exist_ok=True)
+        (behind / other).write_text(THESIS)
+    shutil.rmtree(out / name)
+    (out / name).symlink_to(behind)
+    found = find_leftovers(out)
+    assert [one.what for one in found.removable] == ["old result"]
+    assert f"a link to {behind}, not entered" in "\n".join(found.lines)
+    remove_leftovers(found)
+    assert len(list(behind.rglob("*"))) == 5
+    assert (out / name).is_symlink()
+
+
+def test_clean_removes_only_what_a_run_made(out: Path, thesis: Path) -> None:
+    remove_leftovers(find_leftovers(out))
+    mine = [
+        out / ".store" / ".notes",
+        out / ".store" / ".git" / "config",
+        out / ".work" / "notes.txt",
+        out / ".work" / "notes" / "a",
+        out / "photos-20240101" / "a.png",
+    ]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    (out / "photos").symlink_to("nowhere")
+    (out / ".work" / "a-0123abcd").symlink_to(thesis.parent)
+    assert find_leftovers(out).removable == ()
+    assert all(path.is_file() for path in mine)
+
+
+def test_links_inside_what_is_removed_are_not_entered(out: Path, thesis: Path) -> None:
+    (old,) = (one.paths[0] for one in find_leftovers(out).removable)
+    (old / "home").symlink_to(thesis.parent)
+    remove_leftovers(find_leftovers(out))
+    assert not old.exists()
+    assert thesis.read_text() == THESIS
+
+
+def test_clean_shows_real_paths_and_refuses_folders_of_others(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(out)
+    assert find_leftovers(tmp_path / "link").out == out.resolve()
+    make_foreign(out, monkeypatch)
+    with pytest.raises(NotOursError):
+        find_leftovers(out)
+
+
+def test_an_interrupted_merge_that_is_a_link_is_not_entered(tmp_path: Path, thesis: Path) -> None:
+    (tmp_path / ".merged.merging").symlink_to(thesis.parent)
+    (thesis.parent / ".work").mkdir()
+    with pytest.raises(EmbergeError, match="holds no run"):
+        find_leftovers(tmp_path / "merged")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import Problem, RecipeError, suggest
-from emberge.wording import count_noun
+from emberge.wording import count_noun, printable
 
 if TYPE_CHECKING:
     from emberge.contracts.step import Machine
@@ -165,7 +165,7 @@ def clean(options: argparse.Namespace) -> int:
     print("\n".join(found.lines))
     if not found.removable:
         return 0
-    if not options.yes and not _agreed(f"remove {found.summary}"):
+    if not options.yes and not _agreed(f"remove {found.summary}, of {printable(found.out)}"):
         print("nothing was removed")
         return 0
     print(f"removed: {remove_leftovers(found).summary}")

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from emberge.errors import CheckpointError
-from emberge.files.ours import require_ours, side_name, side_prefix
+from emberge.files.ours import is_side_name, require_ours, side_name
 
 __all__ = [
     "clear_torn",
@@ -41,9 +41,6 @@ __all__ = [
     "write_json",
     "write_text",
 ]
-
-
-_PART = ".part"
 
 
 def sync(path: Path) -> None:
@@ -164,7 +161,7 @@ def replace_folder(path: Path, fill: Callable[[Path], None]) -> Path:
 def clear_torn(folder: Path) -> None:
     """Remove files, folders and links that a killed process was still writing; those being written stay."""
     if folder.is_dir():
-        for path in folder.glob(".*.part"):
+        for path in [path for path in folder.iterdir() if is_side_name(path.name)]:
             _remove_torn(path)
 
 
@@ -172,7 +169,7 @@ def clear_torn_below(folder: Path) -> None:
     """Remove what killed processes were still writing in a folder and in those below it."""
     for place, folders, _ in os.walk(folder):
         clear_torn(Path(place))
-        folders[:] = [name for name in folders if not name.endswith(_PART)]
+        folders[:] = [name for name in folders if not is_side_name(name)]
 
 
 def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
@@ -262,19 +259,8 @@ def _require_one_writer(path: Path, own: Path) -> None:
 
 
 def _sides_of(path: Path) -> list[Path]:
-    prefix = side_prefix(path.name)
     with os.scandir(path.parent) as found:
-        return [
-            Path(entry.path)
-            for entry in found
-            if entry.name.startswith(prefix) and _is_side(entry.name[len(prefix) :])
-        ]
-
-
-def _is_side(rest: str) -> bool:
-    """Return whether the rest of a side name is random digits and the ending."""
-    digits = rest.removesuffix(_PART)
-    return rest != digits and len(digits) == 16 and set(digits) <= set("0123456789abcdef")
+        return [Path(entry.path) for entry in found if is_side_name(entry.name, path.name)]
 
 
 def _remove_torn(side: Path) -> bool:

@@ -19,6 +19,7 @@ a folder that is created there for a moment shows which owner and mode stand for
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -32,12 +33,12 @@ from emberge.wording import printable
 __all__ = [
     "NotOursError",
     "claim_folder",
+    "is_side_name",
     "open_ours",
     "our_uid",
     "require_ours",
     "require_tree_ours",
     "side_name",
-    "side_prefix",
 ]
 
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO would wait for its other end
@@ -51,6 +52,8 @@ _FLAGS = {
 Mode = Literal["ab", "ab+", "rb", "rb+", "xb"]
 # Never writable for everybody, whatever the umask.
 _FILE, _FOLDER = 0o664, 0o775
+_SIDE_NAME = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part", re.DOTALL)
+_LONGEST = 200  # characters of a name in its side name, which a file system must take too
 _FOREIGN = "remove it or choose another --out; a copy (`cp -r`) is yours if you trust what is in it"
 
 
@@ -132,12 +135,13 @@ def require_tree_ours(folder: Path) -> None:
 
 def side_name(name: str) -> str:
     """Return a hidden name beside `name` that nobody can guess; it ends with `.part`."""
-    return f"{side_prefix(name)}{secrets.token_hex(8)}.part"
+    return f".{name[:_LONGEST]}.{secrets.token_hex(8)}.part"
 
 
-def side_prefix(name: str) -> str:
-    """Return what all side names of `name` begin with."""
-    return f".{name[:200]}."
+def is_side_name(name: str, of: str | None = None) -> bool:
+    """Return whether `name` is the side name of a file or folder, if given of the one called `of`."""
+    found = _SIDE_NAME.fullmatch(name)
+    return found is not None and (of is None or found["name"] == of[:_LONGEST])
 
 
 def _entries_below(folder: Path) -> Iterator[os.DirEntry[str]]:

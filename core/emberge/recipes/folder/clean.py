@@ -2,13 +2,13 @@
 
 Old results are those that no link in OUT leads to: options or inputs changed and the step ran again. Work is
 left behind when a recipe was changed before its step was finished. Work from which the last run would go on
-is kept, and so is whatever another process has locked.
+is kept, and so is whatever another process has locked. Only what has the name and form of something that a
+run made is removed, and no link is entered, nor removed but for half-written ones.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.errors import EmbergeError
+from emberge.errors import CheckpointError, EmbergeError
 from emberge.files.atomic import sync
 from emberge.files.locks import OutInUseError, lock_folder, lock_holder
+from emberge.files.ours import is_side_name, require_ours
+from emberge.files.strangers import read_json
 from emberge.recipes.folder.run_folder import ARTIFACT, NoRunError, OutFolder, folder_name
-from emberge.wording import human_size
+from emberge.wording import human_size, printable
 
 __all__ = ["Leftover", "Leftovers", "find_leftovers", "remove_leftovers"]
 
@@ -29,6 +31,8 @@ __all__ = ["Leftover", "Leftovers", "find_leftovers", "remove_leftovers"]
 _RESULT = re.compile(r"(?P<step>.+)-(?P<fingerprint>[0-9a-f]{8})")
 # What `remove_leftovers` calls a folder until it is gone, so that nothing takes the rest of it for whole.
 _GOING = ".removed-"
+# A folder in which the rows of a data file are being kept.
+_READING = ".reading-"
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,9 @@ def find_leftovers(out: Path) -> Leftovers:
     Raises:
         NoRunError: when no recipe was run in `out`, and no merge into it was interrupted.
         OutInUseError: when a run works there now.
+        NotOursError: when another user made `out`.
     """
-    out = Path(out)
+    out = Path(out).resolve()
     place = OutFolder(out)
     beside = _merging(out)
     for path in (place.lock, beside / ".lock"):
@@ -89,7 +94,10 @@ def find_leftovers(out: Path) -> Leftovers:
                 f"{path.parent} is in use by {who}; clean it when that has ended, nothing was removed"
             )
     if not (_is_run(place) or any(_interrupted_merge(out))):
-        raise NoRunError(f"{out} holds no run of a recipe")
+        raise NoRunError(f"{printable(out)} holds no run of a recipe")
+    for path in (out, *_interrupted_merge(out)):
+        if path.exists():
+            require_ours(path)
     return _found(out)
 
 
@@ -105,7 +113,7 @@ def remove_leftovers(found: Leftovers) -> Leftovers:
         place, beside = OutFolder(found.out), _merging(found.out)
         if _is_run(place):
             locks.enter_context(lock_folder(place.lock))
-        if beside.is_dir():
+        if _is_folder(beside):
             locks.enter_context(lock_folder(beside / ".lock"))
         again = _found(found.out).removable
         gone = tuple(one for one in again if one.paths in wanted)
@@ -124,12 +132,17 @@ def _interrupted_merge(out: Path) -> Iterator[Path]:
     """Yield that folder, if it is there, and the rest of one that was being removed."""
     beside = _merging(out)
     for path in (beside, beside.with_name(_going(beside))):
-        if path.is_dir():
+        if _is_folder(path):
             yield path
 
 
 def _is_run(place: OutFolder) -> bool:
-    return place.work.is_dir() or place.status.is_file()
+    return _is_folder(place.work) or place.status.is_file()
+
+
+def _is_folder(path: Path) -> bool:
+    """Return whether a path is a folder itself, and no link to one."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def _found(out: Path) -> Leftovers:
@@ -139,6 +152,7 @@ def _found(out: Path) -> Leftovers:
     kept: list[Leftover] = []
     if _is_run(place):
         removable += _old_results(place, last)
+        kept += _links(place)
         for one, needed in _work(place, last):
             (kept if needed else removable).append(one)
         if not any(_is_locked(path) for one in kept for path in one.paths):
@@ -155,9 +169,10 @@ def _old_results(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[L
     # A run that was killed as it published a result finds it again, link or not.
     current = {str(step.get(key)) for step in last for key in ("folder", "work")}
     steps = {folder_name(step["id"]) for step in last}
-    steps |= {path.name for path in place.path.iterdir() if path.is_symlink()}
+    links = [path for path in place.path.iterdir() if path.is_symlink()]
+    steps |= {path.name for path in links if (path / ARTIFACT).is_file()}
     for path in sorted(place.path.iterdir()):
-        if path.is_symlink() or not path.is_dir() or path.name in current:
+        if not _is_folder(path) or path.name in current:
             continue
         whole = path.resolve()
         if any(target == whole or whole in target.parents for target in linked):
@@ -181,6 +196,13 @@ def _kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
     return "partial result" if not record and named["step"] in steps else None
 
 
+def _links(place: OutFolder) -> Iterator[Leftover]:
+    """Yield the folders of OUT that are links, which no run makes; what is behind them is not looked at."""
+    for path in (place.work, place.store):
+        if path.is_symlink():
+            yield _leftover(path, f"a link to {printable(path.resolve())}, not entered", path.name)
+
+
 # ── work and caches ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -189,10 +211,12 @@ def _work(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[tuple[Le
     goes_on = {str(step.get("work")) for step in last if step["state"] != "done"}
     # The fingerprint under which such a step goes on is not known.
     undecided = {folder_name(s["id"]) for s in last if s["state"] != "done" and "work" not in s}
-    for path in sorted(place.work.iterdir()) if place.work.is_dir() else ():
+    for path in sorted(place.work.iterdir()) if _is_folder(place.work) else ():
         named = _RESULT.fullmatch(path.name)
-        name = f"{place.work.name}/{path.name}"
-        if _is_locked(path):
+        name = f"{place.work.name}/{printable(path.name)}"
+        if not _is_folder(path) or not (named or path.name.startswith(_GOING)):
+            yield _leftover(path, "no run made it", name), True
+        elif _is_locked(path):
             yield _leftover(path, "a process works there", name), True
         elif not last:
             yield _leftover(path, f"{place.status.name} cannot be read", name), True
@@ -204,21 +228,25 @@ def _work(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[tuple[Le
 
 def _unfinished_caches(place: OutFolder) -> Iterator[Leftover]:
     """Yield what caches were writing when a run was killed: hidden names, before they got their own."""
-    paths = tuple(sorted(_hidden(place.store)))
+    paths = tuple(sorted(_unfinished(place.store))) if _is_folder(place.store) else ()
     if paths:
         files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
         yield _leftovers(paths, "unfinished caches", f"{place.store.name} ({files})")
 
 
-def _hidden(folder: Path) -> Iterator[Path]:
+def _unfinished(folder: Path) -> Iterator[Path]:
     for where, folders, files in os.walk(folder):
-        hidden = [name for name in (*folders, *files) if name.startswith(".")]
-        yield from (Path(where, name) for name in hidden)
-        folders[:] = [name for name in folders if name not in hidden]
+        left = [name for name in (*folders, *files) if _is_unfinished(name)]
+        yield from (Path(where, name) for name in left)
+        folders[:] = [name for name in folders if name not in left]
+
+
+def _is_unfinished(name: str) -> bool:
+    return is_side_name(name) or name.startswith(_READING)
 
 
 def _is_locked(path: Path) -> bool:
-    return lock_holder(path / ".lock") is not None if path.is_dir() else False
+    return lock_holder(path / ".lock") is not None if _is_folder(path) else False
 
 
 def _last_run(place: OutFolder) -> list[dict[str, Any]]:
@@ -230,8 +258,8 @@ def _last_run(place: OutFolder) -> list[dict[str, Any]]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        record = read_json(path)
+    except (OSError, ValueError, CheckpointError):
         return {}
     return record if isinstance(record, dict) else {}
 
@@ -274,7 +302,7 @@ def _remove(path: Path) -> None:
         EmbergeError: when the system does not let it be removed.
     """
     try:
-        if path.is_symlink() or not path.is_dir():
+        if not _is_folder(path):
             path.unlink()
             return
         going = path.with_name(_going(path))

@@ -70,7 +70,10 @@ class RunLog:
         self.place = place
         self.plugins = plugins
         self._metrics = JsonLines(place.path / "metrics.jsonl")
-        self._log = open_ours(place.path / "run.log", "ab")
+        with contextlib.ExitStack() as opened:
+            opened.callback(self._metrics.close)
+            self._log = open_ours(place.path / "run.log", "ab")
+            opened.pop_all()
         self._states: dict[str, dict[str, Any]] = {
             s.id: {"id": s.id, "kind": s.kind, "state": "waiting"} for s in steps
         }

@@ -153,7 +153,8 @@ def test_all_work_is_kept_where_the_last_run_cannot_be_read(tmp_path: Path) -> N
 
 def test_caches_that_a_kill_left_unfinished_are_removed_and_whole_ones_stay(out: Path) -> None:
     store = out / ".store"
-    for name in ("tokens/.abc-x1/ids.bin", "examples/.reading-1/rows.jsonl", "tokens/abc/ids.bin"):
+    torn = f"tokens/.abc.{16 * '0'}.part/ids.bin"
+    for name in (torn, "examples/.reading-1/rows.jsonl", "tokens/abc/ids.bin"):
         (store / name).parent.mkdir(parents=True)
         (store / name).write_bytes(b"12345")
     assert listed(out) == {".store (2 files)": "unfinished caches"}
@@ -208,7 +209,7 @@ def test_while_a_run_works_there_nothing_is_removed(out: Path) -> None:
 def test_work_that_a_process_has_locked_is_kept_and_caches_with_it(out: Path) -> None:
     work = out / ".work" / "gone-0123abcd"
     work.mkdir()
-    (out / ".store" / ".half").write_bytes(b"1")
+    (out / ".store" / f".half.{16 * '0'}.part").write_bytes(b"1")
     with lock_folder(work / ".lock"):
         found = find_leftovers(out)
         assert found.removable == ()

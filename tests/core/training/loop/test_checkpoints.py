@@ -65,7 +65,7 @@ def test_a_bent_state_is_passed_over(tmp_path: Path, name: str, harm: str) -> No
 
 def test_what_a_kill_left_half_written_is_not_seen_and_removed(tmp_path: Path) -> None:
     _save(tmp_path, 1)
-    torn = tmp_path / ".step-2.part"
+    torn = tmp_path / ".step-2.0123456789abcdef.part"
     torn.mkdir()
     (torn / "manifest.json").write_text(json.dumps({"step": 2, "files": {}, "facts": {}}))
     state = latest_state(tmp_path)
@@ -78,7 +78,7 @@ def test_what_a_kill_left_half_written_is_not_seen_and_removed(tmp_path: Path) -
 def test_a_state_is_saved_where_a_kill_left_half_of_it(tmp_path: Path) -> None:
     """In a folder that may not be there yet; nothing of the half is in the whole."""
     folder = tmp_path / "work" / "states"
-    torn = folder / ".step-2.part"
+    torn = folder / ".step-2.0123456789abcdef.part"
     torn.mkdir(parents=True)
     (torn / "half").write_text("")
     state = _save(folder, 2)
@@ -167,6 +167,6 @@ def test_models_that_came_back_with_a_power_cut_are_not_handed_over(tmp_path: Pa
     assert len(kept.copy_into(tmp_path / "out")) == 2
     none = KeptCheckpoints(tmp_path / "kept", frozenset(), 0)
     assert none.copy_into(tmp_path / "none") == ()
-    (tmp_path / "kept" / ".step-4.part").mkdir()
+    (tmp_path / "kept" / ".step-4.0123456789abcdef.part").mkdir()
     kept.clear_torn()
     assert sorted(p.name for p in (tmp_path / "kept").iterdir()) == ["step-1", "step-2", "step-3"]
