@@ -17,7 +17,7 @@ from typing import Any
 
 from emberge.errors import PluginError
 
-__all__ = ["Architecture", "add_architecture", "find_config_class"]
+__all__ = ["Architecture", "add_architecture", "find_config_class", "find_source"]
 
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _TABLES = ("auto_mappings.py", "configuration_auto.py")
@@ -103,6 +103,16 @@ def find_config_class(model_type: str | None) -> Any:
             _REGISTERED[model_type] = architecture
     # Its `get` does not know what was registered, nor imports what is its own.
     return CONFIG_MAPPING[model_type] if model_type and model_type in CONFIG_MAPPING else None
+
+
+def find_source(model_type: str) -> Path | None:
+    """Return the file of the model class that a plugin has for a model type; None if no plugin has it."""
+    with _LOCK:
+        known = _KNOWN.get(model_type)
+    if known is None:
+        return None
+    spec = find_spec(known[1].model.partition(":")[0])
+    return Path(spec.origin) if spec is not None and spec.origin else None
 
 
 def _register(model_type: str, architecture: Architecture) -> None:

@@ -108,6 +108,7 @@ from .model_folder.copy_model import copy_model as copy_model
 from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
 from .model_folder.mask_token import with_mask_token as with_mask_token
+from .model_folder.model_code import code_of_class as code_of_class
 from .model_folder.model_files import model_fingerprint as model_fingerprint
 from .model_folder.model_files import published_files as published_files
 from .model_folder.names.layer_parts import layer_order as layer_order

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import read_layout, read_settings, read_trunk_settings
+from emberge.engine import code_of_class, read_layout, read_settings, read_trunk_settings
 
 from emberge_report.model_kind import EMBEDDER, ModelKind, purpose_of
 
@@ -73,17 +73,8 @@ def _reads(trunk: Path) -> tuple[str, ...]:
 
 def _code(config: Mapping[str, Any]) -> str:
     """Return the code that a config's model needs; "" where transformers has the class itself."""
-    named = config.get("auto_map")
-    if not isinstance(named, dict) or "AutoModel" not in named:
-        return ""
-    from transformers.models.auto import configuration_auto as table
-
-    # Not CONFIG_MAPPING, which also has the classes that plugins registered.
-    native = table.CONFIG_MAPPING_NAMES  # type: ignore[attr-defined]
-    kind = config.get("model_type")
-    # Nomic's mixture of experts has the model type of another class of transformers.
-    own = kind in native and not (kind == "nomic_bert" and config.get("num_experts"))
-    return "" if own else str(named["AutoModel"])
+    code = code_of_class(config)
+    return code.name if code is not None else ""
 
 
 def _architecture(config: Mapping[str, Any]) -> str | None:

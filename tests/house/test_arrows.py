@@ -42,7 +42,7 @@ ROOMS: Mapping[str, str] = {
     "processes": "",
     "ranks": "",
     "tensor_files": "files",
-    "model_folder": "files tensor_files",
+    "model_folder": "files tensor_files architectures",
     "merging": "files tensor_files model_folder devices",
     "encoding": "ranks files",
     "data": "files media yaml_nodes yaml_aliases",

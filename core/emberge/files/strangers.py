@@ -24,6 +24,7 @@ __all__ = [
     "read_json",
     "read_regular",
     "require_inside",
+    "require_regular",
 ]
 
 JSON_LIMIT = 64 << 20
@@ -44,20 +45,28 @@ def open_regular(path: Path, *, limit: int | None = None) -> IO[bytes]:
     # Without O_NONBLOCK the opening of a FIFO waits for a writer.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise UnsoundFileError(
-                f"{printable(path)}: not a regular file; give a file or a folder of files"
-            )
-        if limit is not None and status.st_size > limit:
-            raise UnsoundFileError(
-                f"{printable(path)}: has {human_size(status.st_size)}; "
-                f"at most {human_size(limit)} are read here"
-            )
+        require_regular(path, os.fstat(handle), limit=limit)
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
         raise
+
+
+def require_regular(path: Path, status: os.stat_result, *, limit: int | None = None) -> None:
+    """Make sure that a path's status is a regular file's, of at most `limit` bytes.
+
+    Raises:
+        UnsoundFileError: for a FIFO, a device, a socket, a folder, or more bytes.
+    """
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsoundFileError(
+            f"{printable(path)}: not a regular file; give a file or a folder of files"
+        )
+    if limit is not None and status.st_size > limit:
+        raise UnsoundFileError(
+            f"{printable(path)}: has {human_size(status.st_size)}; "
+            f"at most {human_size(limit)} are read here"
+        )
 
 
 def read_regular(path: Path, *, limit: int) -> bytes:
@@ -94,7 +103,7 @@ def require_inside(path: Path, *roots: Path) -> Path:
     Raises:
         UnsoundFileError: when a link leads out of them.
     """
-    real = path.resolve()
+    real = Path(os.path.realpath(path))  # unlike resolve(), takes a link to itself
     if not any(real.is_relative_to(root.resolve()) for root in roots):
         raise UnsoundFileError(
             f"{printable(path)}: links to {printable(real)}, outside of {printable(roots[0])}; "

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
-from emberge.model_folder.json_files import LONGEST_JSON, read_object, read_object_if_any
+from emberge.files.strangers import JSON_LIMIT, read_regular
+from emberge.model_folder.json_files import read_object, read_object_if_any
+from emberge.model_folder.sound_folder import real_file
 from emberge.model_folder.st_layout import (
     ROUTERS,
     ModuleFolder,
@@ -118,9 +120,6 @@ class Checkpoint:
                 _refuse_pickle(self.folder, self.folder / module.path)
         if not _may_be_quantised(found.values(), self.config):
             return found
-
-        if not _may_be_quantised(found.values(), self.config):
-            return found
         from emberge.tensor_files.fp8 import dequantised
 
         return dequantised(found, self.config, self.folder)
@@ -190,13 +189,14 @@ def _weight_files(folder: Path) -> list[Path]:
             raise CheckpointError(
                 f"{index}: names the file '{printable(name)}', which is missing; get it"
             )
+        real_file(file, folder)
         files.append(file)
     return files
 
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        content = parse_json(index.read_bytes()) if index.stat().st_size <= LONGEST_JSON else None
+        content = parse_json(read_regular(index, limit=JSON_LIMIT))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{index}: cannot be read as JSON ({error}); get it again") from None
     weights = content.get("weight_map") if isinstance(content, dict) else None

@@ -7,8 +7,9 @@ from typing import Any
 
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.classic_names import pooling_modes
+from emberge.model_folder.file_table import TOKENIZER_FILES
 from emberge.model_folder.json_files import read_object_if_any
-from emberge.model_folder.model_files import TOKENIZER_FILES, tokenizer_folder
+from emberge.model_folder.model_files import tokenizer_folder
 from emberge.model_folder.st_layout import (
     ModuleFolder,
     module_config,
@@ -136,10 +137,6 @@ def notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
     """Yield smaller differences, in which the template is followed."""
     for key in _SHOULD_AGREE:
         yield from _compare(key, first.config, second.config, "config.json's ")
-    for path in first.folder.glob("*.py"):
-        other = second.folder / path.name
-        if other.is_file() and other.read_bytes() != path.read_bytes():
-            yield f"the code in {path.name} differs"
 
 
 def same_tokenizer(first: Checkpoint, second: Checkpoint) -> bool:

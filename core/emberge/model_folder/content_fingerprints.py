@@ -6,7 +6,8 @@ import hashlib
 from pathlib import Path
 
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.model_files import TOKENIZER_FILES, tokenizer_folder
+from emberge.model_folder.file_table import TOKENIZER_FILES
+from emberge.model_folder.model_files import tokenizer_folder
 from emberge.tensor_files.content_hash import FileContent, file_content
 from emberge.tensor_files.content_notes import current_notes
 

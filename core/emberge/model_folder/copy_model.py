@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-from emberge.files.atomic import link_or_copy
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.model_files import copied_files, hashed_files
+from emberge.model_folder.model_code import drop_code
+from emberge.model_folder.model_files import copied_files, copy_file, hashed_files
 
 __all__ = ["copy_model"]
 
@@ -22,10 +21,6 @@ def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
     for module in checkpoint.chain:
         (out / module.path).mkdir(parents=True, exist_ok=True)  # some have no file
     for path in dict.fromkeys([*hashed_files(folder), *copied_files(checkpoint)]):
-        place = out / path.relative_to(folder)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if link:
-            link_or_copy(str(path), str(place))
-        else:
-            place.unlink(missing_ok=True)
-            shutil.copyfile(path, place)
+        if path.suffix != ".py":
+            copy_file(path, out / path.relative_to(folder), folder, link=link)
+    drop_code(checkpoint, out)

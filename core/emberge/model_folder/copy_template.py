@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from emberge.files.atomic import write_json
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.model_files import TOKENIZER_FILES, copied_files, tokenizer_folder
+from emberge.model_folder.file_table import TOKENIZER_FILES
+from emberge.model_folder.model_code import drop_code
+from emberge.model_folder.model_files import copied_files, copy_file, tokenizer_folder
 from emberge.model_folder.st_layout import classic_files
 
 __all__ = ["copy_template"]
@@ -30,11 +31,13 @@ def copy_template(
     modules.json gets the classic type names, which old and new releases load, where every module has one.
     `config` replaces the transformer's config, and the weights' `dtype` is put into it; `tokenizer` is a
     folder whose tokenizer files are taken instead. A file in which nothing changes is copied byte for byte.
+    Code and its names in configs stay behind (`drop_code`).
+
+    Raises:
+        UnsoundFileError: for links that lead out of the template's folder.
     """
     for path in copied_files(template):
-        place = out / path.relative_to(template.folder)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, place)
+        copy_file(path, out / path.relative_to(template.folder), template.folder)
     trunk = out / template.trunk.relative_to(template.folder)
     trunk.mkdir(parents=True, exist_ok=True)
     if tokenizer is not None:
@@ -48,6 +51,7 @@ def copy_template(
         (out / module.path).mkdir(parents=True, exist_ok=True)
     for name, content in classic_files(template.folder).items():
         write_json(out / name, content, durable=False)
+    drop_code(template, out)
 
 
 def _take_tokenizer(source: Checkpoint, trunk: Path) -> None:
@@ -55,7 +59,7 @@ def _take_tokenizer(source: Checkpoint, trunk: Path) -> None:
     for name in TOKENIZER_FILES:
         (trunk / name).unlink(missing_ok=True)
         if (own / name).is_file():
-            shutil.copyfile(own / name, trunk / name)
+            copy_file(own / name, trunk / name, source.folder)
 
 
 def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
+from emberge.files import strangers
 
 __all__ = ["read_json", "read_object", "read_object_if_any"]
-
-LONGEST_JSON = 500_000_000
-"""Bytes of the longest file that is read: tokenizers of large vocabularies have tens of millions."""
 
 
 def read_json(path: Path) -> Any:
@@ -21,10 +18,8 @@ def read_json(path: Path) -> Any:
         CheckpointError: when it is no JSON, or longer than any of a model.
     """
     try:
-        if path.stat().st_size > LONGEST_JSON:
-            raise CheckpointError(f"{path}: {path.stat().st_size:,} bytes are no JSON of a model")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return strangers.read_json(path)
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read as JSON ({error})") from None
 
 

@@ -1,24 +1,32 @@
-"""One table of the files in a model folder: which are copied into a result, and which decide embeddings."""
+"""Files of a model folder: listed, hashed, copied."""
 
 from __future__ import annotations
 
-import fnmatch
+import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from emberge.errors import CheckpointError
+from emberge.files.atomic import link_or_copy
 from emberge.files.hashes import HashCache, files_fingerprint, stable_hash
 from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.file_table import (
+    FILES,
+    FOLDERS,
+    PLACE,
+    RECORD,
+    STATE,
+    TOKENIZER_FILES,
+    FileRule,
+    rule_of,
+)
+from emberge.model_folder.sound_folder import real_file, require_sound
 from emberge.model_folder.st_layout import read_chain
 from emberge.tensor_files.remote_file import RemoteFile, is_remote
 
 __all__ = [
-    "FILES",
-    "TOKENIZER_FILES",
-    "FileRule",
     "copied_files",
+    "copy_file",
     "files_not_copied",
     "hashed_files",
     "model_fingerprint",
@@ -26,81 +34,7 @@ __all__ = [
     "tokenizer_folder",
 ]
 
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "chat_template.jinja",
-    "chat_template.json",
-)
-# Folders with files of a model, beside the trunk's and the modules'.
-_FOLDERS = ("additional_chat_templates",)
-
-
-@dataclass(frozen=True, slots=True)
-class FileRule:
-    """A row of the table: names of files, or of folders with a slash behind, and what becomes of them.
-
-    `hashed` is "alone" for weights that count only in a folder without safetensors. `why` is the reason not
-    to copy them, or to copy them.
-    """
-
-    patterns: tuple[str, ...]
-    copied: bool
-    hashed: Literal["yes", "no", "alone"]
-    why: str
-
-
-_PLACE = "of the repository, not of the model"
-_PASSPORT = "the passport of another model's space"
-_CARD = "a card of its own is written"
-_STATE = "a training's state"
-_RECORD = "a training's record"
-_ADAPTER = "an adapter beside the weights"
-_WEIGHTS = "the weights"
-_OTHER_WEIGHTS = "weights in another format"
-_LICENCE = "terms that bind whoever has a copy"
-_MODEL = "what the model is made of beside its weights"
 _NO_MODEL = "no file of a model"
-
-FILES = (
-    FileRule((".*",), False, "no", _PLACE),
-    FileRule(("README*", "artifact.json", "model_card*"), False, "no", _CARD),
-    FileRule(("space.json",), False, "no", _PASSPORT),
-    FileRule(("optimizer*", "scheduler*", "rng_state*", "scaler*"), False, "no", _STATE),
-    FileRule(("training_args.*", "zero_to_fp32.py", "latest"), False, "no", _STATE),
-    FileRule(("checkpoint-*/", "checkpoints/", "global_step*/"), False, "no", _STATE),
-    FileRule(("trainer_state.json",), False, "no", _STATE),
-    FileRule(("all_results.json", "train_results.json", "eval_results.json"), False, "no", _RECORD),
-    FileRule(("metrics.jsonl", "events.out.*", "*_results.csv"), False, "no", _RECORD),
-    FileRule(("eval/", "runs/", "logs/", "wandb/", "bags/"), False, "no", _RECORD),
-    FileRule(("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*", "USE_POLICY*"), True, "no", _LICENCE),
-    FileRule(("adapter_*.bin",), False, "alone", _ADAPTER),
-    FileRule(("adapter_*",), False, "yes", _ADAPTER),
-    FileRule(("*.safetensors", "*.safetensors.index.json"), False, "yes", _WEIGHTS),
-    FileRule(("*.safetensors.remote",), False, "yes", _WEIGHTS),
-    FileRule(("*.bin", "*.pt", "*.pth", "*.index.json"), False, "alone", _OTHER_WEIGHTS),
-    FileRule(("quantize_config.json",), False, "yes", _OTHER_WEIGHTS),
-    FileRule(("*.ckpt", "*.h5", "*.msgpack", "*.ot"), False, "no", _OTHER_WEIGHTS),
-    FileRule(("*.onnx", "*.onnx_data", "*.gguf", "*.mlmodel"), False, "no", _OTHER_WEIGHTS),
-    FileRule(
-        ("onnx/", "openvino*", "coreml/", "gguf/", "saved_model/", "original/"),
-        False,
-        "no",
-        _OTHER_WEIGHTS,
-    ),
-    FileRule(("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"), True, "yes", _MODEL),
-    FileRule(("*.spm", "*.bpe", "*.codes", "*.vocab", "*.py"), True, "yes", _MODEL),
-    FileRule(("*.metadata",), True, "yes", _MODEL),  # ColBERT's lengths and marker tokens
-)
-"""The table; the first row that fits decides."""
 
 
 def tokenizer_folder(checkpoint: Checkpoint) -> Path:
@@ -110,12 +44,32 @@ def tokenizer_folder(checkpoint: Checkpoint) -> Path:
 
 
 def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
-    """Yield the files that come into a result: configs, tokenizer, code and licences, of all modules."""
+    """Yield the files that come into a result: configs, tokenizer and licences, of all modules.
+
+    Raises:
+        UnsoundFileError: for files and links that `require_sound` refuses.
+    """
     for folder in _folders(checkpoint):
+        require_sound(folder, checkpoint.folder)
         for path in sorted(folder.iterdir()):
             rule = _rule_of(path)
             if rule is not None and rule.copied and path.is_file():
                 yield path
+
+
+def copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> None:
+    """Copy a file of the model in `folder` to the path `out`, or with `link` give it a second name there.
+
+    Raises:
+        UnsoundFileError: for a link that leads out of the model's folder.
+    """
+    real = real_file(path, folder)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if link:
+        link_or_copy(str(real), str(out))
+    else:
+        out.unlink(missing_ok=True)
+        shutil.copyfile(real, out)
 
 
 def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
@@ -127,7 +81,7 @@ def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
     weights = {s.file for s in checkpoint.specs.values()} if checkpoint.has_weights else set()
     inside = set(_folders(checkpoint))
     above = {parent for folder in inside for parent in folder.parents}
-    for folder in inside - {checkpoint.folder / name for name in _FOLDERS}:
+    for folder in inside - {checkpoint.folder / name for name in FOLDERS}:
         for path in folder.iterdir():
             index = path.name == "model.safetensors.index.json"
             rule = _rule_of(path)
@@ -145,7 +99,7 @@ def hashed_files(folder: Path) -> list[Path]:
         inside = [module.path for module in read_chain(folder)]
     except CheckpointError:
         inside = []  # the folder's check names the problem
-    places = dict.fromkeys(folder / name for name in ("", *inside, *_FOLDERS))
+    places = dict.fromkeys(folder / name for name in ("", *inside, *FOLDERS))
     return [path for place in places if place.is_dir() for path in _hashed_in(place)]
 
 
@@ -172,7 +126,7 @@ def published_files(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder that belong to others' copies: all but states, records and hidden files."""
     for path in sorted(folder.iterdir()):
         rule = _rule_of(path)
-        if rule is not None and rule.why in (_PLACE, _STATE, _RECORD):
+        if rule is not None and rule.why in (PLACE, STATE, RECORD):
             continue
         if path.is_dir():
             yield from published_files(path)
@@ -189,17 +143,13 @@ def _hashed_in(folder: Path) -> list[Path]:
 
 def _folders(checkpoint: Checkpoint) -> list[Path]:
     modules = [checkpoint.folder / module.path for module in checkpoint.chain]
-    others = [checkpoint.folder / name for name in _FOLDERS]
+    others = [checkpoint.folder / name for name in FOLDERS]
     places = dict.fromkeys([checkpoint.folder, checkpoint.trunk, *modules, *others])
     return [place for place in places if place.is_dir()]
 
 
 def _rule_of(path: Path) -> FileRule | None:
-    names = (path.name, f"{path.name}/") if path.is_dir() else (path.name,)
-    for rule in FILES:
-        if any(fnmatch.fnmatch(name, pattern) for name in names for pattern in rule.patterns):
-            return rule
-    return None
+    return rule_of(path.name, folder=path.is_dir())
 
 
 def _reason(rule: FileRule | None) -> str:

@@ -22,6 +22,7 @@ from emberge.model_folder.classic_names import (
     pooling_modes,
 )
 from emberge.model_folder.json_files import read_json, read_object, read_object_if_any
+from emberge.model_folder.sound_folder import require_sound
 from emberge.tensor_files.safetensors_header import printable
 
 __all__ = [
@@ -103,15 +104,17 @@ def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
     """Return the modules of modules.json, in its order; none for a bare transformers folder.
 
     Raises:
-        CheckpointError: for a file that is no list of modules, or a path outside the folder.
+        CheckpointError: for a file that is no list of modules, a path outside the folder, and files and links
+            that `require_sound` refuses.
     """
+    require_sound(folder, folder)
     path = folder / _MODULES
     if not path.is_file():
         return ()
     modules = []
     for entry in _entries(path):
         type_, place = str(entry.get("type", "")), str(entry.get("path", ""))
-        require_inside(path, place)
+        _require_place(path, place)
         modules.append(ModuleFolder(type_.rpartition(".")[2], place, type_))
     return tuple(modules)
 
@@ -134,13 +137,13 @@ def read_layout(folder: Path) -> Layout:
             one embedding of a transformer's states.
     """
     path = folder / _MODULES
-    if not path.is_file():
+    modules = read_modules(folder)
+    if not modules:
         if not (folder / "config.json").is_file():
             raise CheckpointError(
                 f"{folder}: has neither modules.json nor config.json, so no model"
             )
         return Layout(folder, bare=True)
-    modules = read_modules(folder)
     _require_stock(path, modules)
     trunk, *after = modules
     if trunk.kind != "Transformer":
@@ -197,10 +200,20 @@ def require_inside(source: Path, name: str) -> None:
         raise CheckpointError(f"{source}: '{printable(name)}' is no name of a file; get it again")
 
 
+def _require_place(source: Path, name: str) -> None:
+    """Make sure that a module's folder, if it exists, is in the model's and has sound files."""
+    require_inside(source, name)
+    place = source.parent / name
+    if name and place.is_dir():
+        require_sound(place, source.parent)
+
+
 def _entries(path: Path) -> list[dict[str, Any]]:
     listed = read_json(path)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise CheckpointError(f"{path}: modules.json must be a list of modules")
+    if not listed:
+        raise CheckpointError(f"{path}: lists no module; get the file again")
     return listed
 
 
@@ -212,14 +225,13 @@ def _routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
     content = read_json(path) if path is not None else {}
     types = content.get("types") if isinstance(content, dict) else None
     for name, type_ in types.items() if isinstance(types, dict) else ():
-        require_inside(path or place, str(name))
         inside = f"{router.path}/{name}" if router.path else str(name)
+        require_inside(path or place, str(name))
+        _require_place(folder / _MODULES, inside)
         yield ModuleFolder(str(type_).rpartition(".")[2], inside, str(type_))
 
 
 def _require_stock(path: Path, modules: Sequence[ModuleFolder]) -> None:
-    if not modules:
-        raise CheckpointError(f"{path}: lists no module")
     for module in modules:
         if not module.type.startswith("sentence_transformers."):
             raise CheckpointError(

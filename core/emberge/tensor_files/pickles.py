@@ -48,7 +48,8 @@ def _pickles(folder: Path) -> Iterator[Path]:
     """Yield pickles of weights without safetensors beside them, in the folder and those below it."""
     for path in sorted(folder.rglob("*.bin")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.name.startswith(_STEMS) and not hidden and not _is_converted(path):
+        taken = path.name.startswith(_STEMS) and path.is_file()  # a pipe would be waited for
+        if taken and not hidden and not _is_converted(path):
             yield path
 
 

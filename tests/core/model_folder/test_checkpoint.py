@@ -189,11 +189,12 @@ def test_modules_without_numbers_stay_in_their_order(tmp_path: Path) -> None:
 
 
 def test_links_as_a_download_cache_makes_them_are_followed(tmp_path: Path) -> None:
-    (tmp_path / "blobs").mkdir()
-    (tmp_path / "model").mkdir()
-    save_file({"a": torch.ones(2)}, tmp_path / "blobs" / "0f3a")
-    os.symlink("../blobs/0f3a", tmp_path / "model" / "model.safetensors")
-    assert list(Checkpoint(tmp_path / "model").specs) == ["a"]
+    model = tmp_path / "models--me--model"
+    (model / "blobs").mkdir(parents=True)
+    (model / "snapshots" / "main").mkdir(parents=True)
+    save_file({"a": torch.ones(2)}, model / "blobs" / "0f3a")
+    os.symlink("../../blobs/0f3a", model / "snapshots" / "main" / "model.safetensors")
+    assert list(Checkpoint(model / "snapshots" / "main").specs) == ["a"]
 
 
 def test_a_tensor_of_two_files_is_refused(bert: Path, tmp_path: Path) -> None:

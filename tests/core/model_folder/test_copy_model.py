@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -37,11 +38,14 @@ def test_what_makes_the_model_is_copied_or_linked(folder: Path, tmp_path: Path, 
 
 
 def test_links_of_a_hubs_cache_become_files(folder: Path, tmp_path: Path) -> None:
-    snapshot = tmp_path / "snapshot"
-    for file in [p for p in folder.rglob("*") if p.is_file()]:
+    cache = tmp_path / "hub" / "models--me--model"
+    snapshot = cache / "snapshots" / "main"
+    (cache / "blobs").mkdir(parents=True)
+    for number, file in enumerate(p for p in folder.rglob("*") if p.is_file()):
         place = snapshot / file.relative_to(folder)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(file)
+        shutil.copyfile(file, cache / "blobs" / str(number))
+        place.symlink_to(os.path.relpath(cache / "blobs" / str(number), place.parent))
     copy_model(snapshot, tmp_path / "out")
     assert model_fingerprint(tmp_path / "out") == model_fingerprint(folder)
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_symlink()]

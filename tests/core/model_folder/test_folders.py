@@ -19,8 +19,6 @@ from tests.support import tiny
 from tests.support.tolerance import assert_combined, assert_same_pass
 from tests.support.whole import edit, embed, files, merge, plan, problems, tensors
 
-CODE = "from transformers import BertModel\n\n\nclass Own(BertModel):\n    pass\n"
-
 
 def inside(folder: Path, name: str, content: bytes = b"x") -> None:
     (folder / name).parent.mkdir(exist_ok=True)
@@ -199,26 +197,6 @@ def test_states_of_a_training_are_no_weights(bert: Path, tmp_path: Path) -> None
     inside(other, "optimizer.pt")
     with pytest.raises(CheckpointError, match=r"there is no model\.safetensors"):
         merge(tmp_path / "out", other, bert)
-
-
-def test_code_comes_along_and_is_said(tmp_path: Path) -> None:
-    folders = [tiny.transformer(tmp_path / n, seed=i) for i, n in enumerate(("one", "two"))]
-    for folder in folders:
-        edit(folder, "config.json", auto_map={"AutoModel": "modeling_own.Own"})
-        (folder / "modeling_own.py").write_text(CODE)
-    found = plan(*folders)
-    assert not found.problems
-    assert (
-        "'one' runs code of its own (modeling_own.py): load the result with trust_remote_code=True, "
-        "as its parents"
-    ) in found.warnings
-    out = merge(tmp_path / "out", *folders)
-    assert (out / "modeling_own.py").read_text() == CODE
-    (folders[1] / "modeling_own.py").write_text(CODE + "# changed\n")
-    said = "\n".join(plan(*folders).warnings)
-    assert "the code in modeling_own.py differs; the first is kept" in said
-    (folders[0] / "modeling_own.py").unlink()
-    assert "modeling_own.py is missing" in "\n".join(plan(*folders).warnings)
 
 
 def test_a_missing_tokenizer_is_said(tmp_path: Path) -> None:
