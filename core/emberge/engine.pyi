@@ -16,6 +16,14 @@ from .data.first_rows import check_entries as check_entries
 from .data.load_datasets import load_datasets as load_datasets
 from .data.plain_rows import PlainRows as PlainRows
 from .data.plain_rows import read_plain_rows as read_plain_rows
+from .data.rows.json_rows import parse_json_row as parse_json_row
+from .data.rows.line_files import LINE_LIMIT as LINE_LIMIT
+from .data.rows.line_files import MOST_COLUMNS as MOST_COLUMNS
+from .data.rows.line_files import LongLineError as LongLineError
+from .data.rows.line_files import bounded_lines as bounded_lines
+from .data.rows.line_files import open_data_file as open_data_file
+from .data.rows.line_files import open_text_file as open_text_file
+from .data.rows.plain_texts import read_texts as read_texts
 from .data.write_catalogue import write_catalogue as write_catalogue
 from .devices import find_machine as find_machine
 from .devices import memory_here as memory_here
@@ -162,6 +170,7 @@ from .training.plan.preview import TrainingPreview as TrainingPreview
 from .training.plan.preview import preview_training as preview_training
 from .wording import count_by_first_word as count_by_first_word
 from .wording import count_noun as count_noun
+from .wording import human_size as human_size
 from .wording import join_some as join_some
 from .wording import parse_size as parse_size
 from .wording import printable as printable

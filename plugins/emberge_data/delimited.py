@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import gzip
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -17,28 +17,72 @@ class Delimited(Reader):
     suffixes = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
+        from emberge.engine import LongLineError, open_text_file
+
         delimiter = "\t" if ".tsv" in path.name.lower()[-7:] else ","
-        try:
-            file = _open(path)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be opened ({error.strerror})") from None
-        with file:
-            table = csv.reader(file, delimiter=delimiter, strict=True)
+        with open_text_file(path) as file:
+            lines = _RowLines(file)
+            table = csv.reader(lines, delimiter=delimiter, strict=True)
             try:
                 names = next(table, [])
+                _require_headings(names, path)
+                lines.taken = 0
                 for cells in table:
+                    lines.taken = 0
                     if cells:
                         yield table.line_num, _row(names, cells)
             except UnicodeDecodeError:
                 yield table.line_num + 1, BadRow("not UTF-8 from here; save the file as UTF-8")
-            except (csv.Error, EOFError, OSError) as error:
+            except LongLineError as error:
+                yield table.line_num + 1, BadRow(f"the row is {error}; see that quotes are closed")
+            except (csv.Error, EOFError, zlib.error, OSError) as error:
                 yield table.line_num + 1, BadRow(f"the file is damaged here ({error}); correct it")
 
 
-def _open(path: Path) -> IO[str]:
-    if path.name.lower().endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
+class _RowLines:
+    """Lines of a table; `taken` is set to 0 after each row, and counts the characters of the next.
+
+    A quote that is not closed takes line after line into one row.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        from emberge.engine import LINE_LIMIT
+
+        self._file = file
+        self._limit = LINE_LIMIT
+        self.taken = 0
+        # Of the whole process, and not above the limit here, so that no cell is refused before its row is.
+        csv.field_size_limit(max(csv.field_size_limit(), LINE_LIMIT))
+
+    def __iter__(self) -> Iterator[str]:
+        from emberge.engine import LongLineError
+
+        while line := self._file.readline(self._limit + 1):
+            self.taken += len(line)
+            if self.taken > self._limit:
+                raise LongLineError
+            yield line
+
+
+def _require_headings(names: list[str], path: Path) -> None:
+    """Make sure that the columns are not too many, and each has a name of its own.
+
+    Raises:
+        DataError: naming the second of two equal names.
+    """
+    from emberge.engine import MOST_COLUMNS, printable
+
+    if len(names) > MOST_COLUMNS:
+        raise DataError(
+            f"{printable(path)}:1: {len(names):,} columns; a table may have {MOST_COLUMNS:,}"
+        )
+    seen = set[str]()
+    for name in names:
+        if name and name in seen:
+            raise DataError(
+                f"{printable(path)}:1: two columns are named '{printable(name, 80)}'; rename or remove one"
+            )
+        seen.add(name)
 
 
 def _row(names: list[str], cells: list[str]) -> Mapping[str, Any] | BadRow:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from emberge import BadRow, DataError, Reader
 
-BATCH = 1024
+# Rows that are unpacked together, at most, and as many bytes as they may have by the file's own account.
+BATCH, BATCH_BYTES = 32, 64 << 20
+ROW_LIMIT = 256 << 20
+"""Bytes that a row may have: those of the largest image or clip."""
+# Times its stored size that a group of rows may unpack to, where that is more than PACKED_FREE bytes.
+MOST_UNPACKED, PACKED_FREE = 200, 16 << 20
 
 
 class Parquet(Reader):
@@ -18,17 +24,22 @@ class Parquet(Reader):
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
         import pyarrow as pa
+        from emberge.engine import open_data_file, printable
         from pyarrow import parquet
 
+        open_data_file(path).close()  # which refuses what is no regular file
         try:
             file = parquet.ParquetFile(path)
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{path}: not a readable Parquet file ({_line(error)})") from None
+            raise DataError(
+                f"{printable(path)}: not a readable Parquet file ({_line(error)})"
+            ) from None
         number = 0
         with file:
+            size = _batch_size(file.metadata, path)
             try:
-                for batch in file.iter_batches(batch_size=BATCH):
-                    for row in batch.to_pylist():
+                for batch in file.iter_batches(batch_size=size):
+                    for row in _rows_of(batch):
                         number += 1
                         yield number, row
             except (pa.ArrowException, OSError) as error:
@@ -38,5 +49,57 @@ class Parquet(Reader):
                 )
 
 
+def _batch_size(metadata: Any, path: Path) -> int:
+    """Return how many rows to unpack together, by the sizes that the file gives.
+
+    Raises:
+        DataError: for groups of rows that unpack to many times their size, and too many columns.
+    """
+    from emberge.engine import MOST_COLUMNS, human_size, printable
+
+    if metadata.num_columns > MOST_COLUMNS:
+        raise DataError(
+            f"{printable(path)}: {metadata.num_columns:,} columns; a table may have {MOST_COLUMNS:,}"
+        )
+    size = BATCH
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = [group.column(column) for column in range(group.num_columns)]
+        packed = sum(column.total_compressed_size for column in columns)
+        unpacked = sum(column.total_uncompressed_size for column in columns)
+        if unpacked > max(PACKED_FREE, MOST_UNPACKED * packed):
+            raise DataError(
+                f"{printable(path)}: row group {number} has {human_size(packed)} and unpacks to "
+                f"{human_size(unpacked)}, as no text does; write the file again"
+            )
+        size = min(size, BATCH_BYTES * max(1, group.num_rows) // max(1, unpacked))
+    return max(1, size)
+
+
+def _rows_of(batch: Any) -> Iterable[Mapping[str, Any] | BadRow]:
+    """Return the rows of a batch, each by itself where they are large or one cannot be read."""
+    if batch.nbytes <= ROW_LIMIT:
+        with contextlib.suppress(
+            ValueError, OverflowError
+        ):  # text not in UTF-8, dates beyond Python's
+            rows: list[Mapping[str, Any]] = batch.to_pylist()
+            return rows
+    return (_row_of(batch.slice(place, 1)) for place in range(batch.num_rows))
+
+
+def _row_of(one: Any) -> Mapping[str, Any] | BadRow:
+    from emberge.engine import human_size
+
+    if one.nbytes > ROW_LIMIT:
+        return BadRow(f"the row has more than {human_size(ROW_LIMIT)}; make it smaller")
+    try:
+        row: Mapping[str, Any] = one.to_pylist()[0]
+    except (ValueError, OverflowError) as error:
+        return BadRow(f"a value cannot be read ({_line(error)}); correct the row")
+    return row
+
+
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+    from emberge.engine import printable
+
+    return printable(" ".join(str(error).split()), 200)

@@ -10,6 +10,7 @@ Words are text, whatever YAML would make of them (`language: no`), unless a numb
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -21,9 +22,14 @@ from emberge.contracts.reference import DataRef
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
 from emberge.data.file_summary import shown
 from emberge.errors import DataError, suggest
+from emberge.files.strangers import UnsoundFileError, read_regular
+from emberge.wording import printable
 from emberge.yaml_aliases import alias_problem
 
-__all__ = ["FREE", "INSTRUCTION", "instruction_prompt", "load_catalogue"]
+__all__ = ["CATALOGUE_BYTES", "FREE", "INSTRUCTION", "instruction_prompt", "load_catalogue"]
+
+CATALOGUE_BYTES = 4 << 20
+"""Bytes that a catalogue may have; one of a thousand sets has a tenth of them."""
 
 FREE = frozenset(
     {
@@ -32,6 +38,7 @@ FREE = frozenset(
         *("domain", "metric", "baseline", "distance"),
     }
 )
+_DIGITS = 18  # of a count
 # The form of an instruction before a query (Wang et al., 2024, arXiv:2401.00368).
 INSTRUCTION = "Instruct: {instruction}\nQuery: "
 
@@ -50,7 +57,9 @@ def load_catalogue(path: Path) -> Catalogue:
     path = Path(path)
     path = path / "datasets.yaml" if path.is_dir() else path
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, limit=CATALOGUE_BYTES).decode("utf-8")
+    except UnsoundFileError as error:
+        raise DataError(str(error)) from None
     except OSError as error:
         raise DataError(f"{shown(path)}: there is no such catalogue ({error.strerror})") from None
     except UnicodeDecodeError:
@@ -64,7 +73,7 @@ def load_catalogue(path: Path) -> Catalogue:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise DataError(f"{shown(path)}:{line}: not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
-        raise DataError(f"{shown(path)}: not YAML: {error}") from None
+        raise DataError(f"{shown(path)}: not YAML: {printable(error)}") from None
     except RecursionError:
         raise DataError(f"{shown(path)}: the catalogue is nested too deeply") from None
     if repeated is not None:
@@ -116,15 +125,33 @@ class _NodeReader:
         return word == "true"
 
     def number(self, node: yaml.Node) -> float:
+        word = self.text(node)
         try:
-            return float(self.text(node))
+            number = float(word)
         except ValueError:
-            raise self.error(node, f"expected a number, not '{self.text(node)}'") from None
+            number = math.nan
+        if not math.isfinite(number):
+            raise self.error(node, f"expected a number, not '{printable(word, 80)}'")
+        return number
+
+    def weight(self, node: yaml.Node) -> float:
+        number = self.number(node)
+        if number <= 0:
+            raise self.error(node, f"weight must be above 0, not {number:g}")
+        return number
+
+    def name(self, node: yaml.Node) -> str:
+        word = self.text(node)
+        if not word.strip() or printable(word) != word:
+            raise self.error(
+                node, f"a name is a word without control characters, not '{printable(word, 80)}'"
+            )
+        return word
 
     def count(self, node: yaml.Node) -> int:
         word = self.text(node)
-        if not word.isdecimal() or not int(word):
-            raise self.error(node, f"expected a whole number above 0, not '{word}'")
+        if not word.isdecimal() or len(word) > _DIGITS or not int(word):
+            raise self.error(node, f"expected a whole number above 0, not '{printable(word, 80)}'")
         return int(word)
 
     def known(
@@ -134,7 +161,7 @@ class _NodeReader:
         for name, (key, _) in keys.items():
             if name not in allowed and not name.startswith("x-"):
                 hint = suggest(name, sorted(allowed)) or f"; known: {', '.join(sorted(names))}"
-                raise self.error(key, f"there is no '{name}' here{hint}")
+                raise self.error(key, f"there is no '{printable(name, 80)}' here{hint}")
 
     def need(self, keys: Mapping[str, Any], name: str, node: yaml.Node) -> yaml.Node:
         if name not in keys:
@@ -188,7 +215,7 @@ class _CatalogueReader(_NodeReader):
             options["path"] = DataRef(str(self.beside(where)))
         if "columns" in keys:
             options["columns"] = self.columns(keys["columns"][1])
-        return DataEntry(name=self.text(self.need(keys, "name", node)), **options)
+        return DataEntry(name=self.name(self.need(keys, "name", node)), **options)
 
     def evaluation(self, node: yaml.Node) -> EvalSet:
         keys = self.mapping(node)
@@ -204,7 +231,7 @@ class _CatalogueReader(_NodeReader):
         where = self.one_of(keys, ("dir", "folder", "path"), node)
         assert where is not None
         return EvalSet(
-            name=self.text(self.need(keys, "name", node)),
+            name=self.name(self.need(keys, "name", node)),
             folder=self.beside(where),
             where=self.place(node),
             **options,
@@ -268,7 +295,7 @@ _TRAIN: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "instruction": _CatalogueReader.text,
     "prompt": _CatalogueReader.text,
     "symmetric": _CatalogueReader.flag,
-    "weight": _CatalogueReader.number,
+    "weight": _CatalogueReader.weight,
     "limit": _CatalogueReader.count,
     "first": _CatalogueReader.count,
     "score_range": _CatalogueReader.score_range,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -19,6 +20,7 @@ from emberge.data.entry import Catalogue, DataEntry
 from emberge.data.file_summary import shown
 from emberge.data.hub_datasets import hub_key, hub_name, hub_rows
 from emberge.errors import DataError, suggest
+from emberge.wording import printable
 
 __all__ = ["DataSource", "expand", "find_reader", "pick", "refuse_clashes"]
 
@@ -97,10 +99,12 @@ def _consistent(entry: DataEntry) -> None:
         count = getattr(entry, option)
         if count is not None and count < 1:
             raise DataError(f"data entry '{label}': {option} must be 1 or more, not {count}")
-    if entry.weight <= 0:
+    if not 0 < entry.weight < math.inf:
         raise DataError(f"data entry '{label}': weight must be above 0, not {entry.weight:g}")
-    if entry.score_range is not None and not entry.score_range[0] < entry.score_range[1]:
-        raise DataError(f"data entry '{label}': score_range is [lowest, highest]")
+    if entry.score_range is not None:
+        low, high = entry.score_range
+        if not -math.inf < low < high < math.inf:
+            raise DataError(f"data entry '{label}': score_range is [lowest, highest], both finite")
 
 
 def _of_catalogue(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> list[DataSource]:
@@ -175,10 +179,12 @@ def _file(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> DataSource
         near = suggest(
             path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         )
-        raise DataError(f"{shown(path)}: there is no such file{near}")
+        if path.exists():
+            raise DataError(f"{shown(path)}: not a regular file; give a file of rows")
+        raise DataError(f"{shown(path)}: there is no such file{printable(near)}")
     reader = find_reader(path, readers)
     suffix = next(s for s in _by_length(reader) if path.name.lower().endswith(s))
-    return DataSource(entry.name or path.name[: -len(suffix)], entry, path, reader)
+    return DataSource(entry.name or printable(path.name[: -len(suffix)]), entry, path, reader)
 
 
 def find_reader(path: Path, readers: Sequence[Reader]) -> Reader:

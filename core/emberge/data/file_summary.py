@@ -15,6 +15,7 @@ from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.media_values import Look, MediaValues
 from emberge.data.rows.row_parser import Row, RowError, RowParser
 from emberge.errors import DataError, Problem
+from emberge.wording import printable
 
 __all__ = ["SHOWN_BAD_ROWS", "DataDecisions", "FileSummary", "decide_data", "shown", "understood"]
 
@@ -121,7 +122,7 @@ class FileSummary:
         """Count a row that cannot be used, and keep the message of the first twenty."""
         self.bad_row_count += 1
         if len(self.bad_rows) < SHOWN_BAD_ROWS:
-            self.bad_rows.append((line, message))
+            self.bad_rows.append((line, printable(message)))
 
     def problems(self) -> list[Problem]:
         """Return the bad rows as problems: the first twenty, then a count."""
@@ -158,7 +159,7 @@ def understood(
             found = understand(row)
             _within(found, entry.score_range)
         except LayoutError as error:
-            raise DataError(f"{summary.place}:{line}: {error}") from None
+            raise DataError(f"{summary.place}:{line}: {printable(error)}") from None
         except RowError as error:
             summary.refuse(line, str(error))
             continue
@@ -300,6 +301,6 @@ def _prompt(summary: FileSummary, entry: DataEntry) -> str:
 def shown(path: Path) -> str:
     """Return the path relative to the current folder if it is inside, as text for messages."""
     try:
-        return str(path.relative_to(Path.cwd()))
+        return printable(path.relative_to(Path.cwd()))
     except ValueError:
-        return str(path)
+        return printable(path)

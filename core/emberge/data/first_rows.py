@@ -20,6 +20,7 @@ from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
 from emberge.errors import DataError, EmbergeError, Problem
 from emberge.media.media_folder import MediaFolder
+from emberge.wording import printable
 
 __all__ = ["CheckedData", "FirstRows", "check_entries", "first_examples"]
 
@@ -57,7 +58,7 @@ class FirstRows:
     def _lines(self) -> Iterator[str]:
         example = self.example
         if self.columns:
-            yield f"columns: {self.columns}"
+            yield f"columns: {printable(self.columns)}"
         if self.prompt:
             side = "every text" if self.symmetric else "the anchor"
             yield f"prompt: {_cut(self.prompt)!r} before {side}"
@@ -65,7 +66,7 @@ class FirstRows:
         yield from _texts("positive", example.positives, example.positive_scores)
         yield from _texts("negative", example.negatives, example.negative_scores)
         if example.label is not None:
-            yield f"label: {example.label}"
+            yield f"label: {_cut(example.label)}"
         if not example.positives and self.info.task != "text":
             yield "positive: drawn among the rows of the label"
         yield from (f"note: {note}" for note in self.notes)
@@ -79,8 +80,7 @@ def _texts(part: str, texts: Sequence[str], scores: Sequence[float] | None) -> I
 
 
 def _cut(text: str) -> str:
-    line = " ".join(readable(text).split())
-    return line if len(line) <= SHOWN_CHARACTERS else line[: SHOWN_CHARACTERS - 1] + "…"
+    return printable(" ".join(readable(text).split()), SHOWN_CHARACTERS)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from emberge.data.data_sources import DataSource, expand
 from emberge.data.entry import DataEntry
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
+from emberge.wording import printable
 
 __all__ = ["PlainRows", "read_plain_rows"]
 
@@ -69,6 +70,8 @@ def _refuse_bad_rows(
 ) -> None:
     bad = [(number, row.message) for number, row in found if isinstance(row, BadRow)]
     if bad:
-        lines = [f"{source.place}:{number}: {message}" for number, message in bad[:_SHOWN]]
+        lines = [
+            f"{source.place}:{number}: {printable(message)}" for number, message in bad[:_SHOWN]
+        ]
         more = [f"{source.place}: … and {len(bad) - _SHOWN} more"] if len(bad) > _SHOWN else []
         raise DataError("\n".join([*lines, *more]))

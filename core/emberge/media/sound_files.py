@@ -83,13 +83,17 @@ def decoded_clip(content: bytes, where: str) -> Clip:
     return Clip(np.ascontiguousarray(samples, np.float32), int(rate))
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def require_clip(rate: Any, channels: int, length: int, where: str) -> None:
     """Make sure that a clip's sampling rate, channels and number of samples are within the limits.
 
     Raises:
         DataError: with the limit.
     """
-    if isinstance(rate, bool) or not isinstance(rate, Real):
+    if not _is_number(rate):
         raise DataError(f"{where}: the sampling rate is a number, not {printable(rate)}")
     if not RATES[0] <= rate <= RATES[1]:
         raise DataError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +81,9 @@ def _number_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
     values = [_column(row, name, "label") for name in entry.label]
     try:
         gold = sum(map(float, values)) / len(values)
-    except (TypeError, ValueError):
+        if not math.isfinite(gold):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
         shown = ", ".join(map(repr, values))[:100]
         raise _UnfitError(f"{join_some(entry.label)}: no number to predict: {shown}") from None
     return TaskRow(_text(row, entry.text, "text"), gold, _second(entry, row))
@@ -95,19 +98,21 @@ def _word_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
         raise _UnfitError(
             f"{len(words)} words in '{entry.text}' and {len(labels)} labels in '{entry.label[0]}'"
         )
+    words = [_word(word, entry.text) for word in words]
     spans, place = [], 0
-    for word in map(str, words):
+    for word in words:
         spans.append((place, place + len(word)))
         place += len(word) + 1
     gold = tuple(_label(entry, label) for label in labels)
-    return TaskRow(" ".join(map(str, words)), gold, words=tuple(spans))
+    return TaskRow(" ".join(words), gold, words=tuple(spans))
 
 
 def _answer_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
     value = _gold(entry, row)
     passage = _text(row, str(entry.second), "second")
     try:
-        texts, starts = tuple(map(str, value["text"])), list(map(int, value["answer_start"]))
+        texts = tuple(_word(text, entry.label[0]) for text in value["text"])
+        starts = list(map(int, value["answer_start"]))
         answers = Answers(texts, starts[0])
     except (KeyError, TypeError, ValueError, IndexError):
         raise _UnfitError(
@@ -123,13 +128,14 @@ def _answer_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
 
 def _choice_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
     found = [_column(row, name, "choices") for name in entry.choices]
-    choices = tuple(map(str, found[0] if len(found) == 1 else found))
+    listed = found[0] if len(found) == 1 and isinstance(found[0], list | tuple) else found
+    choices = tuple(_word(choice, entry.choices[0]) for choice in listed)
     value = _gold(entry, row)
     letters = "ABCDEFGHIJ"
     text = str(value)
     gold = letters.find(text) if len(text) == 1 and text in letters else None
     if gold is None:
-        if not text.isdigit():
+        if not text.isdecimal():
             raise _UnfitError(f"'{entry.label[0]}' is no number from 0 or letter from A: {value!r}")
         gold = int(text)
     if gold >= len(choices):
@@ -169,20 +175,27 @@ def _text(row: Mapping[str, Any], name: str, option: str) -> str:
     return value
 
 
+def _word(value: Any, name: str) -> str:
+    """Return a word, a label or a choice as text: a text or a number, and not nothing, NaN or a list."""
+    if not isinstance(value, str | int | float) or value != value:
+        raise _UnfitError(f"'{name}' has {value!r} where a word or a number belongs"[:200])
+    return str(value)
+
+
 def _second(entry: TaskEntry, row: Mapping[str, Any]) -> str | None:
     return None if entry.second is None else _text(row, entry.second, "second")
 
 
 def _label(entry: TaskEntry, value: Any) -> str:
     """Return a label as text; a number is a place among the task's `labels`, where it has such."""
-    text = str(int(value)) if isinstance(value, bool) else str(value)
+    text = str(int(value)) if isinstance(value, bool) else _word(value, entry.label[0])
     if text == _SECRET:
         raise _UnfitError(
             f"'{entry.label[0]}' is -1, which means that the label is not given; take another split"
         )
     if not entry.labels or text in entry.labels:
         return text
-    if text.isdigit() and int(text) < len(entry.labels):
+    if text.isdecimal() and int(text) < len(entry.labels):
         return entry.labels[int(text)]
     raise _UnfitError(
         f"the label {text!r} is none of the {len(entry.labels)} that the head has: "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError, DataError, RecipeError
-from emberge.engine import count_noun, write_text
+from emberge.engine import count_noun, read_texts, write_text
 
 from emberge_index.changes.changed_queries import (
     FIRST,
@@ -21,7 +21,6 @@ from emberge_index.changes.changed_queries import (
 )
 from emberge_index.changes.topics import Topic, topics_of
 from emberge_index.space.one_space import Space, space_at
-from emberge_index.space.stored_vectors import read_texts
 
 if TYPE_CHECKING:
     from emberge import Plugins

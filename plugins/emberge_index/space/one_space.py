@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import Backbone, CheckpointError, DataError, ModelRef, RecipeError
-from emberge.engine import find_machine, locate_model, write_text
+from emberge.engine import find_machine, locate_model, read_texts, write_text
 
 from emberge_index.space.canaries import CANARIES, embed_canaries, probe_texts
 from emberge_index.space.compare import (
@@ -23,7 +23,6 @@ from emberge_index.space.compare import (
 )
 from emberge_index.space.passport import Passport, passport_of, read_passport, write_passport
 from emberge_index.space.stored_vectors import (
-    read_texts,
     read_vectors,
     require_passport,
     require_sample,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ from emberge_index.space.compare import SAME, largest_distance
 if TYPE_CHECKING:
     from emberge_index.space.passport import Passport
 
-__all__ = ["read_texts", "read_vectors", "require_passport", "require_sample"]
+__all__ = ["read_vectors", "require_passport", "require_sample"]
 
 # Distance from length one that rounding to sixteen bits leaves at most.
 _UNIT = 1e-2
@@ -54,29 +52,6 @@ def read_vectors(path: Path) -> Any:
             "counted from 0); embed their texts again"
         )
     return np.asarray(rows, np.float32)
-
-
-def read_texts(path: Path) -> list[str]:
-    """Return the texts of a file: a line each, or `text` of each row of a .jsonl file.
-
-    Raises:
-        DataError: for a file or row that cannot be read.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: no texts can be read from it ({error})") from error
-    return (
-        list(_texts(path, lines)) if path.suffix == ".jsonl" else [line for line in lines if line]
-    )
-
-
-def _texts(path: Path, lines: Sequence[str]) -> Iterator[str]:
-    for number, line in enumerate(lines, 1):
-        try:
-            yield str(json.loads(line)["text"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}:{number}: is no row with a `text` ({error!r})") from error
 
 
 def require_passport(path: Path, rows: Any, passport: Passport, name: str) -> None:

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from emberge import RecipeError
-from emberge.engine import write_text
+from emberge.engine import read_texts, write_text
 
 from emberge_index.space.canaries import probe_texts
 from emberge_index.space.one_space import space_at
-from emberge_index.space.stored_vectors import read_texts
 from emberge_index.thresholds.threshold_map import ThresholdMap, threshold_map
 
 if TYPE_CHECKING:

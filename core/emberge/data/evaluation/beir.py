@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ from emberge.contracts.media import MEDIA_KINDS, plain_text
 from emberge.data.entry import EvalSet
 from emberge.data.evaluation.eval_data import RetrievalData
 from emberge.data.file_summary import shown
+from emberge.data.rows.line_files import read_text_lines
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.sampling import place, sample_rows
 from emberge.errors import DataError
+from emberge.wording import printable
 
 __all__ = ["read_retrieval"]
 
+_GRADE = re.compile(r"-?[0-9]{1,9}")
 Placed = Iterable[tuple[str, Mapping[str, Any]]]
 
 
@@ -42,9 +46,13 @@ def read_retrieval(
         for kind, known, name in (("query", texts, query), ("document", documents, document)):
             if name not in known:
                 raise DataError(
-                    f"{shown(path)}:{line}: there is no {kind} '{name}'; remove the line"
+                    f"{shown(path)}:{line}: there is no {kind} '{printable(name, 80)}'; remove the line"
                 )
-        relevant.setdefault(query, {})[document] = grade
+        if relevant.setdefault(query, {}).setdefault(document, grade) != grade:
+            raise DataError(
+                f"{shown(path)}:{line}: '{printable(document, 80)}' was given another grade for "
+                f"'{printable(query, 80)}' before; keep one of the lines"
+            )
     names = list(relevant)
     names = [names[i] for i in sample_rows(len(names), limit, eval_set.name)]
     relevant = {name: relevant[name] for name in names}
@@ -74,11 +82,11 @@ def _judgement_file(eval_set: EvalSet, split: str) -> Path:
 
 def _judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
     found = []
-    for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for line, text in read_text_lines(path):
         cells = text.split("\t")
         if not text.strip() or (line == 1 and cells[-1] == "score"):
             continue
-        if len(cells) != 3 or not cells[2].strip().lstrip("-").isdecimal():
+        if len(cells) != 3 or not _GRADE.fullmatch(cells[2].strip()):
             raise DataError(
                 f"{shown(path)}:{line}: expected query, document and a whole number between tabs"
             )
@@ -92,14 +100,22 @@ def _texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, str]:
     found: dict[str, str] = {}
     for where, row in rows:
         name, text = row.get("_id"), _text(where, row, media)
-        title = (row.get("title") or "") if titled else ""
-        if not isinstance(text, str) or not isinstance(title, str) or name is None:
+        title = row.get("title") if titled else None
+        title = "" if title is None else title
+        if not isinstance(text, str) or not isinstance(title, str):
+            there = printable(", ".join(row), 200)
             raise DataError(
-                f"{where}: expected _id and text (columns: {', '.join(row)}); image or audio may be in "
+                f"{where}: expected _id and text (columns: {there}); image or audio may be in "
                 "the text's place"
             )
+        if isinstance(name, bool) or not isinstance(name, str | int):
+            raise DataError(
+                f"{where}: the row needs an _id that is text or a whole number, not {printable(name, 40)}"
+            )
         if str(name) in found:
-            raise DataError(f"{where}: the id '{name}' was given before; ids are unique")
+            raise DataError(
+                f"{where}: the id '{printable(name, 80)}' was given before; ids are unique"
+            )
         joined = f"{plain_text(title)} {text}".strip()
         if not joined:
             raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
@@ -110,12 +126,16 @@ def _texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, str]:
 def _text(where: str, row: Mapping[str, Any], media: MediaValues) -> Any:
     """Return a row's text with references to its media: those of a text column, or of others before it."""
     text = row.get("text")
-    given: dict[str, Any] = {kind: row[kind] for kind in MEDIA_KINDS if row.get(kind)}
+    given: dict[str, Any] = {
+        kind: row[kind] for kind in MEDIA_KINDS if row.get(kind) not in (None, "")
+    }
     try:
         if isinstance(text, Mapping):
             return media.input(text, "text")
         if given:
-            return media.input(given | ({"text": text} if text else {}), next(iter(given)))
+            return media.input(
+                given | ({"text": text} if text is not None else {}), next(iter(given))
+            )
     except DataError as error:
-        raise DataError(f"{where}: {error}") from None
+        raise DataError(f"{where}: {printable(error)}") from None
     return plain_text(text) if isinstance(text, str) else text

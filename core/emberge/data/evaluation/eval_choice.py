@@ -35,7 +35,12 @@ def lacking_half(one: EvalSet, split: Split) -> str | None:
     """Return the reason why a half of a set cannot be read, found without reading it; None without one."""
     if not one.folder.is_dir():
         return f"{one.where}: there is no folder {one.folder}"
-    there = [file.relative_to(one.folder).as_posix() for file in one.folder.rglob("*")]
+    # Not all that is below the folder, which may be anything.
+    there = [
+        file.relative_to(one.folder).as_posix()
+        for folder in (one.folder, one.folder / "qrels")
+        for file in (folder.iterdir() if folder.is_dir() else ())
+    ]
     judgements = ("qrels." if split == "test" else f"qrels_{split}.", f"qrels/{split}.")
     wanted: dict[str, tuple[str, ...]] = {f"{split} file": (f"{split}.",)}
     if one.task == "classification":

@@ -23,6 +23,7 @@ from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import sample_labelled, sample_rows
 from emberge.errors import DataError
 from emberge.media.media_folder import MediaFolder
+from emberge.wording import printable
 
 __all__ = ["load_eval_set"]
 
@@ -77,7 +78,9 @@ class _Half:
             for suffix in reader.suffixes:
                 if (folder / f"{stem}{suffix}").is_file():
                     return folder / f"{stem}{suffix}"
-        there = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
+        there = (
+            printable(", ".join(sorted(path.name for path in folder.iterdir())), 200) or "nothing"
+        )
         raise DataError(
             f"{_where(self.eval_set)}{shown(folder)} has no {stem} file for a set of kind "
             f"{self.eval_set.task}; it has {there}"
@@ -88,7 +91,7 @@ class _Half:
         path = self.file(stem)
         for line, row in find_reader(path, self.readers).rows(path):
             if isinstance(row, BadRow):
-                raise DataError(f"{shown(path)}:{line}: {row.message}")
+                raise DataError(f"{shown(path)}:{line}: {printable(row.message)}")
             yield f"{shown(path)}:{line}", row
 
     def rows(self, stem: str, task: TaskKind) -> tuple[list[Row], DataDecisions]:

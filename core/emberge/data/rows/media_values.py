@@ -77,7 +77,7 @@ class MediaValues:
                 f"'{column}' must be text, not an object ({', '.join(value) or 'empty'}); {_FORMS}"
             )
         return [
-            plain_text(str(one)) if name == "text" else self.medium(name, one, column)
+            _text_part(one, column) if name == "text" else self.medium(name, one, column)
             for name, one in given.items()
         ]
 
@@ -85,6 +85,8 @@ class MediaValues:
         listed = given["parts"]
         if len(given) > 1 or not isinstance(listed, list | tuple) or not listed:
             raise DataError(f"'{column}' needs a list under parts, and nothing beside it; {_FORMS}")
+        if any(isinstance(one, Mapping) and "parts" in one for one in listed):
+            raise DataError(f"'{column}' has parts within parts; write them as one list")
         return [part for one in listed for part in self._parts(one, column)]
 
     def medium(self, kind: MediaKind, value: Any, column: str) -> Media:
@@ -135,6 +137,12 @@ class MediaValues:
                 media, content = self.folder.file(media.kind, media.path)
             self.looks[media.hash] = _look(media, content, self._thorough)
         return media
+
+
+def _text_part(value: Any, column: str) -> str:
+    if not isinstance(value, str):
+        raise DataError(f"'{column}' has {type(value).__name__} as text of a part; {_FORMS}")
+    return plain_text(value)
 
 
 def _kind_of(content: bytes) -> MediaKind:

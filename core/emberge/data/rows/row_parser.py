@@ -16,6 +16,8 @@ from emberge.errors import DataError
 
 __all__ = ["Row", "RowError", "RowParser"]
 
+_LAYOUTS = 1000  # that are remembered
+
 
 class RowError(Exception):
     """A row that cannot be used; the message has the reason and the remedy."""
@@ -58,6 +60,10 @@ class RowParser:
         """
         key = tuple(row)
         if key not in self._known:
+            if (
+                len(self._known) >= _LAYOUTS
+            ):  # rows that each have other columns would fill the memory
+                self._known.clear()
             self._known[key] = self._look(key)
         layout = self._known[key]
         if isinstance(layout, str):
@@ -215,9 +221,13 @@ def _number(value: Any, column: str) -> float:
             raise RowError(f"'{column}' must be a number, not {value!r}") from None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RowError(f"'{column}' must be a number, not {_kind(value)}")
-    if not math.isfinite(value):
-        raise RowError(f"'{column}' is {value}; give a number or remove the row")
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        number = math.inf
+    if not math.isfinite(number):
+        raise RowError(f"'{column}' is {number}; give a finite number or remove the row")
+    return number
 
 
 def _kind(value: Any) -> str:

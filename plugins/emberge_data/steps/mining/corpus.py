@@ -22,11 +22,13 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
     Raises:
         DataError: for a row without text, and, at the end, for an `_id` that two different passages have.
     """
+    from emberge.engine import printable
+
     ids, texts, places = bytearray(), bytearray(), []
     for path in paths:
         for number, row in _rows(path, readers):
-            text = _text(row, f"{path.name}:{number}")
-            name = next((str(row[key]) for key in IDS if row.get(key) is not None), None)
+            text = _text(row, f"{printable(path.name)}:{number}")
+            name = _id(row, f"{printable(path.name)}:{number}")
             if name is not None:
                 from emberge.engine import text_keys
 
@@ -38,24 +40,36 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
 
 
 def _rows(path: Path, readers: Sequence[Reader]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    from emberge.engine import find_reader
+    from emberge.engine import find_reader, printable
 
     for number, row in find_reader(path, readers).rows(path):
         if isinstance(row, BadRow):
-            raise DataError(f"{path.name}:{number}: {row.message}")
+            raise DataError(f"{printable(path.name)}:{number}: {printable(row.message)}")
         yield number, row
 
 
 def _text(row: Mapping[str, Any], where: str) -> str:
-    text, title = row.get("text"), row.get("title") or ""
+    from emberge.engine import printable
+
+    text, title = row.get("text"), row.get("title")
+    title = "" if title is None else title
     if not isinstance(text, str) or not isinstance(title, str):
+        there = printable(", ".join(map(str, row)), 200)
         raise DataError(
-            f"{where}: a passage needs a column `text` (columns: {', '.join(map(str, row))})"
+            f"{where}: a passage needs text in the column `text`, and in `title` if it is there (columns: "
+            f"{there})"
         )
     joined = f"{title} {text}".strip()
     if not joined:
         raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
     return joined
+
+
+def _id(row: Mapping[str, Any], where: str) -> str | None:
+    found = next((row[key] for key in IDS if row.get(key) is not None), None)
+    if isinstance(found, bool) or not isinstance(found, str | int | None):
+        raise DataError(f"{where}: the id is text or a whole number, not a {type(found).__name__}")
+    return None if found is None else str(found)
 
 
 def _refuse_clashes(ids: bytearray, texts: bytearray, places: Sequence[tuple[Path, int]]) -> None:

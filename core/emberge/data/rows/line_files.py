@@ -1,0 +1,135 @@
+"""Files of lines that somebody else wrote: regular files, plain or gzip, whose lines are of bounded length.
+
+A corpus may be of any size, as it is read line by line. What is bounded is a line, so that no file takes more
+memory than one, and how many times its size a compressed file may unpack to, so that none goes on for ever.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+from emberge.errors import DataError
+from emberge.files.strangers import UnsoundFileError, open_regular
+from emberge.wording import human_size, printable
+
+__all__ = [
+    "LINE_LIMIT",
+    "MOST_COLUMNS",
+    "LongLineError",
+    "bounded_lines",
+    "open_data_file",
+    "open_text_file",
+    "read_text_lines",
+]
+
+LINE_LIMIT = 32 << 20
+"""Bytes (or characters, of tables as text) that a line or a row may have, unpacked."""
+MOST_COLUMNS = 10_000
+"""Columns that a table may have."""
+MOST_UNPACKED = 200
+"""Times its own size that a gzip file may unpack to, once it has given UNPACKED_FREE bytes."""
+UNPACKED_FREE = 256 << 20
+
+
+class LongLineError(ValueError):
+    """A line of more than LINE_LIMIT bytes; nothing after it is read."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"longer than {human_size(LINE_LIMIT)}, so the file is not read further; write one row a line, "
+            "and cut texts that are longer"
+        )
+
+
+class _Unpacked(io.RawIOBase):
+    """Bytes of a gzip file, which end with an error once they are too many for its size."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        self._packed = packed
+        self._file = gzip.GzipFile(fileobj=packed, mode="rb")
+        self._given = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        self._given += count
+        if self._given > max(UNPACKED_FREE, MOST_UNPACKED * self._packed.tell()):
+            raise gzip.BadGzipFile(
+                f"it unpacks to more than {MOST_UNPACKED} times its size, which no text does"
+            )
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        self._packed.close()
+        super().close()
+
+
+def open_data_file(path: Path) -> IO[bytes]:
+    """Open a regular file of rows for reading; one whose name ends with .gz is unpacked.
+
+    Raises:
+        DataError: for a file that is missing, or is no regular file.
+    """
+    try:
+        file = open_regular(path)
+    except UnsoundFileError as error:
+        raise DataError(str(error)) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{printable(path)}: cannot be opened ({reason})") from None
+    if not path.name.lower().endswith(".gz"):
+        return file
+    return cast("IO[bytes]", io.BufferedReader(_Unpacked(file), 1 << 17))
+
+
+def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a file.
+
+    Raises:
+        LongLineError: for a line of more than LINE_LIMIT bytes.
+    """
+    while line := file.readline(LINE_LIMIT + 1):
+        if len(line) > LINE_LIMIT:
+            raise LongLineError
+        yield line
+
+
+def open_text_file(path: Path) -> io.TextIOWrapper:
+    """Open a regular file of text in UTF-8, whose line ends stay as they are; .gz is unpacked.
+
+    Raises:
+        DataError: for a file that is missing, or is no regular file.
+    """
+    return io.TextIOWrapper(open_data_file(path), encoding="utf-8-sig", newline="")
+
+
+def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a UTF-8 file with their numbers from 1, without their ends.
+
+    Raises:
+        DataError: naming file and line, for what cannot be read.
+    """
+    number = 0
+    with open_data_file(path) as file:
+        try:
+            for line in bounded_lines(file):
+                number += 1
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield number, text.rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise DataError(
+                f"{printable(path)}:{number}: the line is not UTF-8; save the file as UTF-8"
+            ) from None
+        except LongLineError as error:
+            raise DataError(f"{printable(path)}:{number + 1}: the line is {error}") from None
+        except (EOFError, OSError) as error:
+            raise DataError(
+                f"{printable(path)}:{number + 1}: the file is damaged here ({error}); fetch it again"
+            ) from None

@@ -1,0 +1,615 @@
+"""Files of rows from outside: regular files, bounded rows, and values that are what they should be."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from emberge import BadRow, DataEntry, DataError, DataRef, EvalSet
+from emberge.data.evaluation import beir
+from emberge.data.rows import line_files, row_parser
+from emberge.engine import (
+    check_entries,
+    lacking_half,
+    load_catalogue,
+    load_datasets,
+    load_eval_set,
+    read_plain_rows,
+    read_texts,
+)
+from emberge_data import parquet
+from emberge_data.delimited import Delimited
+from emberge_data.json_lines import JsonLines
+from emberge_data.parquet import Parquet
+from emberge_data.steps.mining.corpus import read_corpora
+from pyarrow import parquet as arrow
+
+READERS = [JsonLines(), Parquet(), Delimited()]
+MILLION = 1 << 20
+
+
+def entry(path: Path, **options: Any) -> DataEntry:
+    return DataEntry(path=DataRef(str(path)), **options)
+
+
+def resolve(reference: DataRef) -> Path:
+    return Path(reference.text)
+
+
+def load(path: Path, store: Path | None = None, **options: Any) -> Any:
+    return load_datasets([entry(path, **options)], readers=READERS, resolve=resolve, store=store)[0]
+
+
+def refusal(path: Path, **options: Any) -> str:
+    with pytest.raises(DataError) as caught:
+        load(path, **options)
+    return str(caught.value)
+
+
+def json_file(folder: Path, *rows: Any, name: str = "rows.jsonl") -> Path:
+    """A file of rows, those that are bytes as they are."""
+    path = folder / name
+    lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
+
+
+def faults(reader: Any, path: Path) -> list[tuple[int, str]]:
+    return [(number, row.message) for number, row in reader.rows(path) if isinstance(row, BadRow)]
+
+
+@pytest.fixture
+def short_lines(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A limit of lines that tests can exceed."""
+    monkeypatch.setattr(line_files, "LINE_LIMIT", 1000)
+    import emberge.engine
+
+    monkeypatch.setitem(vars(emberge.engine), "LINE_LIMIT", 1000)
+    return 1000
+
+
+# What is read at all.
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv.gz", "a.parquet"])
+@pytest.mark.parametrize("kind", ["fifo", "folder", "device"])
+def test_readers_take_regular_files_alone(tmp_path: Path, name: str, kind: str) -> None:
+    path = tmp_path / name
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+    reader = next(reader for reader in READERS if path.name.endswith(reader.suffixes))
+    with pytest.raises(DataError, match=f"{name}: not a regular file; give a file"):
+        list(reader.rows(path))
+    if kind != "folder":
+        assert "not a regular file" in refusal(path)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "large"])
+def test_catalogues_are_regular_files_of_bounded_size(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "datasets.yaml"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b"#" * (4 * MILLION + 1))
+    with pytest.raises(
+        DataError, match=r"datasets\.yaml: (not a regular file|has 4.19 MB; at most)"
+    ):
+        load_catalogue(path)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
+def test_texts_and_corpora_are_regular_files(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.jsonl"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(DataError, match="not a regular file"):
+        read_texts(path)
+    with pytest.raises(DataError, match="not a regular file"):
+        list(read_corpora([path], READERS))
+
+
+def test_a_path_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be opened"):
+        line_files.open_data_file(tmp_path / "a\0b")
+    with pytest.raises(DataError, match="cannot be opened"):
+        line_files.open_data_file(tmp_path / ("a" * 300))
+
+
+# How much is read.
+
+
+def test_the_limits_are_those_of_the_docs() -> None:
+    assert line_files.LINE_LIMIT == 32 * MILLION
+    assert (parquet.ROW_LIMIT, parquet.BATCH, parquet.BATCH_BYTES) == (
+        256 * MILLION,
+        32,
+        64 * MILLION,
+    )
+    assert (line_files.MOST_UNPACKED, line_files.UNPACKED_FREE) == (200, 256 * MILLION)
+    assert (parquet.MOST_UNPACKED, parquet.PACKED_FREE) == (200, 16 * MILLION)
+    assert (line_files.MOST_COLUMNS, row_parser._LAYOUTS) == (10_000, 1000)
+
+
+@pytest.mark.usefixtures("short_lines")
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_line_of_the_limit_is_read_and_a_longer_one_ends_the_file(
+    tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    fits = b'{"text": "' + b"a" * (1000 - 13) + b'"}\n'
+    assert len(fits) == 1000
+    content = fits + fits[:-3] + b'a"}\n' + fits
+    path.write_bytes(gzip.compress(content) if suffix else content)
+    rows = list(JsonLines().rows(path))
+    assert [number for number, _ in rows] == [1, 2]
+    assert rows[0][1] == {"text": "a" * 987}
+    assert "the line is longer than 1 kB" in rows[1][1].message
+    assert f"a.jsonl{suffix}:2: the line is longer" in refusal(path)
+
+
+def test_a_packed_line_without_end_stops_at_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.jsonl.gz"
+    packer = zlib.compressobj(9, wbits=31)
+    pieces = [packer.compress(b'{"text": "')]
+    pieces += [packer.compress(b"a" * MILLION) for _ in range(40)]
+    path.write_bytes(b"".join(pieces))  # it has no end, which nobody comes to
+    assert faults(JsonLines(), path) == [(1, f"the line is {line_files.LongLineError()}")]
+    with pytest.raises(DataError, match=r"bomb\.jsonl\.gz:1: the line is longer than 33.6 MB"):
+        read_texts(path)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz"])
+def test_a_file_that_unpacks_to_many_times_its_size_ends_with_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(line_files, "UNPACKED_FREE", MILLION)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(b"\n" * (4 * MILLION)))
+    reader = READERS[0] if "jsonl" in name else READERS[2]
+    ((_, message),) = faults(reader, path)
+    assert "unpacks to more than 200 times its size" in message
+    path.write_bytes(gzip.compress(b"\n" * (MILLION // 2)))
+    assert not faults(reader, path)
+
+
+def test_a_packed_corpus_of_any_size_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_files, "UNPACKED_FREE", 1000)
+    path = tmp_path / "a.jsonl.gz"
+    lines = [json.dumps({"text": f"text {number} of many"}) for number in range(5000)]
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    assert len(list(JsonLines().rows(path))) == 5000
+    assert read_texts(path)[4999] == "text 4999 of many"
+
+
+@pytest.mark.usefixtures("short_lines")
+def test_a_quote_that_is_not_closed_takes_no_more_than_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = "a,b\n" * 300  # together longer than a row may be, and each for itself not
+    path.write_text(f'query,pos\n{rows}"open,' + "a\n" * 600)
+    found = list(Delimited().rows(path))
+    assert found[299] == (301, {"query": "a", "pos": "b"})
+    ((number, message),) = faults(Delimited(), path)
+    assert number > 301
+    assert "longer than 1 kB" in message
+    assert "quotes are closed" in message
+    path.write_text("query,pos\n" + "a" * 998 + ",b\n")
+    assert "longer than 1 kB" in faults(Delimited(), path)[0][1]
+    path.write_text("query,pos\n" + "a" * 997 + ",b\n")
+    assert not faults(Delimited(), path)
+
+
+def test_a_cell_may_be_longer_than_the_csv_module_reads_by_itself(tmp_path: Path) -> None:
+    csv.field_size_limit(131_072)
+    path = tmp_path / "a.csv"
+    path.write_text(f"query,pos\na,{'b ' * 100_000}\n")
+    assert len(load(path)[0].positives[0]) == 200_000
+
+
+def test_columns_are_limited(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    names = [f"c{number}" for number in range(10_001)]
+    path.write_text(",".join(names) + "\n")
+    assert "a.csv:1: 10,001 columns; a table may have 10,000" in refusal(path)
+    path.write_text(",".join(names[1:]) + "\n")
+    assert list(Delimited().rows(path)) == []
+    arrow.write_table(pa.table({name: [] for name in names}), tmp_path / "a.parquet")
+    assert "a.parquet: 10,001 columns" in refusal(tmp_path / "a.parquet")
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("query,pos,pos\na,b,c\n")
+    assert "a.csv:1: two columns are named 'pos'; rename or remove one" in refusal(path)
+
+
+def test_rows_with_ever_other_columns_fill_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_parser, "_LAYOUTS", 3)
+    parser = row_parser.RowParser(DataEntry().columns)
+    for number in range(10):
+        assert parser({"query": "a", "pos": "b", f"x{number}": 1}).anchor == "a"
+        assert len(parser._known) <= 3
+
+
+def dictionary_file(path: Path, text: str, rows: int) -> Path:
+    """A Parquet file in which all rows have the one text that it stores."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
+    arrow.write_table(pa.table({"text": column}), path, compression="zstd", store_schema=False)
+    return path
+
+
+def test_parquet_that_unpacks_to_many_times_its_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = dictionary_file(tmp_path / "a.parquet", "x" * MILLION, 2000)
+    monkeypatch.setattr(parquet, "PACKED_FREE", MILLION // 2)
+    assert "a.parquet: row group 0 has" in refusal(path)
+    assert "unpacks to 1.05 MB" in refusal(path)
+
+
+def test_large_rows_of_parquet_come_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["a" * 600, "b" * 2000, "c" * 10]
+    arrow.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+    monkeypatch.setattr(parquet, "ROW_LIMIT", 1000)
+    rows = list(Parquet().rows(tmp_path / "a.parquet"))
+    assert [number for number, _ in rows] == [1, 2, 3]
+    assert rows[0][1] == {"text": texts[0]}
+    assert "the row has more than 1 kB" in rows[1][1].message
+    assert rows[2][1] == {"text": texts[2]}
+    assert "a.parquet:2: the row has more than" in refusal(tmp_path / "a.parquet")
+
+
+def test_rows_of_parquet_are_unpacked_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"text": [f"{number:>1000}" for number in range(100)]})
+    arrow.write_table(table, tmp_path / "a.parquet", row_group_size=50)
+    sizes: list[int] = []
+    plain = arrow.ParquetFile.iter_batches
+    monkeypatch.setattr(
+        arrow.ParquetFile,
+        "iter_batches",
+        lambda self, batch_size: sizes.append(batch_size) or plain(self, batch_size),
+    )
+    assert len(list(Parquet().rows(tmp_path / "a.parquet"))) == 100
+    monkeypatch.setattr(parquet, "BATCH_BYTES", 5500)
+    assert len(list(Parquet().rows(tmp_path / "a.parquet"))) == 100
+    monkeypatch.setattr(parquet, "BATCH_BYTES", 10)
+    assert len(list(Parquet().rows(tmp_path / "a.parquet"))) == 100
+    assert sizes[0] == 32
+    assert 2 <= sizes[1] <= 5
+    assert sizes[2] == 1
+
+
+def test_a_value_of_parquet_that_cannot_be_read_is_a_row_of_its_own(tmp_path: Path) -> None:
+    broken = pa.array([b"a", b"\xff\xfe", b"c"]).view(pa.string())
+    arrow.write_table(pa.table({"text": broken}), tmp_path / "a.parquet")
+    rows = list(Parquet().rows(tmp_path / "a.parquet"))
+    assert [number for number, _ in rows] == [1, 2, 3]
+    assert rows[2][1] == {"text": "c"}
+    assert "a.parquet:2: a value cannot be read" in refusal(tmp_path / "a.parquet")
+
+
+# Values.
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "nothing"),
+        (True, "true or false"),
+        (5, "a number"),
+        (float("nan"), "a number"),
+        ([], "a list"),
+        (["a"], "a list"),
+        ({}, "not an object"),
+        ("", "empty"),
+        (" \n\t", "empty"),
+    ],
+)
+@pytest.mark.parametrize("column", ["text", "query", "pos", "neg"])
+def test_a_text_is_text(tmp_path: Path, value: Any, words: str, column: str) -> None:
+    good = {"text": "a"} if column == "text" else {"query": "a", "pos": ["b"], "neg": ["c"]}
+    inside = column in ("pos", "neg")
+    path = json_file(tmp_path, good, {**good, column: ["b", value] if inside else value})
+    message = refusal(path)
+    assert "rows.jsonl:2: " in message
+    assert words in message
+    found = check_entries([entry(path)], readers=READERS, resolve=resolve).problems
+    assert [problem.where for problem in found] == [f"{path}:2"]
+
+
+def test_missing_values_of_pandas_are_no_text(tmp_path: Path) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"query": ["a", "b"], "pos": ["c", float("nan")]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert "a.csv:3: 'pos' holds no positive" in refusal(tmp_path / "a.csv")
+    assert "a.parquet:2: 'pos' holds no positive" in refusal(tmp_path / "a.parquet")
+    empty = pd.DataFrame({"text": [float("nan")] * 2})
+    empty.to_parquet(tmp_path / "b.parquet")
+    assert "b.parquet:1: 'text' must be text, not " in refusal(tmp_path / "b.parquet")
+    empty.assign(label="a").to_csv(tmp_path / "b.csv", index=False)
+    assert "b.csv:2: 'text' must be text, not nothing" in refusal(tmp_path / "b.csv")
+
+
+@pytest.mark.parametrize(
+    "score",
+    ["NaN", "Infinity", "-Infinity", "1e999", "1" * 400, '"nan"', '"1e999"', "true", "null]", "[]"],
+)
+def test_scores_are_finite_numbers(tmp_path: Path, score: str) -> None:
+    rows = [f'{{"query": "a", "pos": ["b"], "pos_scores": [{one}]}}' for one in ("0.5", score)]
+    path = json_file(tmp_path, *(row.encode() for row in rows))
+    assert "rows.jsonl:2: " in refusal(path)
+
+
+def test_a_number_of_thousands_of_digits_is_a_bad_line(tmp_path: Path) -> None:
+    path = json_file(tmp_path, {"text": "a"}, b'{"text": "a", "n": ' + b"1" * 5000 + b"}")
+    assert "rows.jsonl:2: the line has a number of thousands of digits" in refusal(path)
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\uDFFF", "\\udc00\\ud800"])
+def test_half_a_surrogate_pair_is_no_text(tmp_path: Path, half: str) -> None:
+    path = json_file(tmp_path, {"text": "a"}, b'{"text": "a' + half.encode() + b'b"}')
+    assert "rows.jsonl:2: the line has half a surrogate pair" in refusal(path)
+    assert load(json_file(tmp_path, {"text": "🦆"}))[0].anchor == "🦆"
+
+
+@pytest.mark.parametrize("text", [None, 5, True, ["a"], {"a": "b"}])
+@pytest.mark.parametrize("column", ["query", "pos"])
+def test_the_text_beside_a_medium_is_text(tmp_path: Path, text: Any, column: str) -> None:
+    (tmp_path / "a.png").write_bytes(b"")
+    row = {"query": "a", "pos": "b", column: {"parts": [{"text": text, "image": "a.png"}, "c"]}}
+    message = refusal(json_file(tmp_path, row))
+    assert "rows.jsonl:1: " in message
+    assert ("as text of a part" in message) == (text is not None)
+
+
+def test_parts_within_parts_are_refused(tmp_path: Path) -> None:
+    value: Any = ["a"]
+    for _ in range(200):
+        value = [{"parts": value}]
+    message = refusal(json_file(tmp_path, {"query": {"parts": value}, "pos": "b"}))
+    assert "rows.jsonl:1: 'query' has parts within parts" in message
+
+
+@pytest.mark.parametrize("label", [float("nan"), 1.5, ["a"], {"a": 1}, "", " "])
+def test_labels_are_words_or_whole_numbers(tmp_path: Path, label: Any) -> None:
+    path = json_file(tmp_path, {"text": "a", "label": "b"}, {"text": "a", "label": label})
+    assert "rows.jsonl:2: 'label'" in refusal(path)
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", ".nan", ".inf", "nan", "inf", "1e999"])
+def test_weights_of_catalogues_are_finite(tmp_path: Path, weight: str) -> None:
+    json_file(tmp_path, {"text": "a"})
+    path = tmp_path / "datasets.yaml"
+    path.write_text(f"train:\n- {{name: a, file: rows.jsonl, weight: {weight}}}\n")
+    with pytest.raises(DataError, match=r"datasets\.yaml:2: (weight|expected a number)"):
+        load(path)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_weights_of_entries_are_finite(tmp_path: Path, weight: float) -> None:
+    assert "weight must be above 0" in refusal(json_file(tmp_path, {"text": "a"}), weight=weight)
+
+
+@pytest.mark.parametrize("low", [float("nan"), float("-inf"), 5.0])
+def test_scales_are_finite(tmp_path: Path, low: float) -> None:
+    path = json_file(tmp_path, {"text": "a"})
+    assert "score_range is [lowest, highest]" in refusal(path, score_range=(low, 5.0))
+    assert "score_range" in refusal(path, score_range=(0.0, float("inf")))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("limit: " + "9" * 5000, "whole number"),
+        ("limit: 0", "whole number"),
+        ("score_range: [0, .inf]", "expected a number"),
+        ('name: "a\\x1b[31m"', "without control characters"),
+        ('name: "a\\u202Eb"', "without control characters"),
+        ('name: ""', "without control characters"),
+        ('"a\\x1b": 1', "a\\x1b"),
+    ],
+)
+def test_a_catalogue_names_the_line_of_what_is_unsound(
+    tmp_path: Path, line: str, words: str
+) -> None:
+    json_file(tmp_path, {"text": "a"})
+    name = "" if line.startswith("name") else "  name: a\n"
+    path = tmp_path / "datasets.yaml"
+    path.write_text(f"train:\n- file: rows.jsonl\n{name}  {line}\n")
+    with pytest.raises(DataError) as caught:
+        load(path)
+    assert f"datasets.yaml:{3 if not name else 4}: " in str(caught.value)
+    assert words in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (b'{"text": null}', "'text' is None"),
+        (b'{"text": 5}', "'text' is 5"),
+        (b'{"text": true}', "'text' is True"),
+        (b'{"text": NaN}', "'text' is nan"),
+        (b'{"text": ["a"]}', "'text' is"),
+        (b'{"body": "a"}', "there is no 'text'"),
+        (b'["a"]', "not a list"),
+        (b'"a"', "not a str"),
+        (b"a", "not JSON"),
+        (b"\xff", "UTF-8"),
+    ],
+)
+def test_texts_of_an_index_are_texts(tmp_path: Path, row: bytes, words: str) -> None:
+    path = json_file(tmp_path, {"text": "a"}, b"", row)
+    with pytest.raises(DataError, match=r"rows\.jsonl:3: ") as caught:
+        read_texts(path)
+    assert words in str(caught.value)
+
+
+def test_texts_are_lines_or_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeffone\r\n\ntwo\u2028half\n".encode())
+    assert read_texts(path) == ["one", "two\u2028half"]
+    assert read_texts(json_file(tmp_path, {"text": "a\u2028"}, {"text": ""})) == ["a\u2028", ""]
+
+
+@pytest.mark.parametrize("escaped", ["query\x1b[2J", "pos\u202e", "x\ny"])
+def test_columns_and_names_print_no_escapes(tmp_path: Path, escaped: str) -> None:
+    path = json_file(tmp_path, {"x": "a"}, {escaped: "b"}, name="a\x1b[31m.jsonl")
+    for columns in ({"anchor": escaped, "positive": "x"}, {"anchor": "x", "positive": "y"}):
+        from emberge.data.entry import Columns
+
+        message = refusal(path, columns=Columns(**columns))
+        assert "\x1b" not in message
+        assert "\u202e" not in message
+        assert "\n" not in message
+        assert "a\\x1b[31m.jsonl:1: " in message
+    rows = json_file(tmp_path, {"query": "a", "pos": "b"}, {"query": "a", escaped: "b"})
+    assert "\x1b" not in refusal(rows)
+    head = check_entries(
+        [entry(json_file(tmp_path, {"query": "a\x1b[2Jb", "pos": "b\u202ec"}, name="b\x1b.jsonl"))],
+        readers=READERS,
+        resolve=resolve,
+    ).heads[0]
+    assert "\x1b" not in "".join((head.title, *head.lines))
+    assert "\u202e" not in "".join(head.lines)
+
+
+# Evaluation sets.
+
+
+def retrieval(
+    folder: Path,
+    qrels: str | bytes = "q1\td1\t1\n",
+    queries: Sequence[Mapping[str, Any]] = ({"_id": "q1", "text": "a"},),
+    corpus: Sequence[Mapping[str, Any]] = ({"_id": "d1", "text": "b"},),
+) -> Any:
+    json_file(folder, *queries, name="queries.jsonl")
+    json_file(folder, *corpus, name="corpus.jsonl")
+    (folder / "qrels.tsv").write_bytes(qrels.encode() if isinstance(qrels, str) else qrels)
+    one = EvalSet(name="a", folder=folder, task="retrieval")
+    return load_eval_set(one, readers=READERS)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("q2\td1\t1", "no query 'q2'"),
+        ("q1\td2\t1", "no document 'd2'"),
+        ("q1\td1\\x1b[2J\t1", "d1\\x1b"),
+        ("q1\td1\tnan", "whole number"),
+        ("q1\td1\t0.5", "whole number"),
+        ("q1\td1\t--3", "whole number"),
+        ("q1\td1\t" + "1" * 5000, "whole number"),
+        ("q1\td1\t²", "whole number"),
+        ("q1\td1", "between tabs"),
+        ("q1\td1\t0", "another grade for 'q1' before"),
+    ],
+)
+def test_judgements_are_named_by_their_line(tmp_path: Path, line: str, words: str) -> None:
+    line = line.replace("\\x1b", "\x1b")
+    with pytest.raises(DataError, match=r"qrels\.tsv:3: ") as caught:
+        retrieval(tmp_path, f"query\tdoc\tscore\nq1\td1\t1\n{line}\n")
+    assert words in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_judgements_that_are_written_twice_alike_count_once(tmp_path: Path) -> None:
+    found = retrieval(tmp_path, "q1\td1\t2\nq1\td1\t2\n\n")
+    assert found.relevant == {"q1": {"d1": 2}}
+
+
+@pytest.mark.parametrize("content", [b"q1\td1\t1\n\xff\n", b"q1\td1\t1\n" + b"a" * 2000])
+@pytest.mark.usefixtures("short_lines")
+def test_a_damaged_file_of_judgements_is_named(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(DataError, match=r"qrels\.tsv:2: the line is "):
+        retrieval(tmp_path, content)
+
+
+@pytest.mark.parametrize("name", [None, True, 1.5, float("nan"), ["a"], {"a": 1}])
+@pytest.mark.parametrize("side", ["queries", "corpus"])
+def test_ids_are_words_or_whole_numbers(tmp_path: Path, name: Any, side: str) -> None:
+    other = {"_id": "q1" if side == "queries" else "d1", "text": "a"}
+    with pytest.raises(DataError, match=rf"{side}\.jsonl:2: .*_id"):
+        retrieval(tmp_path, **{side: [other, {"_id": name, "text": "b"}]})  # type: ignore[arg-type]
+    path = json_file(tmp_path, other, {"_id": name, "text": "b"})
+    if name is not None:
+        with pytest.raises(DataError, match=r"rows\.jsonl:2: the id"):
+            list(read_corpora([path], READERS))
+
+
+@pytest.mark.parametrize(
+    "row", [{"text": None}, {"text": 5}, {"text": " "}, {"text": "a", "title": 5}, {"title": "a"}]
+)
+def test_documents_are_texts(tmp_path: Path, row: Mapping[str, Any]) -> None:
+    first = {"_id": "d1", "text": "a"}
+    with pytest.raises(DataError, match=r"corpus\.jsonl:2: "):
+        retrieval(tmp_path, corpus=[first, {"_id": "d2", **row}])
+    with pytest.raises(DataError, match=r"corpus\.jsonl:2: "):
+        list(read_corpora([tmp_path / "corpus.jsonl"], READERS))
+
+
+def test_ids_are_unique(tmp_path: Path) -> None:
+    rows = [{"_id": "d1", "text": "a"}, {"_id": "d1", "text": "b"}]
+    with pytest.raises(DataError, match=r"corpus\.jsonl:2: .*'d1' was given before"):
+        retrieval(tmp_path, corpus=rows)
+    with pytest.raises(DataError, match=r"corpus\.jsonl:2: .*another passage"):
+        list(read_corpora([tmp_path / "corpus.jsonl"], READERS))
+
+
+def test_ids_and_titles_of_sound_sets_are_read(tmp_path: Path) -> None:
+    found = retrieval(
+        tmp_path,
+        "1\t2\t1\n",
+        queries=[{"_id": 1, "text": "a"}],
+        corpus=[{"_id": 2, "text": "b", "title": "t"}, {"_id": "3", "text": "c", "title": None}],
+    )
+    assert (found.corpus, found.relevant) == ({"2": "t b", "3": "c"}, {"1": {"2": 1}})
+    assert beir._GRADE.fullmatch("-1")
+
+
+def test_a_half_is_looked_for_where_it_may_be(tmp_path: Path) -> None:
+    """Not in all that is below the folder, which may be the whole disk."""
+    one = EvalSet(name="a", folder=tmp_path, task="retrieval", where="x:1")
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (tmp_path / name).touch()
+    assert str(lacking_half(one, "test")).endswith("has no test qrels")
+    (tmp_path / "deep" / "qrels").mkdir(parents=True)
+    (tmp_path / "deep" / "qrels" / "test.tsv").touch()
+    assert lacking_half(one, "test") is not None
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").touch()
+    assert lacking_half(one, "test") is None
+    assert lacking_half(one, "dev") is not None
+
+
+def test_rows_of_tasks_name_the_bad_line(tmp_path: Path) -> None:
+    path = json_file(tmp_path, {"text": "a"}, b"\x1b")
+    with pytest.raises(DataError, match=r"rows\.jsonl:2: not JSON"):
+        read_plain_rows(entry(path), readers=READERS, resolve=resolve)
