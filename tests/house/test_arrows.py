@@ -40,7 +40,7 @@ ROOMS: Mapping[str, str] = {
     "files": "",
     "media": "files",
     "processes": "",
-    "ranks": "",
+    "ranks": "processes",
     "tensor_files": "files",
     "model_folder": "files tensor_files architectures",
     "merging": "files tensor_files model_folder devices",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from emberge.contracts.backbone import Encoder, TokenisedText
@@ -131,7 +132,7 @@ class EmbeddingStore:
     ) -> Vectors:
         """Embed what the folder lacks, segment by segment, and return the vectors of all keys."""
         request = _hash(keys.tobytes()).hex()
-        plan = self._ranks.on_first_rank(lambda: _plan(folder, request, keys))
+        plan = self._shared(lambda: _plan(folder, request, keys))
         for start in range(0, len(plan), SEGMENT):
             if (start // SEGMENT) % self._ranks.size != self._ranks.rank:
                 continue
@@ -144,6 +145,13 @@ class EmbeddingStore:
             fill_once(folder / _hash(keys[places].tobytes()).hex(), fill)
         self._wait(request)
         return self._found(folder, keys)
+
+    def _shared(self, find: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+        """Return the places that the first rank finds, on every rank."""
+        found: list[NDArray[np.int64]] = []
+        self._ranks.on_first_rank(lambda: found.append(find()))
+        tensors = {"places": torch.from_numpy(found[0])} if found else None
+        return self._ranks.broadcast(tensors)["places"].numpy()
 
     def _write(self, side: Path, keys: Keys, tokens: Sequence[TokenisedText]) -> None:
         """Embed one segment and write its files."""

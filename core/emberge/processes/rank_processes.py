@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -17,7 +18,20 @@ from emberge.errors import EmbergeError, RecipeError
 from emberge.interpreter import python_command
 from emberge.processes.child import LEASH, end_with_parent, ended_how
 
-__all__ = ["RankProcesses", "RanksEnded", "adopt_launcher", "rank_and_size", "rank_team"]
+__all__ = [
+    "LISTENER",
+    "SECRET",
+    "RankProcesses",
+    "RanksEnded",
+    "adopt_launcher",
+    "rank_and_size",
+    "rank_team",
+]
+
+SECRET = "EMBERGE_RANKS_SECRET"
+"""The environment variable with the secret that ranks sign their messages with."""
+LISTENER = "EMBERGE_RANKS_LISTENER"
+"""The environment variable with the number of the open socket that the first rank is found at."""
 
 # The variables by which torchrun numbers its processes, and so does this module.
 RANK, SIZE = "RANK", "WORLD_SIZE"
@@ -32,6 +46,8 @@ BY_MPI = {
         "MV2_COMM_WORLD_LOCAL_SIZE",
     ),
 }
+# Where ranks of this machine find the first one.
+HOST = "127.0.0.1"
 # Seconds that the first rank may take to notice by itself that another has ended.
 GRACE = 30.0
 # Seconds that the others may take to end when all is done.
@@ -163,10 +179,16 @@ class RankProcesses:
     def __init__(self, words: Sequence[str], ranks: int) -> None:
         self._ended: dict[int, str] = {}
         self._over = threading.Event()
-        numbers = {SIZE: ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": _free_port()}
-        texts = {name: str(value) for name, value in numbers.items()}
-        shared = {"MASTER_ADDR": "127.0.0.1", **texts}
-        os.environ.update({**shared, RANK: "0", "LOCAL_RANK": "0"})
+        # Open from the start, and handed on: nobody else can take the port in between.
+        self._listener = socket.create_server((HOST, 0))
+        port = self._listener.getsockname()[1]
+        numbers = {SIZE: ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
+        shared = {name: str(value) for name, value in numbers.items()}
+        shared |= {"MASTER_ADDR": HOST, SECRET: secrets.token_hex(32)}
+        first = {**shared, RANK: "0", "LOCAL_RANK": "0", LISTENER: str(self._listener.fileno())}
+        self._before = {name: os.environ.get(name) for name in first}
+        others = {**os.environ, **shared, LEASH: "1"}
+        os.environ.update(first)
         self._processes = [
             subprocess.Popen(
                 python_command("-m", "emberge", *words),
@@ -175,7 +197,7 @@ class RankProcesses:
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                env={**os.environ, RANK: str(rank), "LOCAL_RANK": str(rank), LEASH: "1"},
+                env={**others, RANK: str(rank), "LOCAL_RANK": str(rank)},
                 start_new_session=True,  # Ctrl-C is for the first rank, which ends the others
             )
             for rank in range(1, ranks)
@@ -212,8 +234,11 @@ class RankProcesses:
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.close()
-        for name in (RANK, SIZE, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        self._listener.close()
+        for name, value in self._before.items():
             os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
     def _watch(self, rank: int, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
@@ -233,9 +258,3 @@ class RankProcesses:
             )
             sys.stderr.flush()
             os._exit(EmbergeError.exit_code)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

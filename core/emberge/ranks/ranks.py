@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
+import json
 import os
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -19,9 +19,10 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from emberge.errors import EmbergeError
+from emberge.ranks.signed_store import join_store
 from emberge.wording import join_some
 
 __all__ = [
@@ -43,6 +44,15 @@ WAIT = datetime.timedelta(minutes=10)
 # Gradients that travel together, in numbers.
 BUCKET = 2**24
 NAMED = 5
+# Before the keys of messages, beside those that torch keeps.
+_OURS = "emberge/"
+# Types of numbers by the names that messages have for them.
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype)
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class RanksError(EmbergeError):
@@ -152,11 +162,12 @@ class Ranks:
         if self.size == 1:
             return
         marks = {name: mark(tensor) for name, tensor in tensors.items()}
-        found: list[Any] = [None] * self.size
-        with _explain_lost_rank():
-            dist.all_gather_object(found, marks)
+        key = f"marks/{next(self._calls)}"
+        self.send(f"{key}/{self.rank}", marks)
+        found = [self.receive(f"{key}/{rank}") for rank in range(self.size)]
+        self.any_of([False])  # the first rank serves the store: all have read before it leaves
         names = sorted({name for one in found for name in one})
-        differing = [n for n in names if len({one.get(n) for one in found}) > 1]
+        differing = [n for n in names if any(one.get(n) != found[0].get(n) for one in found)]
         if differing:
             raise RanksError(
                 f"the ranks differ in {what} of {join_some(differing, NAMED)}; every rank must "
@@ -166,6 +177,8 @@ class Ranks:
 
     def on_first_rank(self, work: Callable[[], T]) -> T:
         """Run a function on the first rank while the others wait, and return its result on all.
+
+        The result is a value of JSON, or tensors, which `broadcast` sends.
 
         Raises:
             Exception: what the first rank's work raises; the others get its text as a RanksError.
@@ -181,15 +194,16 @@ class Ranks:
         try:
             result = work()
         except Exception as error:
-            self.send(key, (False, str(error)))
+            self.send(key, [False, str(error)])
             raise
-        self.send(key, (True, result))
+        self.send(key, [True, result])
         return result
 
     def send(self, key: str, value: Any) -> None:
-        """Store a value under a key that every rank can read."""
+        """Store a value of JSON under a key that every rank can read."""
+        text = json.dumps(value)
         with _explain_lost_rank():
-            self.store.set(key, pickle.dumps(value))
+            self.store.set(_OURS + key, text)
 
     def receive(self, key: str, patience: datetime.timedelta | None = None) -> Any:
         """Return the value under a key, waiting until there is one.
@@ -199,8 +213,8 @@ class Ranks:
         """
         while True:
             try:
-                self.store.wait([key], patience or WAIT)
-                return pickle.loads(self.store.get(key))
+                self.store.wait([_OURS + key], patience or WAIT)
+                return json.loads(self.store.get(_OURS + key))
             except dist.DistStoreError as error:  # the time is over; what is lost is another error
                 if patience is not None:
                     raise RanksError(f"no word of '{key}' after {patience}") from error
@@ -213,12 +227,12 @@ class Ranks:
             return dict(tensors or {})
         shapes = None
         if tensors is not None:
-            shapes = {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}
+            shapes = {name: (list(t.shape), _NAMES[t.dtype]) for name, t in tensors.items()}
         known = self.on_first_rank(lambda: shapes) or {}
         found = {}
         for name, (shape, dtype) in known.items():
-            found[name] = torch.empty(shape, dtype=dtype) if tensors is None else tensors[name]
-            found[name] = found[name].contiguous()
+            own = torch.empty(shape, dtype=_DTYPES[dtype]) if tensors is None else tensors[name]
+            found[name] = own.contiguous()
             with _explain_lost_rank():
                 dist.broadcast(found[name], 0)
         return found
@@ -257,7 +271,7 @@ def _buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
-def mark(tensor: Tensor) -> tuple[int, int]:
+def mark(tensor: Tensor) -> list[int]:
     """Return two sums over a tensor's bits: equal tensors have equal ones, and a changed one hardly ever."""
     flat = tensor.detach().contiguous().flatten()
     bits = flat.view(torch.int32 if flat.element_size() % 4 == 0 else torch.uint8)
@@ -266,7 +280,7 @@ def mark(tensor: Tensor) -> tuple[int, int]:
         places = torch.arange(len(piece), device=piece.device) % 8191 + 1
         plain += int(piece.sum(dtype=torch.int64))
         placed += int((piece * places).sum(dtype=torch.int64))
-    return plain, placed
+    return [plain, placed]
 
 
 def join_ranks(device: str = "cpu") -> Ranks:
@@ -296,7 +310,7 @@ def _join(device: str) -> Ranks:
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
-        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+        store, rank, size = join_store(PATIENCE)
         if on_gpu:
             torch.cuda.set_device(torch.device(device))
         dist.init_process_group(
@@ -316,7 +330,7 @@ def _join(device: str) -> Ranks:
         PartialState(cpu=not on_gpu)
     if on_gpu:
         torch.cuda.set_device(torch.device(device))  # accelerate knows no choice of devices
-    return Ranks(rank, size, device, PrefixStore("emberge", store))
+    return Ranks(rank, size, device, store)
 
 
 @contextlib.contextmanager

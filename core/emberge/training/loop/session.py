@@ -7,7 +7,7 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -157,9 +157,10 @@ class Session:
             pool = _pool(job.datasets, windows, job.rehearsal)
             plan = _plan(job, pool, warn)
             used = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
-            engine = ranks.on_first_rank(
-                lambda: choose_engine(work, ranks.device, job.options, ranks.beside)
+            chosen = ranks.on_first_rank(
+                lambda: asdict(choose_engine(work, ranks.device, job.options, ranks.beside))
             )
+            engine = EngineSettings(**chosen)
             stack.enter_context(torch_threads(engine.threads))
             objective = Objective(job.losses, [d.info for d in used], ranks.device)
             encoder = encoder or _load(job, machine, ranks)

@@ -100,7 +100,7 @@ def budgeted(
     def fit(wanted: int) -> int:
         return fitting_budget(encoder, tables, wanted, autocast=autocast, beside=ranks.beside)
 
-    return ranks.on_first_rank(lambda: fit_budget(work, engine, fit))
+    return EngineSettings(**ranks.on_first_rank(lambda: asdict(fit_budget(work, engine, fit))))
 
 
 def fitting_budget(

@@ -118,7 +118,7 @@ class Trainer:
         self.session.progress(step, self.plan.steps, "steps", "scoring")
         with gathered_weights(self.encoder.module):
             self.ranks.on_first_rank(lambda: self.history.write(step, self.encoder.save))
-        self.history.scores = self.ranks.on_first_rank(lambda: self.history.take(step))
+        self.history.restore(self.ranks.on_first_rank(lambda: self.history.take(step)))
         metric("score", self.history.scores[-1][1], step)
         record.leave_out(time.monotonic() - began)
         return True
@@ -245,17 +245,17 @@ class Trainer:
             return ()
         self.encoder.module.eval()
 
-        def write() -> tuple[Path, ...]:
+        def write() -> list[str]:
             folder.mkdir(parents=True, exist_ok=True)
             if self.history.leads:
                 self.history.copy_into(folder)
             else:
                 self.encoder.save(folder)
-            return self.kept.copy_into(folder)
+            return [path.as_posix() for path in self.kept.copy_into(folder)]
 
         with gathered_weights(self.encoder.module):
             kept = self.ranks.on_first_rank(write)
         self.ranks.any_of(
             [False]
         )  # the first rank serves the store, so it leaves after all others have read it
-        return kept
+        return tuple(map(Path, kept))
