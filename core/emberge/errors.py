@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,7 @@ __all__ = [
     "Problem",
     "RecipeError",
     "RequirementError",
+    "exits_refused",
     "suggest",
 ]
 
@@ -75,6 +77,22 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message
+
+
+@contextmanager
+def exits_refused(whose: str) -> Iterator[None]:
+    """Turn a `sys.exit` in the block, which could end a run as if all were done, into a PluginError.
+
+    Raises:
+        PluginError: naming `whose` code it was.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise PluginError(
+            f"{whose} called sys.exit({error.code!r}), which would end the whole command; "
+            "have it raise an error instead"
+        ) from error
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

@@ -254,7 +254,7 @@ class Plugins:
                 implementation.function(**{name: given[name] for name in implementation.argnames})
             except (EmbergeError, OSError):
                 raise  # says itself what is wrong: a model, or a full disk
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 name = implementation.plugin_name
                 raise PluginError(
                     f"plugin '{name}' failed to complete the result ({error!r}); without it: {BLOCK}={name}"
@@ -268,7 +268,7 @@ class Plugins:
             wanted = {name: details[name] for name in implementation.argnames if name in details}
             try:
                 implementation.function(**wanted)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._dropped.add(id(implementation.plugin))
                 name = implementation.plugin_name
                 warnings.warn(

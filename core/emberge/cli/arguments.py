@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,6 +25,9 @@ examples:
   emberge run recipe.yaml --out out                        run it; again after a kill: it goes on
 
 exit codes: 0 done, 1 the work failed, 2 the recipe or input is wrong, 3 a requirement was not met"""
+
+OUTPUTS = ("out", "json", "page", "summary")
+"""Options that name what a verb writes, when their value is a path."""
 
 # Verb: what it does, its examples.
 VERBS = {
@@ -147,7 +151,7 @@ def plugin_files(words: Sequence[str]) -> list[Path]:
 def parse(words: Sequence[str], added: Mapping[str, Verb]) -> argparse.Namespace:
     """Parse the options of the verb that `words` begin with; `verb` is None when there is none.
 
-    `added` are the verbs of plugins.
+    `added` are the verbs of plugins. `written` of the options has the files that the verb is to write.
 
     Raises:
         RecipeError: for a verb or option that does not exist, or a value that is missing.
@@ -161,7 +165,37 @@ def parse(words: Sequence[str], added: Mapping[str, Verb]) -> argparse.Namespace
     options = parser.parse_args(words)
     if options.verb is None:
         parser.print_help()
+    else:
+        options.written = list(_files_written(options, _actions_of(parser, options.verb)))
     return options
+
+
+def _files_written(options: argparse.Namespace, actions: Sequence[Any]) -> Iterator[Path]:
+    """Yield the files that a verb is to write.
+
+    Raises:
+        RecipeError: for one that another option names too, or whose folder is missing, before any work.
+    """
+    paths = {a: p for a in actions if isinstance(p := getattr(options, a.dest, None), Path)}
+    for action, path in paths.items():
+        if action.dest not in OUTPUTS or action.metavar != "FILE":
+            continue
+        name = action.option_strings[0]
+        for other, place in paths.items():
+            if other is not action and os.path.realpath(place) == os.path.realpath(path):
+                second = (other.option_strings or [other.metavar])[0]
+                raise RecipeError(f"{name} {path}: {second} names the same file; choose another")
+        if path.is_dir():
+            raise RecipeError(f"{name} {path}: is a folder; name a file in it")
+        if path.parent.is_dir():
+            yield path
+        elif action.dest != "summary":
+            raise RecipeError(f"{name} {path}: there is no folder {path.parent}; create it first")
+
+
+def _actions_of(parser: argparse.ArgumentParser, verb: str) -> list[Any]:
+    verbs = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return list(verbs.choices[verb]._actions)
 
 
 def _parser(added: Mapping[str, Verb]) -> _Parser:

@@ -15,14 +15,16 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from emberge.cli.arguments import parse, plugin_files, requires_plugins
 from emberge.cli.shown_text import guarded_output, print_error
-from emberge.errors import EmbergeError
+from emberge.errors import EmbergeError, exits_refused
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from emberge.plugins import Plugins
 
 __all__ = ["main"]
@@ -77,17 +79,32 @@ def _dispatch(words: list[str]) -> int:
         if line is None:
             return EmbergeError.exit_code
         return int(importlib.import_module("emberge.recipes.run.worker").work(line))
-    plugins = _plugins(words)
+    with exits_refused("a plugin that is being loaded"):
+        plugins = _plugins(words)
     added = plugins.verbs if plugins is not None else {}
     options = parse(words, added)
     options.words = words
     if options.verb is None:
         return 0
-    if plugins is not None:
-        return added[options.verb].call(options, plugins)
-    verbs = importlib.import_module("emberge.cli.verbs")
-    verb: Callable[[argparse.Namespace], int] = getattr(verbs, options.verb.replace("-", "_"))
-    return verb(options)
+    with _reserved(options.written), exits_refused("a plugin"):
+        if plugins is not None:
+            return added[options.verb].call(options, plugins)
+        verbs = importlib.import_module("emberge.cli.verbs")
+        verb: Callable[[argparse.Namespace], int] = getattr(verbs, options.verb.replace("-", "_"))
+        return verb(options)
+
+
+@contextmanager
+def _reserved(files: Sequence[Path]) -> Iterator[None]:
+    """Keep other commands from writing the same files, before any work is done for them."""
+    if not files:
+        yield
+        return
+    atomic = importlib.import_module("emberge.files.atomic")
+    with ExitStack() as reserved:
+        for path in files:
+            reserved.enter_context(atomic.reserve(path))
+        yield
 
 
 def _plugins(words: list[str]) -> Plugins | None:

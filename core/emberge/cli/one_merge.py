@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from emberge.contracts.step import Machine
 from emberge.errors import Problem, RecipeError
 from emberge.files.atomic import publish, sync
 from emberge.files.locks import OutInUseError, lock_holder
+from emberge.files.ours import NotOursError, require_ours
 from emberge.plugins import Plugins
 from emberge.recipes.checks.preflight import Report, check_recipe
 from emberge.recipes.folder.locate import is_folder
@@ -20,6 +22,7 @@ from emberge.recipes.parse.parse import build_recipe, load_recipe
 from emberge.recipes.parse.translate import read_text, translate
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.run_recipe import run_recipe
+from emberge.recipes.run.run_state import StepsFailedError
 from emberge.yaml_nodes import Fields, node_of, plain, read_yaml
 
 __all__ = ["MergeConfig", "OneMerge", "run_one_merge"]
@@ -132,6 +135,7 @@ def run_one_merge(
 
     Raises:
         RecipeError: when `out` exists, or the check finds an error.
+        NotOursError: when another user made the hidden folder, or it is a link.
     """
     beside = out.parent / f".{out.name}.merging"
     if (out.is_dir() and any(out.iterdir())) or out.is_file():
@@ -169,8 +173,16 @@ def _last_step(recipe: Recipe) -> str:
 
 
 def _may_go_on(error: Exception) -> bool:
-    """Return whether the work is still of use: another process does it, or the disk took no more of it."""
-    return isinstance(error, OutInUseError) or isinstance(error.__cause__ or error, OSError)
+    """Return whether the work is still of use: another process does it, or a disk or network failed.
+
+    What is missing, or may not be read or written, keeps the same command from going on as well.
+    """
+    if isinstance(error, StepsFailedError):
+        return any(map(_may_go_on, error.errors.values()))
+    cause = error if isinstance(error, OSError) else error.__cause__
+    lasting = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+    failed = isinstance(cause, OSError) and not isinstance(cause, lasting)
+    return failed or isinstance(error, OutInUseError)
 
 
 def _under_way(beside: Path) -> bool:
@@ -178,7 +190,10 @@ def _under_way(beside: Path) -> bool:
 
 
 def _forget(beside: Path) -> None:
-    shutil.rmtree(beside, ignore_errors=True)
+    """Remove the hidden folder, unless it is not ours."""
+    with suppress(NotOursError, FileNotFoundError):
+        require_ours(beside)
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _named(model: str) -> str:

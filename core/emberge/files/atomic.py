@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from emberge.errors import CheckpointError
+from emberge.files.disk_space import writing
 from emberge.files.ours import is_side_name, require_ours, side_name
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "replace_folder",
     "replace_link",
     "require_free",
+    "reserve",
     "sync",
     "sync_files",
     "sync_tree",
@@ -117,6 +119,30 @@ def replace_file(path: Path, *, durable: bool = True, shared: bool = False) -> I
         side.unlink(missing_ok=True)
         raise
     finally:
+        os.close(handle)
+
+
+# Side files by which this process keeps others from writing their files.
+_RESERVED: set[Path] = set()
+
+
+@contextmanager
+def reserve(path: Path) -> Iterator[None]:
+    """Keep every other process from writing the file `path` for the block, which this one may write.
+
+    Raises:
+        CheckpointError: when another process is writing it, or has reserved it.
+        UnwrittenError: when nothing can be written there.
+    """
+    with writing(path, "the result"):
+        side, handle = _locked_side(path, _create_file)
+    _RESERVED.add(side)
+    try:
+        _require_one_writer(path, side)
+        yield
+    finally:
+        _RESERVED.discard(side)
+        side.unlink(missing_ok=True)
         os.close(handle)
 
 
@@ -252,7 +278,7 @@ def _locked_side(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
 def _require_one_writer(path: Path, own: Path) -> None:
     """Make sure that no other process writes `path`, and remove what killed ones left of it."""
     for side in _sides_of(path):
-        if side != own and not _remove_torn(side):
+        if side != own and side not in _RESERVED and not _remove_torn(side):
             raise CheckpointError(
                 f"{path}: another process is writing it; wait for it, stop it or choose another name"
             )
@@ -260,7 +286,9 @@ def _require_one_writer(path: Path, own: Path) -> None:
 
 def _sides_of(path: Path) -> list[Path]:
     with os.scandir(path.parent) as found:
-        return [Path(entry.path) for entry in found if is_side_name(entry.name, path.name)]
+        return [
+            path.with_name(entry.name) for entry in found if is_side_name(entry.name, path.name)
+        ]
 
 
 def _remove_torn(side: Path) -> bool:

@@ -118,19 +118,32 @@ def require_ours(path: Path) -> None:
     _require_owner(path, path.lstat())
 
 
-def require_tree_ours(folder: Path) -> None:
+def require_tree_ours(
+    folder: Path, *, links: Literal["refuse", "remove", "pass"] = "refuse"
+) -> None:
     """Make sure that a folder and all files and folders below it are ours, and that none is a link.
+
+    With `remove` links are removed, as those are that a library left for people; with `pass` they stay, for a
+    caller who follows none.
 
     Raises:
         NotOursError: naming the first that is not.
     """
     require_ours(folder)
     for entry in _entries_below(folder):
-        place, status = Path(entry.path), entry.stat(follow_symlinks=False)
-        _refuse_link(place, status)
-        if not stat.S_ISDIR(status.st_mode):
-            _require_regular(place, status)
-        _require_owner(place, status)
+        place = Path(entry.path)
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # its process has just given it its name
+        if not stat.S_ISLNK(status.st_mode):
+            if not stat.S_ISDIR(status.st_mode):
+                _require_regular(place, status)
+            _require_owner(place, status)
+        elif links == "remove":
+            place.unlink(missing_ok=True)
+        elif links == "refuse":
+            _refuse_link(place, status)
 
 
 def side_name(name: str) -> str:
@@ -145,8 +158,11 @@ def is_side_name(name: str, of: str | None = None) -> bool:
 
 
 def _entries_below(folder: Path) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as found:
-        entries = list(found)
+    try:
+        with os.scandir(folder) as found:
+            entries = list(found)
+    except FileNotFoundError:
+        return
     for entry in entries:
         yield entry
         if entry.is_dir(follow_symlinks=False):

@@ -34,7 +34,7 @@ from emberge.files.atomic import (
     sync_tree,
     write_json,
 )
-from emberge.files.ours import claim_folder, require_ours
+from emberge.files.ours import claim_folder, require_ours, require_tree_ours
 
 __all__ = ["ARTIFACT", "OutFolder", "read_artifact"]
 
@@ -52,7 +52,8 @@ class OutFolder:
 
         Raises:
             EmbergeError: when it cannot be created or is a file.
-            NotOursError: when another user made it, or `.work` or `.store` is a link.
+            NotOursError: when another user made it, or `.work`, `.store` or something in
+                the latter is a link.
         """
         try:
             make_folder(self.path)
@@ -60,6 +61,7 @@ class OutFolder:
             for folder in (self.work, self.store):
                 if claim_folder(folder):
                     sync(self.path)
+            require_tree_ours(self.store)
             clear_torn(self.path)
         except OSError as error:
             raise EmbergeError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.step import Machine, Rehearsal
-from emberge.errors import EmbergeError, RecipeError
+from emberge.errors import EmbergeError, RecipeError, exits_refused
 from emberge.plugins import Plugins
 from emberge.ranks.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
 from emberge.recipes.folder.provenance import recipe_hash
@@ -165,7 +165,8 @@ def _enter(
             recipe=call["recipe"],
             output=Path(output),
         )
-        step.step.run(FollowerWorkspace(step, call["fingerprint"], context))
+        with exits_refused(f"step '{step.id}'"):
+            step.step.run(FollowerWorkspace(step, call["fingerprint"], context))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,7 @@ from emberge.recipes.folder.fingerprint import plain
 from emberge.recipes.folder.provenance import recipe_hash
 from emberge.recipes.folder.results import Result, Results
 from emberge.recipes.folder.run_folder import OutFolder
+from emberge.recipes.folder.sound_result import require_sound_result
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.load_modules import ModuleLoader
 from emberge.recipes.run.run_log import RunLog
@@ -83,10 +84,16 @@ class RunState:
         return bool(missing)
 
     def find(self, step: RecipeStep) -> tuple[str, Artifact | None]:
-        """Return the step's fingerprint, and the artifact of an earlier run under it if there is one."""
+        """Return the step's fingerprint, and the artifact of an earlier run under it if there is one.
+
+        Raises:
+            NotOursError: when another user made that result.
+            UnsoundResultError: when it is not as its step left it.
+        """
         fingerprint = self._fingerprint(step)
         artifact = result_of(self.place, step.id, fingerprint)
         if artifact is not None:
+            require_sound_result(self.place.result(step.id, fingerprint), self.hashes)
             self.place.finish(step.id, fingerprint)
             self.log.step_skipped(step.id, self.place.result(step.id, fingerprint))
         return fingerprint, artifact

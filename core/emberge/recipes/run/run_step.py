@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts.reference import Artifact
-from emberge.errors import EmbergeError, PluginError
-from emberge.files.atomic import make_folder
+from emberge.errors import EmbergeError, PluginError, exits_refused
+from emberge.files.atomic import make_folder, sync
 from emberge.files.locks import lock_folder
+from emberge.files.ours import claim_folder, require_tree_ours
 from emberge.heap import return_freed_memory
 from emberge.recipes.folder.provenance import CHANGING, artifact_record
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
@@ -63,7 +64,7 @@ def run_step(
         _empty(workspace.folder)
         try:
             with noting_contents() as notes:
-                with inside or contextlib.nullcontext():
+                with inside or contextlib.nullcontext(), exits_refused(f"step '{step.id}'"):
                     artifact = _require_artifact(step, step.step.run(workspace))
                 results.plugins.complete(workspace.folder, artifact)
             warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
@@ -102,9 +103,16 @@ def explain_disk_full(place: OutFolder) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(work: Path) -> Iterator[None]:
-    """Lock the work folder against every other process, also one whose machine was taken for lost."""
-    make_folder(work)
+    """Lock the work folder against every other process, also one whose machine was taken for lost.
+
+    Raises:
+        NotOursError: when another user made it or something in it; links in it are removed.
+    """
+    make_folder(work.parent)
+    if claim_folder(work):
+        sync(work.parent)  # or the states in it could be lost with its name
     with lock_folder(work / ".lock", patience=LEAVING):
+        require_tree_ours(work, links="remove")
         yield
 
 
