@@ -13,7 +13,10 @@ from emberge import run_recipe
 from emberge.cli.main import main
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.files import ours
+from emberge.files.atomic import fill_once
 from emberge.files.ours import NotOursError
+from emberge.files.user_hashes import LARGE, UserHashes
+from emberge.numerics import compiling
 from emberge.recipes.folder.sound_result import UnsoundResultError, require_sound_result
 from emberge.recipes.run.run_step import run_step
 from emberge.training.loop.checkpoints import MANIFEST, TENSORS, latest_state, save_state
@@ -321,3 +324,60 @@ def test_a_merge_whose_disk_failed_goes_on_from_its_work(
     assert [path.name for path in tmp_path.iterdir()] == [".merged.merging"]
     assert main(words) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["merged"]
+
+
+# ── caches of the user ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("what", ["folder", "table", "open folder", "link"])
+def test_a_table_of_hashes_that_another_user_could_have_made_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """It could say of any weights that they have the hash of others."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("EMBERGE_HASH_CACHE", raising=False)
+    weights, table = tmp_path / "w.safetensors", tmp_path / "emberge" / "hashes.json"
+    weights.write_bytes(bytes(LARGE))
+    known = UserHashes()
+    known.learn(weights.stat(), "0" * 32)
+    known.save()
+    assert UserHashes().find(weights.stat()) == "0" * 32
+    if what == "link":
+        table.rename(tmp_path / "elsewhere.json")
+        table.symlink_to(tmp_path / "elsewhere.json")
+    elif what == "open folder":
+        table.parent.chmod(0o777)
+    else:
+        give_away(table if what == "table" else table.parent, monkeypatch)
+    again = UserHashes()
+    assert again.find(weights.stat()) is None
+    again.learn(weights.stat(), "1" * 32)
+    again.save()
+
+
+@pytest.mark.parametrize("what", ["foreign", "open"])
+def test_compiled_code_of_another_user_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    place = tmp_path / "kernels"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(place))
+    compiling.can_keep.cache_clear()
+    assert compiling.can_keep()
+    compiling.can_keep.cache_clear()
+    if what == "open":
+        place.chmod(0o777)
+    elif os.geteuid() == 0:
+        os.chown(place, STRANGER, STRANGER)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+    assert not compiling.can_keep()
+    compiling.can_keep.cache_clear()
+
+
+def test_a_cache_that_another_user_filled_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_once(tmp_path / "vectors", lambda side: (side / "a").touch())
+    give_away(tmp_path / "vectors", monkeypatch)
+    with pytest.raises(NotOursError):
+        fill_once(tmp_path / "vectors", lambda _: None)

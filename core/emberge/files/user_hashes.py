@@ -12,8 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from emberge.files.atomic import write_text
+from emberge.files.atomic import make_folder, write_text
 from emberge.files.locks import wait_for_lock
+from emberge.files.ours import NotOursError, require_ours
+from emberge.files.strangers import read_json
 
 __all__ = ["LARGE", "UserHashes"]
 
@@ -30,7 +32,7 @@ ENTRIES = 4096
 class UserHashes:
     """Hashes by a file's status, kept in the user's cache folder for all runs.
 
-    A folder that cannot be used costs only time, and so does a damaged table.
+    A folder that cannot be used, as it is another user's, costs only time, and so does a damaged table.
     """
 
     def __init__(self) -> None:
@@ -55,8 +57,9 @@ class UserHashes:
         """Add what was learned to the table."""
         if self.path is None or not self._new:
             return
-        with suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError, NotOursError):
+            make_folder(self.path.parent)
+            require_ours(self.path.parent)
             with wait_for_lock(self.path.with_suffix(".lock")):  # other runs save theirs too
                 known = list({**_read(self.path), **self._new}.items())
                 text = json.dumps(dict(known[-ENTRIES:]))
@@ -81,8 +84,10 @@ def _key(status: os.stat_result) -> str:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        for one in (path.parent, path):
+            require_ours(one)
+        found: Any = read_json(path)
+    except (OSError, ValueError, NotOursError):
         return {}
     if not isinstance(found, Mapping):
         return {}

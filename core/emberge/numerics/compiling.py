@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +35,9 @@ def kernels_line(numbers: int) -> str:
         return "plain torch, as there is little to merge"
     if importlib.util.find_spec("numba") is None:
         return "plain torch; faster with numba: pip install 'emberge[kernels]'"
-    place = "kept in " + str(kept_in()) if can_keep() else f"anew, as {kept_in()} cannot be written"
+    place = (
+        "kept in " + str(kept_in()) if can_keep() else f"anew, as {kept_in()} cannot be written by us alone"
+    )
     return f"compiled by numba, {place}"
 
 
@@ -47,9 +50,15 @@ def kept_in() -> Path:
 
 @functools.cache
 def can_keep() -> bool:
-    """Return whether compiled code can be kept in the user's cache folder."""
+    """Return whether compiled code can be kept in the user's cache folder.
+
+    Code that is kept is run: a folder of another user, or one that everybody may write to, has none of ours.
+    """
     try:
-        kept_in().mkdir(parents=True, exist_ok=True)
+        kept_in().mkdir(0o755, parents=True, exist_ok=True)
+        status = kept_in().stat()
+        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
+            return False
         with tempfile.TemporaryFile(dir=kept_in()):
             return True
     except OSError:

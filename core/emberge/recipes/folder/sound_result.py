@@ -2,7 +2,7 @@
 
 A result that another user put into OUT is refused by its owner, as it could record the hashes of whatever
 it holds. In our own the recorded hashes find what was changed, lost or added since, by hand or by a disk.
-They cost little, as a hash is remembered with the size and the times of its file, of which no program can choose
+They cost little: a hash is remembered with the size and the times of its file, of which no program can choose
 that of its last change.
 """
 
