@@ -135,6 +135,72 @@ def test_a_phrase_of_many_texts_is_no_copy(tmp_path: Path) -> None:
         assert len(rows) - len(left) == dropped
 
 
+def test_a_phrase_of_many_tests_is_no_copy(tmp_path: Path) -> None:
+    phrase = numbered(0, 15)
+    rows = [pair("q", f"{phrase} {numbered(100, 40)}"), pair("r", "s")]
+    path = written(tmp_path / "a.jsonl", rows)
+    for count, left_of_rows in ((10, ["r"]), (11, ["q", "r"])):
+        texts = [f"{numbered(1000 * i + 1000, 40)} {phrase}" for i in range(count)]
+        tests = Tests(given=tuple(("document", text) for text in texts))
+        left, counts = cleaned(
+            Decontaminate(data=entry(path), evaluators=(tests,)), Bench(tmp_path / str(count))
+        )
+        assert [row["query"] for row in left] == left_of_rows
+        assert counts["exam"]["documents_found"] == (10 if count == 10 else 0)
+
+
+# Texts of single characters that share three of five, four of eight, or all but the last: 3/5, 4/8, 9/11.
+ALIKE = [("abcd", "abce", 0.6), ("ghijkl", "ghijmn", 0.5), ("opqrstuvwx", "opqrstuvwy", 9 / 11)]
+
+
+@pytest.mark.parametrize(("one", "other", "similarity"), ALIKE)
+def test_a_text_exactly_at_the_threshold_is_a_copy(
+    tmp_path: Path, one: str, other: str, similarity: float
+) -> None:
+    path = written(tmp_path / "a.jsonl", [pair(one, "0"), pair("1", "2")])
+    tests = Tests(given=(("query", other),))
+    for threshold, left_of_rows in ((similarity, ["1"]), (similarity + 1e-9, [one, "1"])):
+        step = Decontaminate(
+            data=entry(path),
+            evaluators=(tests,),
+            jaccard=PerDataset(default=threshold),
+            shingle=1,
+        )
+        left, _ = cleaned(step, Bench(tmp_path / str(threshold)))
+        assert [row["query"] for row in left] == left_of_rows
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.5, 0.9), (0.9, 0.5)])
+def test_each_set_has_its_own_threshold(tmp_path: Path, first: float, second: float) -> None:
+    tests = Tests(given=(("query", "abcd"), ("query", "ghij")))
+    sets = {"a": [pair("abce", "0"), pair("1", "2")], "b": [pair("ghik", "3"), pair("4", "5")]}
+    data = [
+        one
+        for name, rows in sets.items()
+        for one in entry(written(tmp_path / f"{name}.jsonl", rows))
+    ]
+    given = PerDataset(by_dataset={"a": first, "b": second})
+    step = Decontaminate(data=tuple(data), evaluators=(tests,), jaccard=given, shingle=1)
+    bench = Bench(tmp_path / "run")
+    details = step.run(bench).details
+    assert details["contamination"]["jaccard"] == {"a": first, "b": second}
+    dropped = {name: counts["dropped"] for name, counts in details["changes"].items()}
+    assert dropped == {"a": int(first == 0.5), "b": int(second == 0.5)}
+
+
+def test_a_text_of_two_sets_has_the_lower_threshold(tmp_path: Path) -> None:
+    tests = Tests(given=(("query", "abcd"),))
+    data = [
+        one
+        for name in ("a", "b")
+        for one in entry(written(tmp_path / f"{name}.jsonl", [pair("abce", name), pair("1", "2")]))
+    ]
+    given = PerDataset(by_dataset={"a": 0.5, "b": 0.9})
+    step = Decontaminate(data=tuple(data), evaluators=(tests,), jaccard=given, shingle=1)
+    changes = step.run(Bench(tmp_path / "run")).details["changes"]
+    assert [counts["dropped"] for counts in changes.values()] == [1, 1]
+
+
 def exactly(text: str, rng: random.Random, vocabulary: Sequence[str]) -> str:
     return text
 

@@ -115,6 +115,19 @@ def test_both_sides_of_a_near_copy_are_near(tmp_path: Path) -> None:
     assert run(tmp_path, {"a": rows}, jaccard=0.8) == {"a": [f"{question}?", f"{question} now?"]}
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "similarity"),
+    [("abcd", "abce", 0.6), ("ghijkl", "ghijmn", 0.5), ("opqrstuvwx", "opqrstuvwy", 9 / 11)],
+)
+def test_rows_exactly_at_the_threshold_are_copies(
+    tmp_path: Path, one: str, other: str, similarity: float
+) -> None:
+    rows = {"a": [pair(one, "0"), pair(other, "0")]}
+    assert run(tmp_path / "at", rows, jaccard=similarity, shingle=1) == {"a": [one]}
+    above = run(tmp_path / "above", rows, jaccard=similarity + 1e-9, shingle=1)
+    assert above == {"a": [one, other]}
+
+
 def test_what_a_killed_run_left_makes_no_difference(tmp_path: Path) -> None:
     rows = [pair(f"question {i % 7}", f"answer {i % 3}") for i in range(60)]
     data = (DataEntry(path=DataRef(str(written(tmp_path / "a.jsonl", rows)))),)

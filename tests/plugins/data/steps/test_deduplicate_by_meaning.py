@@ -23,15 +23,18 @@ def pair(anchor: str, positive: str) -> dict[str, Any]:
     return {"query": anchor, "pos": [positive]}
 
 
-def left(tmp_path: Path, bert: Path, rows: list[dict[str, Any]], **options: Any) -> list[str]:
+def left(
+    tmp_path: Path, bert: Path, rows: list[dict[str, Any]], column: str = "query", **options: Any
+) -> list[str]:
     """The anchors that a recipe's step leaves."""
     path = written(tmp_path / "rows.jsonl", rows)
     step = {"data": str(path), "teacher": str(bert), "cosine": 0.99999, **options}
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(json.dumps({"steps": {"unique": {"deduplicate": step}}}))
     assert main(["run", str(recipe), "--out", str(tmp_path / "out")]) == 0
-    (file,) = (tmp_path / "out" / "unique").glob("*.jsonl")
-    return [json.loads(line)["query"] for line in file.read_text().splitlines()]
+    files = sorted((tmp_path / "out" / "unique").glob("*.jsonl"))
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    return [json.loads(line)[column] for line in lines]
 
 
 # Symbols that the tiny tokenizer does not know are one token, so the texts have one vector.
@@ -49,6 +52,28 @@ def test_rows_of_one_vector_are_one_if_their_positives_are(tmp_path: Path, bert:
 
 def test_anchors_of_one_vector_are_one(tmp_path: Path, bert: Path) -> None:
     assert left(tmp_path, bert, ROWS, of="anchors") == ["the ☃ list", "a table"]
+
+
+def test_rows_of_one_vector_and_two_labels_are_two(tmp_path: Path, bert: Path) -> None:
+    labels = {"the ☃ list": "a", "the ☂ list": "b", "the ♞ list": "a", "the ♖ list": "b"}
+    rows = [{"text": text, "label": label} for text, label in labels.items()]
+    rows += [{"text": text, "label": label} for text, label in (("a table", "a"), ("a file", "b"))]
+    assert left(tmp_path, bert, rows, column="text") == [
+        *("the ☃ list", "the ☂ list"),
+        *("a table", "a file"),
+    ]
+
+
+@pytest.mark.parametrize("across", [True, False])
+def test_rows_of_one_vector_in_two_sets_are_compared_as_asked(
+    tmp_path: Path, bert: Path, across: bool
+) -> None:
+    for name, anchor in (("one", "the ☃ list"), ("two", "the ☂ list")):
+        written(tmp_path / f"{name}.jsonl", [pair(anchor, "of the table"), pair(name, "a list")])
+    data = [str(tmp_path / f"{name}.jsonl") for name in ("one", "two")]
+    found = left(tmp_path, bert, [], data=data, across=across)
+    assert ("the ☂ list" in found) == (not across)
+    assert "the ☃ list" in found
 
 
 @pytest.mark.parametrize("threshold", [0.2, 0.6, 1.0])
