@@ -98,7 +98,8 @@ def test_the_verb_maps_the_thresholds_that_are_asked_for(
 
 # ── all pairs, in bounded memory ────────────────────────────────────────────────────────────────
 
-CROWD = np.random.default_rng(4).normal(size=(400, 6)) + [1, 0, 0, 0, 0, 0]
+AWAY = np.eye(6)[0]
+CROWD = np.random.default_rng(4).normal(size=(400, 6)) + AWAY
 SHARES = 1 - np.geomspace(1, 1 / 79_800, 300)
 
 
@@ -165,7 +166,7 @@ def test_memory_grows_with_the_texts_and_not_with_their_pairs(
 
 
 def test_a_threshold_below_every_pair_cannot_be_told() -> None:
-    crowd = threshold_map(CROWD, CROWD + [1, 0, 0, 0, 0, 0])
+    crowd = threshold_map(CROWD, CROWD + AWAY)
     least = crowd.old[0]
     below = crowd.moved((least - 1) / 2)
     assert not below.known
