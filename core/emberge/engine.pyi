@@ -61,8 +61,12 @@ from .evaluating.task_groups import required_tasks as required_tasks
 from .files.atomic import fill_once as fill_once
 from .files.atomic import replace_file as replace_file
 from .files.atomic import write_text as write_text
+from .files.disk_space import require_space as require_space
+from .files.disk_space import writing as writing
 from .files.hashes import HashCache as HashCache
 from .files.hashes import text_keys as text_keys
+from .files.locks import working_in as working_in
+from .files.strangers import open_regular as open_regular
 from .media.image_files import image_size as image_size
 from .media.image_files import read_image as read_image
 from .media.media_folder import MediaFolder as MediaFolder
@@ -153,6 +157,8 @@ from .recipes.folder.run_folder import read_artifact as read_artifact
 from .tensor_files.derived_tensor import DerivedTensor as DerivedTensor
 from .tensor_files.derived_tensor import RowReader as RowReader
 from .tensor_files.safetensors_header import TensorSpec as TensorSpec
+from .tensor_files.safetensors_header import encode_header as encode_header
+from .tensor_files.safetensors_header import read_header as read_header
 from .tensor_files.servers.server_file import ServerFile as ServerFile
 from .tensor_files.tensor_reader import TensorReader as TensorReader
 from .tensor_files.tensor_sources import FileSource as FileSource

@@ -102,18 +102,18 @@ def _vectors(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the new file")
     parser.add_argument("--column", metavar="NAME", help="of a parquet file, or a tensor's name")
+    parser.add_argument(
+        "--any-model", action="store_true", help="take vectors that look like another model's"
+    )
 
 
 def _translate(parser: argparse.ArgumentParser) -> None:
     _vectors(parser)
-    parser.add_argument(
-        "--any-model", action="store_true", help="take vectors that look like another model's"
-    )
     parser.add_argument("--quiet", action="store_true", help="print errors and results only")
 
 
 def _refresh(parser: argparse.ArgumentParser) -> None:
     _vectors(parser)
     parser.add_argument(
-        "--queries", type=Path, metavar="FILE", help=".npy: logged queries by the new model"
+        "--queries", type=Path, metavar="FILE", help="vectors of logged queries by the new model"
     )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emberge.errors import DataError
+from emberge.wording import printable
 
 __all__ = ["Translation", "read_translation"]
 
@@ -39,7 +40,7 @@ class Translation:
         return digest.hexdigest()
 
     def apply(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the translated rows, float32 [n, e].
+        """Return the translated rows, float32 [n, e]; one of zeros, that of an empty document, stays.
 
         Raises:
             DataError: for rows of another size than the source's.
@@ -52,6 +53,7 @@ class Translation:
         moved = rows.astype(np.float64) @ self.matrix + self.offset
         if self.unit:
             moved /= np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-30)
+        moved[~rows.any(axis=1)] = 0
         return moved.astype(np.float32)
 
 
@@ -59,23 +61,41 @@ def read_translation(place: Path) -> Translation:
     """Return the translation of a file, or in the folder of a step that has left one.
 
     Raises:
-        DataError: when there is none, or one that cannot be read.
+        DataError: when there is none, or one that cannot be read or has numbers that no map has.
     """
     from safetensors import SafetensorError, safe_open
 
     path = place / _FILE if place.is_dir() else place
+    if not path.is_file():
+        raise DataError(
+            f"{place}: has no {_FILE}; name the result of a step `translate`, such as out/{{its id}}"
+        )
     try:
         with safe_open(str(path), framework="numpy") as file:
             header = json.loads((file.metadata() or {})[_KEY])
             matrix, offset = file.get_tensor("matrix"), file.get_tensor("offset")
+        source, target = header["source"], header["target"]
+        _require_map(matrix, offset, source["dimension"], target["dimension"])
         return Translation(
-            header["source"]["fingerprint"],
-            header["target"]["fingerprint"],
+            str(source["fingerprint"]),
+            str(target["fingerprint"]),
             matrix,
             offset,
-            bool(header["target"]["normalised"]),
+            bool(target["normalised"]),
         )
-    except (OSError, KeyError, ValueError, TypeError, SafetensorError) as error:
+    except (OSError, KeyError, ValueError, TypeError, RecursionError, SafetensorError) as error:
         raise DataError(
-            f"{path}: is no translation of embeddings ({error!r}); name the result of a step `translate`"
+            f"{path}: is no translation of embeddings ({printable(error, 200)}); fit it again by a step "
+            "`translate`"
         ) from error
+
+
+def _require_map(matrix: NDArray[np.float64], offset: NDArray[np.float64], *sizes: object) -> None:
+    """Raise ValueError unless a matrix [d, e] and an offset [e] are finite float64 of these sizes."""
+    if matrix.shape != sizes or offset.shape != sizes[1:] or not matrix.size:
+        raise ValueError(
+            f"a matrix {matrix.shape} and an offset {offset.shape} do not lead between vectors of {sizes}"
+        )
+    for values in (matrix, offset):
+        if values.dtype != np.float64 or not np.isfinite(values).all():
+            raise ValueError(f"its {values.dtype} numbers are not all finite in float64")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import CheckpointError, DataError, RecipeError
+from emberge import RecipeError
 from emberge.engine import count_noun, read_texts, write_text
 
 from emberge_index.changes.changed_queries import (
@@ -21,6 +20,7 @@ from emberge_index.changes.changed_queries import (
 )
 from emberge_index.changes.topics import Topic, topics_of
 from emberge_index.space.one_space import Space, space_at
+from emberge_index.space.options import require_places
 
 if TYPE_CHECKING:
     from emberge import Plugins
@@ -33,18 +33,16 @@ _SHOWN, _PAGE, _LONG = 10, 200, 120
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Print the queries that change most, write the files, and return the exit code."""
-    for file in (options.json, options.page):
-        if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
-            raise RecipeError(f"{file}: give a file in a folder that exists")
+    require_places(options.json, options.page)
     if options.page is not None and not plugins.hook.draw_page.get_hookimpls():
         raise RecipeError("--page: no plugin that draws pages is loaded; leave it out, or load one")
     if options.topics is not None and options.topics < 1:
         raise RecipeError(f"--topics {options.topics}: a number of topics is 1 or more")
-    queries, documents = (_texts(path) for path in (options.queries, options.documents))
+    queries, documents = (read_texts(path) for path in (options.queries, options.documents))
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
     asked = [_asked(space, queries) for space in (old, new)]
     hits: list[Any] = [
-        first_hits(rows, _finite(space, space.documents(documents)))
+        first_hits(rows, space.documents(documents))
         for space, rows in zip((old, new), asked, strict=True)
     ]
     found = changes_of(*hits)
@@ -65,27 +63,10 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     return 0
 
 
-def _texts(path: Path) -> list[str]:
-    found = read_texts(path)
-    if not found:
-        raise DataError(f"{path}: has no text; give a line for each")
-    return found
-
-
 def _asked(space: Space, queries: Sequence[str]) -> Any:
     """Return the vectors of texts as queries, which of some models are those of documents."""
     asked = space.queries(queries)
-    return _finite(space, space.documents(queries) if asked is None else asked)
-
-
-def _finite(space: Space, rows: Any) -> Any:
-    import numpy as np
-
-    if not np.isfinite(rows).all():
-        raise CheckpointError(
-            f"{space.name}: its embeddings are not numbers (NaN); make the model again"
-        )
-    return rows
+    return space.documents(queries) if asked is None else asked
 
 
 def _summary(found: Changes) -> str:

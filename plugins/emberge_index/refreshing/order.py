@@ -69,9 +69,15 @@ def by_hits(hits: NDArray[np.float64], strangeness: NDArray[np.float64]) -> NDAr
 def strangeness_of_each(
     translation: Translation, blocks: Iterable[NDArray[Any]]
 ) -> NDArray[np.float64]:
-    """Return how far each vector is from those of the fit, where the translation errs the most."""
+    """Return how far each vector is from those of the fit, where the translation errs the most.
+
+    One of zeros, as of an empty document, is -1: there is nothing to embed anew.
+    """
     import numpy as np
 
     axes = np.asarray(translation.axes, np.float64)
-    found = [(((block - translation.mean) @ axes) ** 2).sum(1) for block in blocks]
-    return np.concatenate([np.zeros(0), *found]) / translation.usual
+    found = [np.zeros(0)]
+    for block in blocks:
+        far = (((block - translation.mean) @ axes) ** 2).sum(1) / translation.usual
+        found.append(np.where(block.any(axis=1), far, -1.0))
+    return np.concatenate(found)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge_index.translation.folds import fit_folds, folds_of
+from emberge import DataError
+
+from emberge_index.translation.folds import few_texts, fit_folds, folds_of
 
 if TYPE_CHECKING:
     from emberge_index.space.canaries import Canaries
@@ -67,9 +69,16 @@ def largest_distance(first: Any, second: Any) -> float | None:
 
 
 def fit_error(texts: Sequence[str], source: Any, target: Any) -> FitError:
-    """Return the error of the best affine map from `source` [n, d] to `target` [n, e], out of fold."""
+    """Return the error of the best affine map from `source` [n, d] to `target` [n, e], out of fold.
+
+    Raises:
+        DataError: for too few texts to be measured.
+    """
     import numpy as np
 
+    problem = few_texts(len(texts), source.shape[1], "affine", "auto")
+    if problem is not None:
+        raise DataError(problem)
     folds = fit_folds(source, target, folds_of(texts), "affine")
     guessed, true = _unit(folds.out_of_fold), _unit(target)
     near = guessed @ true.T

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import Backbone, CheckpointError, DataError, ModelRef, RecipeError
-from emberge.engine import find_machine, locate_model, read_texts, write_text
+from emberge.engine import find_machine, locate_model, model_fingerprint, read_texts, write_text
 
 from emberge_index.space.canaries import CANARIES, embed_canaries, probe_texts
 from emberge_index.space.compare import (
@@ -21,12 +21,13 @@ from emberge_index.space.compare import (
     fit_error,
     verdict_of,
 )
+from emberge_index.space.options import require_places
 from emberge_index.space.passport import Passport, passport_of, read_passport, write_passport
 from emberge_index.space.stored_vectors import (
-    read_vectors,
     require_passport,
     require_sample,
 )
+from emberge_index.vectors.open_vectors import read_vectors
 
 if TYPE_CHECKING:
     from emberge import Encoder, Plugins
@@ -40,6 +41,7 @@ _SAMPLE = 32
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Write a model's passport, or print the verdict on two; return its exit code."""
+    require_places(options.json)
     first = space_at(options.first, options, plugins)
     if options.second is None:
         _refuse_beside(options)
@@ -141,7 +143,12 @@ class Space:
     def _embed(self, texts: Sequence[str], prompt: str) -> Any:
         from emberge.engine import TextEmbedder
 
-        return TextEmbedder(self.encoder).embed(texts, prompt=prompt)
+        found = TextEmbedder(self.encoder).embed(texts, prompt=prompt)
+        if not bool((found - found == 0).all()):
+            raise CheckpointError(
+                f"{self.name}: its embeddings are not finite (NaN); make the model again"
+            )
+        return found
 
     def written(self) -> Iterator[str]:
         """Write the passport into the model's folder, and yield what it says."""
@@ -238,7 +245,9 @@ def _stored(first: Space, texts: Sequence[str] | None, vectors: Path | None) -> 
     """Return the vectors that were stored for the texts, once it is clear that they are the model's."""
     if vectors is None:
         return None
-    rows = read_vectors(vectors)
+    found = read_vectors(vectors)
+    rows = found.rows
+    _require_marked(vectors, found.plan.fingerprint, first)
     require_passport(vectors, rows, first.passport, first.name)
     if texts is None:
         return None
@@ -254,3 +263,18 @@ def _stored(first: Space, texts: Sequence[str] | None, vectors: Path | None) -> 
             vectors, rows[places], first.documents(some), first.queries(some), first.name
         )
     return rows
+
+
+def _require_marked(path: Path, fingerprint: str | None, first: Space) -> None:
+    """Refuse vectors that name another model than the first.
+
+    Raises:
+        DataError: with what to name instead.
+    """
+    if fingerprint is None or first.folder is None:
+        return
+    if fingerprint != model_fingerprint(first.folder):
+        raise DataError(
+            f"{path}: its vectors are marked as another model's than {first.name}; name the model that they "
+            "were made by"
+        )

@@ -6,56 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
-from emberge.engine import join_some
 
 from emberge_index.space.compare import SAME, largest_distance
 
 if TYPE_CHECKING:
     from emberge_index.space.passport import Passport
 
-__all__ = ["read_vectors", "require_passport", "require_sample"]
+__all__ = ["require_passport", "require_sample"]
 
 # Distance from length one that rounding to sixteen bits leaves at most.
 _UNIT = 1e-2
 
 
-def read_vectors(path: Path) -> Any:
-    """Return the vectors [n, d] of an .npy file, or of a .safetensors file with one tensor.
-
-    Raises:
-        DataError: for another file, codes instead of numbers, and rows with NaN or infinite values.
-    """
-    import numpy as np
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        found = list(load_file(path).values()) if path.suffix == ".safetensors" else [np.load(path)]
-    except (OSError, ValueError, SafetensorError) as error:
-        raise DataError(
-            f"{path}: no vectors can be read from it ({error}); give .npy or .safetensors"
-        ) from error
-    if len(found) != 1 or found[0].ndim != 2:
-        raise DataError(
-            f"{path}: has no single table of vectors; give one with a row for each text"
-        )
-    rows = found[0]
-    if rows.dtype.kind != "f":
-        raise DataError(
-            f"{path}: has {rows.dtype} codes, which vectors cannot be had back of; give the float vectors "
-            "that they were made of, or embed the texts again"
-        )
-    bad = np.flatnonzero(~np.isfinite(rows).all(1))
-    if len(bad):
-        raise DataError(
-            f"{path}: {len(bad)} rows have NaN or infinite values (rows {join_some(list(map(str, bad)), 5)}, "
-            "counted from 0); embed their texts again"
-        )
-    return np.asarray(rows, np.float32)
-
-
 def require_passport(path: Path, rows: Any, passport: Passport, name: str) -> None:
-    """Make sure that vectors have the size and the length that the passport names.
+    """Make sure that vectors have the size and the length that the passport names, but for those of zeros.
 
     Raises:
         DataError: when they have not.
@@ -67,7 +31,8 @@ def require_passport(path: Path, rows: Any, passport: Passport, name: str) -> No
             f"{path}: vectors of {rows.shape[1]} numbers are not those of {name}, which has "
             f"{passport.dimension}; name the model that they were made by"
         )
-    unit = bool((np.abs(np.linalg.norm(rows, axis=1) - 1) < _UNIT).all())
+    lengths = np.linalg.norm(rows, axis=1)
+    unit = bool((np.abs(lengths[lengths > 0] - 1) < _UNIT).all())
     if passport.normalised and not unit:
         raise DataError(
             f"{path}: its vectors are not of length one, and {name} normalises; bring them to length one, or "

@@ -84,7 +84,8 @@ class PairCosines:
         parts = [block[sought[_scaled(block).astype(np.int64)]] for block in self.blocks()]
         kept = np.sort(np.concatenate(parts))
         starts = np.concatenate([[0], counts[wanted].cumsum()])
-        return kept[starts[np.searchsorted(wanted, cells)] + inside]
+        ranked: NDArray[np.float64] = kept[starts[np.searchsorted(wanted, cells)] + inside]
+        return ranked
 
     def _parted(
         self, cells: NDArray[np.int64], inside: NDArray[np.int64], wanted: NDArray[np.int64]

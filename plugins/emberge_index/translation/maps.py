@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from emberge import DataError
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -83,7 +85,31 @@ def fit_map(sums: Moments, kind: Kind, *, ridge: float = 0.0, rank: int = 0) -> 
     """Return the map of a kind with the least squared error, both means removed before.
 
     `ridge` is in units of `Moments.variance`, so that it means the same for any number of texts.
+
+    Raises:
+        DataError: for no texts at all, and for vectors without a single map of finite numbers between them.
     """
+    import numpy as np
+
+    if not sums.count:
+        raise DataError(
+            "no texts are left to fit a map on, as equal texts share a fold and so may others by chance; "
+            "give more texts"
+        )
+    try:
+        fitted = _fitted(sums, kind, ridge, rank)
+    except np.linalg.LinAlgError as error:
+        raise DataError(f"{_NO_MAP} ({error}); {_REMEDY}") from error
+    if not (np.isfinite(fitted.matrix).all() and np.isfinite(fitted.offset).all()):
+        raise DataError(f"{_NO_MAP}: its numbers are not finite; {_REMEDY}")
+    return fitted
+
+
+_NO_MAP = "there is no single map between the vectors of these texts"
+_REMEDY = "give more different texts, or a ridge above 0, such as ridge: auto"
+
+
+def _fitted(sums: Moments, kind: Kind, ridge: float, rank: int) -> Map:
     import numpy as np
 
     mean_x, mean_y = sums.x / sums.count, sums.y / sums.count

@@ -35,11 +35,12 @@ def unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def are_unit(vectors: NDArray[Any]) -> bool:
-    """Return whether all vectors have length 1, as far as float16 can tell."""
+    """Return whether all vectors but those of zeros have length 1, as far as float16 can tell."""
     import numpy as np
 
     found = np.asarray(vectors, np.float64)
-    return bool((np.abs(np.sqrt((found * found).sum(1)) - 1) < 5e-3).all())
+    lengths = np.sqrt((found * found).sum(1))
+    return bool((np.abs(lengths[lengths > 0] - 1) < 5e-3).all())
 
 
 def cosines(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:

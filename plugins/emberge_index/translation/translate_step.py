@@ -14,6 +14,9 @@ from emberge_index.translation.two_models import TwoModels, write_details
 
 __all__ = ["Translate"]
 
+# Above it the last places of float64 have the identity alone, which `kind: shift` is.
+MOST_RIDGE = 1e9
+
 
 @dataclass(frozen=True, kw_only=True)
 class Translate(TwoModels):
@@ -46,7 +49,7 @@ class Translate(TwoModels):
     kind: Kind = "affine"
     """Form of the map."""
     ridge: Literal["auto"] | float = "auto"
-    """Penalty in units of the vectors' mean variance; `auto` chooses it by folds, 0 is none."""
+    """Penalty in units of the vectors' mean variance, at most 1e9; `auto` chooses it by folds, 0 is none."""
     rank: int = 64
     """Rank of the change of `low_rank`."""
     texts: Side = "documents"
@@ -62,8 +65,10 @@ class Translate(TwoModels):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         yield from super().check(context)
-        if self.ridge != "auto" and self.ridge < 0:
-            yield context.problem(f"ridge is 0 or more, or auto, not {self.ridge}", "ridge")
+        if self.ridge != "auto" and not 0 <= self.ridge <= MOST_RIDGE:
+            yield context.problem(
+                f"ridge is a number from 0 to {MOST_RIDGE:g}, or auto, not {self.ridge}", "ridge"
+            )
         if self.rank < 1:
             yield context.problem(f"rank is 1 or more, not {self.rank}", "rank")
 

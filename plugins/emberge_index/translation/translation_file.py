@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge import CheckpointError
+from emberge import DataError
+from emberge.engine import printable
 
 from emberge_index.translation.maps import Map
 
@@ -98,26 +99,53 @@ def read_translation(place: Path) -> Translation:
     """Read a translation from its file, or from the folder of a step that has left one.
 
     Raises:
-        CheckpointError: when there is none.
+        DataError: when there is none, or one with facts or numbers that no translation has.
     """
+    from emberge.engine import read_translation as read_map
     from safetensors import SafetensorError, safe_open
 
+    found = read_map(place)
     path = place / FILE if place.is_dir() else place
-    if not path.is_file():
-        raise CheckpointError(
-            f"{place}: has no {FILE}; name the result of a step `translate`, such as out/{{its id}}"
-        )
     try:
         with safe_open(str(path), framework="numpy") as file:
-            header = json.loads((file.metadata() or {})[_KEY])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise CheckpointError(f"{path}: is no translation ({error}); fit it again") from error
-    header["source"], header["target"] = SpaceOf(**header["source"]), SpaceOf(**header["target"])
-    return Translation(
-        TranslationHeader(**header),
-        Map(tensors["matrix"], tensors["offset"]),
-        tensors["source.mean"],
-        tensors["source.axes"],
-        float(tensors["source.usual"][0]),
+            header = _header(json.loads(file.metadata()[_KEY]))
+            known = [file.get_tensor(f"source.{name}") for name in ("mean", "axes", "usual")]
+        usual = _usual(*known, size=len(found.matrix))
+    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{path}: is no translation ({printable(error, 200)}); fit it again by a step `translate`"
+        ) from error
+    return Translation(header, Map(found.matrix, found.offset), known[0], known[1], usual)
+
+
+def _header(found: Any) -> TranslationHeader:
+    """Return the facts of a file, with names that can be shown; raise ValueError or TypeError for others."""
+    header = TranslationHeader(
+        **{**found, "source": _space(found["source"]), "target": _space(found["target"])}
     )
+    rank, ridge = header.rank, header.ridge
+    known = header.side in ("documents", "queries") and isinstance(header.kind, str)
+    known &= isinstance(header.texts, int) and (rank is None or (type(rank) is int and rank > 0))
+    if not known or not (ridge is None or isinstance(ridge, (int, float))):
+        raise ValueError("its header has values of another kind")
+    return header
+
+
+def _space(found: Any) -> SpaceOf:
+    space = SpaceOf(**found)
+    texts = (space.name, space.fingerprint, space.prompt)
+    if not all(isinstance(one, str) for one in texts) or not isinstance(space.normalised, bool):
+        raise ValueError("its header has values of another kind")
+    return replace(space, name=printable(space.name, 200))
+
+
+def _usual(mean: NDArray[Any], axes: NDArray[Any], usual: NDArray[Any], *, size: int) -> float:
+    """Return the usual distance; raise ValueError where what is known of the source is not sound."""
+    import numpy as np
+
+    if mean.shape != (size,) or axes.shape != (size, size) or usual.shape != (1,):
+        raise ValueError("what it knows of the source has another size")
+    found = float(usual[0])
+    if not (np.isfinite(mean).all() and np.isfinite(axes).all() and 0 < found < float("inf")):
+        raise ValueError("what it knows of the source is not finite")
+    return found

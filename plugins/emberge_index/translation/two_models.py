@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from emberge import Backbone, DataEntry, ModelRef, Preflight, Problem, Step, Workspace, component
+from emberge import (
+    Backbone,
+    DataEntry,
+    DataError,
+    ModelRef,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+    component,
+)
 
 from emberge_index.translation.folds import few_texts, fit_folds, folds_of
 from emberge_index.translation.maps import Kind
@@ -25,6 +35,8 @@ __all__ = ["Fit", "TwoModels", "model_problems", "write_details"]
 
 # Vectors from which the usual distance is learnt.
 SAMPLE = 4096
+# Usual distance of vectors that differ by rounding alone; that of a model is about its dimension.
+ALIKE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +142,6 @@ class TwoModels(Step):
         Raises:
             DataError: for too few texts, and for vectors between which the kind has no map.
         """
-        from emberge import DataError
-
         probes = self.probes(workspace)
         kind, ridge, rank = self.form
         embedded = []
@@ -271,6 +281,11 @@ def _translation(header: TranslationHeader, folds: FittedFolds, source: Any) -> 
     values, axes = np.linalg.eigh((half - mean).T @ (half - mean) / len(half))
     scaled = (axes / np.sqrt(values.clip(0) + 0.1 * values.mean() + 1e-12)).astype(np.float32)
     usual = mahalanobis(sample[1::2], mean, scaled)
+    if usual < ALIKE:
+        raise DataError(
+            f"{header.source.name} gives all texts the same vector, which can be mapped to nothing; "
+            "make the model again, or give different texts"
+        )
     return Translation(header, folds.fitted, mean, scaled, usual)
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
+from emberge.engine import printable
 
 from emberge_index.translation.measures import are_unit
-from emberge_index.translation.translation_file import Translation, TranslationHeader
 from emberge_index.vectors.pieces import FileRows, Plan, RowSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["STRANGE", "require_fitting"]
+    from emberge_index.translation.probes import Side
+    from emberge_index.translation.translation_file import SpaceOf, Translation
+
+__all__ = ["STRANGE", "require_fitting", "require_space"]
 
 # Rows that are looked at, from this many places of the file.
 SAMPLE, PLACES = 1024, 16
@@ -32,14 +35,11 @@ def require_fitting(plan: Plan, translation: Translation, *, any_model: bool = F
         DataError: for another dimension, model, side or length of vectors.
     """
     header = translation.header
-    _require_dimension(plan, header)
-    _require_marked(plan, header)
-    sample = _sample(plan.rows)
+    sample = require_space(plan, header.source, header.side, other=header.target)
     if not len(sample):
         return
-    _require_length(plan, header, sample)
     strangeness = translation.strangeness(sample)
-    if strangeness > STRANGE and not any_model:
+    if not strangeness <= STRANGE and not any_model:
         raise DataError(
             f"{plan.path}: its vectors are {strangeness:.1f} times as far from those of "
             f"{header.source.name} as new texts of the fit are, so they are another model's or of quite "
@@ -48,48 +48,65 @@ def require_fitting(plan: Plan, translation: Translation, *, any_model: bool = F
         )
 
 
-def _require_dimension(plan: Plan, header: TranslationHeader) -> None:
-    wanted, found = header.source.dimension, plan.rows.dimension
-    if found != wanted:
-        again = (
-            f"; {header.target.name} has {found:,}: it seems to be translated already"
-            if found == header.target.dimension
-            else ""
-        )
+def require_space(
+    plan: Plan, space: SpaceOf, side: Side, *, other: SpaceOf | None = None
+) -> NDArray[Any]:
+    """Refuse vectors that are not of a model's space, and return a sample of them.
+
+    `other` is the space that vectors may be taken for which are of the wrong one.
+
+    Raises:
+        DataError: for another dimension or length, and a mark that names another model or side.
+    """
+    _require_dimension(plan, space, other)
+    _require_marked(plan, space, side, other)
+    sample = _sample(plan.rows)
+    if len(sample):
+        _require_length(plan, space, sample)
+    return sample
+
+
+def _require_dimension(plan: Plan, space: SpaceOf, other: SpaceOf | None) -> None:
+    found = plan.rows.dimension
+    if found != space.dimension:
+        again = ""
+        if other is not None and found == other.dimension:
+            again = f"; {other.name} has {found:,}: it seems to be translated already"
         raise DataError(
-            f"{plan.path}: its vectors have {found:,} numbers, those of {header.source.name} "
-            f"{wanted:,}{again}"
+            f"{plan.path}: its vectors have {found:,} numbers, those of {space.name} "
+            f"{space.dimension:,}{again}"
         )
 
 
-def _require_marked(plan: Plan, header: TranslationHeader) -> None:
+def _require_marked(plan: Plan, space: SpaceOf, side: Side, other: SpaceOf | None) -> None:
     """Refuse vectors of which the file itself names another model or side."""
-    if plan.fingerprint is not None and plan.fingerprint != header.source.fingerprint:
+    if plan.fingerprint is not None and plan.fingerprint != space.fingerprint:
         what = "another model"
-        if plan.fingerprint == header.target.fingerprint:
-            what = f"{header.target.name}, so it is translated already"
+        if other is not None and plan.fingerprint == other.fingerprint:
+            what = f"{other.name}, so it is translated already"
         raise DataError(
-            f"{plan.path}: its vectors are marked as those of {what}; the translation is from "
-            f"{header.source.name} ({header.source.fingerprint[:12]})"
+            f"{plan.path}: its vectors are marked as those of {what}, and wanted are those of "
+            f"{space.name} ({printable(space.fingerprint[:12])}); embed the texts by it, or fit "
+            "a translation from the model that they are of"
         )
-    if plan.side is not None and plan.side != header.side:
+    if plan.side is not None and plan.side != side:
         raise DataError(
-            f"{plan.path}: its vectors are marked as {plan.side}, the translation was fitted on "
-            f"{header.side}; fit one with texts: {plan.side}"
+            f"{plan.path}: its vectors are marked as {printable(plan.side, 20)}, and wanted are {side}; give "
+            f"those, or fit a translation with texts: {printable(plan.side, 20)}"
         )
 
 
-def _require_length(plan: Plan, header: TranslationHeader, sample: NDArray[Any]) -> None:
+def _require_length(plan: Plan, space: SpaceOf, sample: NDArray[Any]) -> None:
     unit = are_unit(sample)
-    if unit == header.source.normalised:
+    if unit == space.normalised:
         return
     if unit:
         raise DataError(
-            f"{plan.path}: its vectors have length 1, those of {header.source.name} in the translation have "
+            f"{plan.path}: its vectors have length 1, those of {space.name} in the translation have "
             "not; fit it on a model with a Normalize module, or store vectors as the model gives them"
         )
     raise DataError(
-        f"{plan.path}: its vectors do not have length 1, those of {header.source.name} do; divide each by "
+        f"{plan.path}: its vectors do not have length 1, those of {space.name} do; divide each by "
         "its length first"
     )
 
@@ -110,8 +127,8 @@ def _sample(rows: RowSource) -> NDArray[Any]:
 
 
 def _finite(sample: NDArray[Any]) -> NDArray[Any]:
-    """Return the rows that are finite; the others are found and named later, all of them."""
+    """Return the rows that are finite and not of zeros, as an empty document has; others are named later."""
     import numpy as np
 
-    found: NDArray[Any] = sample[np.isfinite(sample).all(axis=1)]
+    found: NDArray[Any] = sample[np.isfinite(sample).all(axis=1) & sample.any(axis=1)]
     return found

@@ -8,12 +8,15 @@ that exchanged 12 % of them; by one that exchanged half of them, 95.4 % and 97.9
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from emberge import DataError
+from emberge.engine import open_regular, printable
 
 from emberge_index.vectors.pieces import FileRows, Kept, New, Piece, Plan
 
@@ -22,6 +25,8 @@ __all__ = ["plan_faiss"]
 _FLAT, _GRAPH, _WITH_IDS = (b"IxFI", b"IxF2", b"IxFl"), (b"IHNf",), (b"IxMp", b"IxM2")
 # Word, dimension, count, two unused counts, trained, metric.
 _HEADER = struct.Struct("<4siqqq?i")
+# Indexes in one another: ids, a graph, the flat one.
+_DEEPEST = 4
 _WORDS = {
     b"IHNs": "8-bit codes behind a graph",
     b"IHNp": "PQ codes behind a graph",
@@ -54,12 +59,12 @@ def plan_faiss(path: Path, dimension: int) -> Plan:
     """
     import numpy as np
 
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
         nested = list(_nested(path, file, size))
         flat = nested[-1]
         start = flat.end - 4 * flat.dimension * flat.count
-        file.seek(start - 8)
+        file.seek(max(0, start - 8))
         counted = int.from_bytes(file.read(8), "little")
     if counted != flat.dimension * flat.count or start < flat.start + _HEADER.size + 8:
         raise DataError(f"{path}: its vectors are not where a flat index has them; write it again")
@@ -75,10 +80,10 @@ def plan_faiss(path: Path, dimension: int) -> Plan:
     return Plan(path, tuple(pieces), rows)
 
 
-def _nested(path: Path, file: object, size: int) -> Iterator[_Index]:
+def _nested(path: Path, file: IO[bytes], size: int) -> Iterator[_Index]:
     """Yield the indexes of a file, each inside the one before; the last is flat."""
     start, end = 0, size
-    while True:
+    for _ in range(_DEEPEST):
         one = _read(path, file, start, end)
         yield one
         if one.word in _FLAT:
@@ -89,23 +94,28 @@ def _nested(path: Path, file: object, size: int) -> Iterator[_Index]:
             start = _storage(path, file, one)
         else:
             _refuse(path, one.word)
+    raise DataError(f"{path}: its indexes are nested more than {_DEEPEST} deep; {_ADVICE}")
 
 
-def _read(path: Path, file: object, start: int, end: int) -> _Index:
-    file.seek(start)  # type: ignore[attr-defined]
-    head = file.read(_HEADER.size)  # type: ignore[attr-defined]
+def _read(path: Path, file: IO[bytes], start: int, end: int) -> _Index:
+    file.seek(start)
+    head = file.read(_HEADER.size)
     if len(head) < _HEADER.size:
         raise DataError(f"{path}: is no faiss index; it ends within its header")
     word, dimension, count, *_ = _HEADER.unpack(head)
+    if dimension < 1 or count < 0 or end < start:
+        raise DataError(
+            f"{path}: claims {count:,} vectors of {dimension:,} numbers, which no index has; write it again"
+        )
     return _Index(start, end, word, dimension, count)
 
 
-def _storage(path: Path, file: object, graph: _Index) -> int:
+def _storage(path: Path, file: IO[bytes], graph: _Index) -> int:
     """Return where the flat index behind a graph begins: its header and vectors are the last of the file."""
     start = graph.end - 4 * graph.dimension * graph.count - 8 - _HEADER.size
     if start > graph.start:
-        file.seek(start)  # type: ignore[attr-defined]
-        if file.read(4) in _FLAT:  # type: ignore[attr-defined]
+        file.seek(start)
+        if file.read(4) in _FLAT:
             return start
     raise DataError(f"{path}: the graph has no flat index behind it; {_ADVICE}")
 
@@ -118,7 +128,7 @@ _ADVICE = (
 
 def _refuse(path: Path, word: bytes) -> None:
     known = _WORDS.get(word)
-    shown = word.decode("latin-1")
+    shown = printable(word.decode("latin-1"))
     what = (
         f"holds {known}, which cannot be rewritten"
         if known

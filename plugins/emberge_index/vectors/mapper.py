@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -10,7 +10,15 @@ if TYPE_CHECKING:
 
     from emberge_index.translation.translation_file import Translation
 
-__all__ = ["Mapper"]
+__all__ = ["Mapped", "Mapper"]
+
+
+class Mapped(NamedTuple):
+    """Mapped vectors of a block, whether all were finite, and how many were zeros and stay so."""
+
+    vectors: NDArray[Any]
+    finite: bool
+    empty: int
 
 
 class Mapper:
@@ -31,8 +39,8 @@ class Mapper:
         """Size of a mapped vector."""
         return len(self._offset)
 
-    def __call__(self, block: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return mapped vectors, and the rows of the block that are not finite."""
+    def __call__(self, block: NDArray[Any]) -> Mapped:
+        """Return the mapped vectors of a block; a vector of zeros, as of an empty document, stays."""
         import numpy as np
 
         with np.errstate(invalid="ignore", over="ignore"):
@@ -43,10 +51,17 @@ class Mapper:
                 found += given
             found += self._offset
             squares = np.einsum("ij,ij->i", found, found)
-            bad = np.flatnonzero(~np.isfinite(squares))
             if self._normalise:
                 found /= np.sqrt(np.where(squares > 0, squares, 1))[:, None]
-            return found.astype(self.dtype, copy=False), bad
+            empty = ~given.any(axis=1)
+            found[empty] = 0
+            vectors = found.astype(self.dtype, copy=False)
+            checked = squares if self.dtype.itemsize > 2 else vectors  # float16 ends at 65,504
+            return Mapped(vectors, bool(np.isfinite(checked).all()), int(empty.sum()))
+
+
+# A fit in float64 leaves this of a rank that it has not.
+_ROUNDED = 1e-9
 
 
 def _factors(translation: Translation) -> list[NDArray[np.float64]]:
@@ -57,4 +72,6 @@ def _factors(translation: Translation) -> list[NDArray[np.float64]]:
     if rank is None or matrix.shape[0] != matrix.shape[1] or 2 * rank >= len(matrix):
         return [matrix]
     left, sizes, right = np.linalg.svd(matrix - np.eye(len(matrix)))
+    if sizes[rank] > _ROUNDED * max(1.0, sizes[0]):
+        return [matrix]  # it is of another rank than its header claims
     return [left[:, :rank] * sizes[:rank], right[:rank]]

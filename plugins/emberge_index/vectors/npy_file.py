@@ -6,10 +6,14 @@ import io
 from pathlib import Path
 
 from emberge import DataError
+from emberge.engine import open_regular, printable
 
 from emberge_index.vectors.pieces import FileRows, New, Plan, require_floats
 
 __all__ = ["plan_npy"]
+
+# Bytes in which a header must end; one of plain numbers has 128.
+LONGEST = 1 << 14
 
 
 def plan_npy(path: Path, dimension: int) -> Plan:
@@ -20,21 +24,21 @@ def plan_npy(path: Path, dimension: int) -> Plan:
     """
     from numpy.lib import format as npy
 
-    with path.open("rb") as file:
-        try:
-            version = npy.read_magic(file)
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, columns_first, dtype = read(file)
-        except ValueError as error:
-            raise DataError(f"{path}: is no npy file ({error})") from error
-        start = file.tell()
+    with open_regular(path) as file:
+        opening = io.BytesIO(file.read(LONGEST))
+    try:
+        version = npy.read_magic(opening)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, columns_first, dtype = read(opening)
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise DataError(f"{path}: is no npy file ({printable(error, 200)})") from error
     require_floats(path, dtype)
     if len(shape) != 2 or columns_first or not dtype.isnative:
         raise DataError(
             f"{path}: holds an array {shape}{', column by column' if columns_first else ''}, not rows of "
             "vectors; save it with np.save(FILE, np.ascontiguousarray(vectors))"
         )
-    rows = FileRows(path, start, shape[0], shape[1], dtype)
+    rows = FileRows(path, opening.tell(), shape[0], shape[1], dtype)
     header = io.BytesIO()
     npy.write_array_header_1_0(
         header,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
+from emberge.engine import printable
 
-from emberge_index.vectors.pieces import Plan, require_floats
+from emberge_index.vectors.pieces import Plan, require_floats, require_width
 from emberge_index.vectors.space_mark import MARK, read_mark
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class ColumnRows:
             rows = file.metadata.row_group(group).num_rows
             if row + rows > first:
                 at = row
-                for batch in file.iter_batches(size, row_groups=[group], columns=[self.column]):
+                for batch in _batches(self.path, file, size, [self.column], [group]):
                     if at + len(batch) > first:
                         yield self._table(batch.column(0), at)[max(0, first - at) :]
                     at += len(batch)
@@ -74,7 +76,7 @@ class ColumnRows:
             if one is None or len(one) != self.dimension or None in one:
                 has = "nothing" if one is None else f"{len(one)} numbers"
                 raise DataError(
-                    f"{self.path}: row {self.name_of(row + number)} has {has} in '{self.column}', not "
+                    f"{self.path}: row {self.name_of(row + number)} has {has} in '{self._shown}', not "
                     f"{self.dimension:,} as the first row; mend or remove it"
                 )
 
@@ -85,10 +87,15 @@ class ColumnRows:
         for group in range(file.num_row_groups):
             count = file.metadata.row_group(group).num_rows
             if row < first + count:
-                found = file.read_row_group(group, columns=[self.ids]).column(0)[row - first]
-                return f"{row:,} ({self.ids} {found.as_py()!r})"
+                with _reading(self.path):
+                    found = file.read_row_group(group, columns=[self.ids]).column(0)[row - first]
+                return f"{row:,} ({self.ids} {printable(repr(found.as_py()), 100)})"
             first += count
         return f"{row:,}"
+
+    @property
+    def _shown(self) -> str:
+        return printable(self.column, 100)
 
     @cached_property
     def type(self) -> Any:
@@ -109,10 +116,14 @@ def plan_parquet(path: Path, column: str | None) -> Plan:
     name = _chosen(path, schema, column)
     type_ = schema.field(name).type
     dtype = np.dtype(type_.value_type.to_pandas_dtype())
-    require_floats(path, dtype, f"vectors '{name}'")
+    require_floats(path, dtype, f"vectors '{printable(name, 100)}'")
     rows = file.metadata.num_rows
     ids = next((one for one in _IDS if one in schema.names), None)
-    table = ColumnRows(path, name, rows, _dimension(file, name, type_), dtype, ids)
+    dimension = _dimension(path, file, name, type_)
+    if rows:
+        require_width(path, dimension)
+        _require_no_longer(path, file, name, dimension)
+    table = ColumnRows(path, name, rows, dimension, dtype, ids)
     fingerprint, side = read_mark((schema.metadata or {}).get(MARK.encode()))
     return Plan(path, (table,), table, fingerprint, side)
 
@@ -141,7 +152,7 @@ def write_parquet(
     with pq.ParquetWriter(
         out, schema, compression=codecs, use_dictionary=others, write_statistics=others or False
     ) as writer:
-        for batch in file.iter_batches(size, columns=others or [rows.column]):
+        for batch in _batches(rows.path, file, size, others or [rows.column]):
             part = mapped[done : done + len(batch)]
             columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
             columns[rows.column] = _lists(part, type_)
@@ -151,13 +162,53 @@ def write_parquet(
 
 
 def _opened(path: Path) -> Any:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with _reading(path):
         return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path}: is no parquet file ({error})") from error
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what pyarrow raises for a damaged file into a DataError that names it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        raise DataError(
+            f"{path}: is no parquet file, or damaged ({printable(error, 200)}); copy it again"
+        ) from error
+
+
+def _batches(
+    path: Path, file: Any, size: int, columns: Sequence[str], groups: Sequence[int] | None = None
+) -> Iterator[Any]:
+    """Yield batches of `size` rows."""
+    found = file.iter_batches(size, row_groups=groups, columns=columns)
+    while True:
+        with _reading(path):
+            batch = next(found, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def _require_no_longer(path: Path, file: Any, name: str, dimension: int) -> None:
+    """Refuse a column with longer rows than its first, which could take any memory, by its metadata.
+
+    Raises:
+        DataError: with the number of its values.
+    """
+    for group in range(file.num_row_groups):
+        known = file.metadata.row_group(group)
+        chunks = (known.column(place) for place in range(known.num_columns))
+        values = sum(c.num_values for c in chunks if c.path_in_schema.startswith(f"{name}."))
+        if values > known.num_rows * dimension:
+            raise DataError(
+                f"{path}: column '{printable(name, 100)}' has {values:,} numbers in {known.num_rows:,} rows "
+                f"from {group:,} on, more than {dimension:,} each as the first row; make all rows alike"
+            )
 
 
 def _is_list(type_: Any) -> bool:
@@ -173,24 +224,25 @@ def _chosen(path: Path, schema: Any, column: str | None) -> str:
     lists = [one.name for one in schema if _is_list(one.type)]
     if column is not None:
         if column not in lists:
+            listed = printable(", ".join(lists) or "none", 200)
             raise DataError(
-                f"{path}: has no column of vectors '{column}'; it has {', '.join(lists) or 'none'}"
+                f"{path}: has no column of vectors '{printable(column)}'; it has {listed}"
             )
         return column
     if len(lists) != 1:
-        listed = ", ".join(lists) or "none"
+        listed = printable(", ".join(lists) or "none", 200)
         raise DataError(
             f"{path}: has {len(lists)} columns of lists ({listed}); name one with --column"
         )
     return str(lists[0])
 
 
-def _dimension(file: Any, name: str, type_: Any) -> int:
+def _dimension(path: Path, file: Any, name: str, type_: Any) -> int:
     import pyarrow as pa
 
     if pa.types.is_fixed_size_list(type_):
         return int(type_.list_size)
-    for batch in file.iter_batches(1, columns=[name]):
+    for batch in _batches(path, file, 1, [name]):
         first = batch.column(0)[0].as_py()
         return len(first) if first is not None else 0
     return 0

@@ -6,22 +6,40 @@ whatever its format.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emberge import DataError
+from emberge.engine import count_noun, join_some
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["BLOCK", "FileRows", "Kept", "New", "Piece", "Plan", "RowSource", "require_floats"]
+__all__ = [
+    "BLOCK",
+    "FileRows",
+    "Kept",
+    "New",
+    "Piece",
+    "Plan",
+    "RowSource",
+    "block_rows",
+    "require_finite",
+    "require_floats",
+    "require_width",
+]
 
 # Bytes of vectors that are mapped at once. It decides the shape of a product and so perhaps its last bit:
 # it depends on no machine.
 BLOCK = 4 << 20
+# Numbers of a vector at most; models have some thousands.
+WIDEST = 1 << 16
+# Rows that are not finite and named in an error.
+SHOWN = 10
 
 
 class RowSource(Protocol):
@@ -76,6 +94,21 @@ class FileRows:
     dimension: int
     dtype: Any
 
+    def __post_init__(self) -> None:
+        """Make sure that the file has these rows, before memory is taken for them.
+
+        Raises:
+            DataError: for a header that claims more than the file has, or vectors of no size.
+        """
+        require_width(self.path, self.dimension)
+        size = os.path.getsize(self.path)
+        end = self.start + self.rows * self.dimension * self.dtype.itemsize
+        if self.rows < 0 or not 0 <= self.start <= end <= size:
+            raise DataError(
+                f"{self.path}: has {size:,} bytes, and its header claims {self.rows:,} vectors of "
+                f"{self.dimension:,} numbers, to byte {end:,}; copy it again"
+            )
+
     def blocks(self, first: int, size: int) -> Iterator[NDArray[Any]]:
         import numpy as np
 
@@ -115,6 +148,46 @@ class Plan:
     """Fingerprint of the model that the file names."""
     side: str | None = None
     """Side of a search that the file names: documents or queries."""
+
+
+def block_rows(*dimensions: int) -> int:
+    """Return the rows of a block, by the largest of the dimensions alone."""
+    return max(64, BLOCK // (4 * max(dimensions)))
+
+
+def require_width(path: Path, dimension: int) -> None:
+    """Refuse vectors of a size that no model's have.
+
+    Raises:
+        DataError: for no numbers at all, or more than `WIDEST`.
+    """
+    if not 1 <= dimension <= WIDEST:
+        raise DataError(
+            f"{path}: its vectors have {dimension:,} numbers each, and those of models have 1 to {WIDEST:,}; "
+            "write it again"
+        )
+
+
+def require_finite(path: Path, rows: RowSource, size: int, first: int = 0) -> None:
+    """Look at the rows from `first` on, block by block, and refuse those that are not finite.
+
+    Raises:
+        DataError: with all of them counted, and the first ones named by number and id.
+    """
+    import numpy as np
+
+    found: list[int] = []
+    for block in rows.blocks(first, size):
+        with np.errstate(invalid="ignore"):
+            found += (first + np.flatnonzero(~np.isfinite(block).all(axis=1))).tolist()
+        first += len(block)
+    if found:
+        named = join_some([rows.name_of(row) for row in found[:SHOWN]], SHOWN)
+        more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
+        raise DataError(
+            f"{path}: {count_noun(len(found), 'row')} not finite (NaN or infinite values), counted from 0: "
+            f"{named}{more}; embed their texts again or remove them"
+        )
 
 
 def require_floats(path: Path, dtype: Any, what: str = "vectors") -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from emberge import DataError
+from emberge import CheckpointError, DataError
+from emberge.engine import TensorSpec, encode_header, read_header
 
-from emberge_index.vectors.pieces import FileRows, Kept, New, Piece, Plan, require_floats
+from emberge_index.vectors.pieces import FileRows, Kept, New, Plan, require_floats
 from emberge_index.vectors.space_mark import MARK, read_mark
 
 __all__ = ["plan_safetensors"]
-
-_DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "<i1", "U8": "<u1"}
 
 
 def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) -> Plan:
@@ -25,51 +23,33 @@ def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) 
     """
     import numpy as np
 
-    entries, metadata, start = _header(path)
-    name = _chosen(path, entries, column)
-    entry = entries[name]
-    if entry["dtype"] not in _DTYPES:
-        raise DataError(
-            f"{path}: tensor '{name}' is {entry['dtype']}; convert it to F16 or F32 first"
-        )
-    dtype = np.dtype(_DTYPES[entry["dtype"]])
+    specs, metadata = _header(path)
+    name = _chosen(path, specs, column)
+    spec = specs[name]
+    if spec.dtype.startswith(("bfloat", "float8", "complex")):
+        raise DataError(f"{path}: tensor '{name}' is {spec.dtype}; convert it to F16 or F32 first")
+    dtype = np.dtype(spec.dtype).newbyteorder("<")
     require_floats(path, dtype, f"vectors '{name}'")
-    count, width = entry["shape"]
-    rows = FileRows(path, start + entry["data_offsets"][0], count, width, dtype)
-    pieces: list[Piece] = []
-    changed: dict[str, Any] = {"__metadata__": {**metadata, MARK: mark}}
-    place = 0
-    for other in sorted(entries, key=lambda one: entries[one]["data_offsets"]):
-        one = entries[other]
-        first, last = one["data_offsets"]
-        size, shape = last - first, one["shape"]
-        if other == name:
-            size, shape = count * dimension * dtype.itemsize, [count, dimension]
-        changed[other] = {**one, "shape": shape, "data_offsets": [place, place + size]}
-        pieces.append(rows if other == name else Kept(start + first, size))
-        place += size
-    text = json.dumps(changed, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    opening = New(len(text).to_bytes(8, "little") + text)
+    rows = FileRows(path, spec.offset, spec.shape[0], spec.shape[1], dtype)
+    changed = replace(spec, shape=(rows.rows, dimension))
+    ordered = sorted(specs.values(), key=lambda one: (one.offset, one.nbytes))
+    opening, _ = encode_header(
+        [changed if one is spec else one for one in ordered], {**metadata, MARK: mark}
+    )
+    pieces = [rows if one is spec else Kept(one.offset, one.nbytes) for one in ordered]
     fingerprint, side = read_mark(metadata.get(MARK))
-    return Plan(path, (opening, *pieces), rows, fingerprint, side)
+    return Plan(path, (New(opening), *pieces), rows, fingerprint, side)
 
 
-def _header(path: Path) -> tuple[dict[str, Any], dict[str, str], int]:
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        try:
-            if size > os.path.getsize(path):
-                raise ValueError("its header is longer than the file")
-            entries = json.loads(file.read(size))
-            metadata = entries.pop("__metadata__", {})
-        except (ValueError, AttributeError) as error:
-            raise DataError(f"{path}: is no safetensors file ({error})") from error
-    return entries, metadata, 8 + size
+def _header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
+    try:
+        return read_header(path)
+    except CheckpointError as error:
+        raise DataError(str(error)) from error
 
 
-def _chosen(path: Path, entries: dict[str, Any], column: str | None) -> str:
-    tables = [name for name, one in entries.items() if len(one["shape"]) == 2]
+def _chosen(path: Path, specs: Mapping[str, TensorSpec], column: str | None) -> str:
+    tables = [name for name, one in specs.items() if len(one.shape) == 2]
     if column is not None:
         if column not in tables:
             raise DataError(

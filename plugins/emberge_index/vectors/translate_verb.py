@@ -8,27 +8,26 @@ import json
 import os
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from emberge import DataError, RecipeError
-from emberge.engine import replace_file
+from emberge.engine import count_noun, require_space, writing
 
 if TYPE_CHECKING:
     from emberge_index.translation.translation_file import Translation
     from emberge_index.vectors.pieces import Plan
 
-__all__ = ["plan_vectors", "translate", "translate_file"]
+__all__ = ["Translated", "translate", "translate_file"]
 
 # Seconds between two lines of progress: on a terminal, and in a log.
 SHOWN, LOGGED = 0.2, 30.0
-FORMATS = ".npy, .safetensors, .parquet, .faiss or .index"
 
 
 def translate(options: argparse.Namespace, _plugins: object) -> int:
     """Rewrite a file of vectors and show where it is."""
     progress = _Progress(quiet=options.quiet)
-    rows = translate_file(
+    done = translate_file(
         options.vectors,
         options.by,
         options.out,
@@ -37,8 +36,19 @@ def translate(options: argparse.Namespace, _plugins: object) -> int:
         progress=progress,
     )
     progress.end()
-    print(f"translated: {options.out}, {rows:,} vectors")
+    print(f"translated: {options.out}, {done.rows:,} vectors")
+    if done.empty:
+        print(
+            f"{count_noun(done.empty, 'vector')} of zeros, as of an empty document, stay as they are"
+        )
     return 0
+
+
+class Translated(NamedTuple):
+    """Number of vectors of a file, and of those that are zeros and stay so."""
+
+    rows: int
+    empty: int
 
 
 def translate_file(
@@ -49,114 +59,84 @@ def translate_file(
     column: str | None = None,
     any_model: bool = False,
     progress: Any = None,
-) -> int:
-    """Rewrite the vectors of one file into another by a translation; return their number.
+) -> Translated:
+    """Rewrite the vectors of one file into another by a translation; return how many there are.
 
     A killed call, repeated, goes on from where it was, to the same bytes. `progress(done, total)` is called
     after each block.
 
     Raises:
-        DataError: for vectors that the translation does not fit, before anything is written.
-        CheckpointError: for a folder without a translation.
+        DataError: for vectors that the translation does not fit, before anything is written, and for a
+            folder without a translation.
+        CheckpointError: when another process translates into the same file.
     """
     from emberge_index.translation.translation_file import read_translation
     from emberge_index.vectors.checks import require_fitting
-    from emberge_index.vectors.rewrite import working_on
-
-    if out.exists():
-        raise RecipeError(f"{out}: exists already; remove it or choose another --out")
-    if out.suffix != vectors.suffix:
-        raise RecipeError(
-            f"{out}: vectors stay in their format; let its name end with {vectors.suffix}"
-        )
-    if not out.parent.is_dir():
-        raise RecipeError(f"{out.parent}: there is no such folder; create it first")
-    translation = read_translation(by)
-    plan = plan_vectors(vectors, translation, column)
-    require_fitting(plan, translation, any_model=any_model)
-    _require_space(plan, translation, out)
-    with working_on(out):
-        _write(plan, translation, out, progress or (lambda *_: None))
-    return plan.rows.rows
-
-
-def plan_vectors(path: Path, translation: Translation, column: str | None) -> Plan:
-    """Return the pieces of a file of vectors, by the ending of its name.
-
-    Raises:
-        DataError: for a file that is missing, or whose vectors cannot be rewritten.
-        RecipeError: for an ending that is not known.
-    """
-    from emberge_index.vectors.faiss_file import plan_faiss
-    from emberge_index.vectors.npy_file import plan_npy
-    from emberge_index.vectors.parquet_file import plan_parquet
-    from emberge_index.vectors.safetensors_vectors import plan_safetensors
+    from emberge_index.vectors.open_vectors import plan_vectors
+    from emberge_index.vectors.rewrite import require_new
     from emberge_index.vectors.space_mark import mark_of
 
-    if not path.is_file():
-        raise DataError(f"{path}: there is no such file of vectors")
-    dimension = translation.header.target.dimension
-    if path.suffix == ".npy":
-        return plan_npy(path, dimension)
-    if path.suffix == ".safetensors":
-        return plan_safetensors(path, dimension, column, mark_of(translation.header))
-    if path.suffix == ".parquet":
-        return plan_parquet(path, column)
-    if path.suffix in (".faiss", ".index"):
-        return plan_faiss(path, dimension)
-    raise RecipeError(f"{path}: is in no format that can be rewritten; name a file in {FORMATS}")
+    require_new(out, vectors.suffix)
+    translation = read_translation(by)
+    header = translation.header
+    plan = plan_vectors(vectors, column, dimension=header.target.dimension, mark=mark_of(header))
+    require_fitting(plan, translation, any_model=any_model)
+    _require_space(plan, translation, out)
+    empty = _write(plan, translation, out, progress or (lambda *_: None))
+    return Translated(plan.rows.rows, empty)
 
 
 def _require_space(plan: Plan, translation: Translation, out: Path) -> None:
     """Refuse a disk without room for the result.
 
     Raises:
-        DataError: with what is needed and what is free.
+        EmbergeError: with what is needed and what is free.
     """
-    import shutil
-
     header = translation.header
     size = plan.path.stat().st_size * header.target.dimension // header.source.dimension
-    free = shutil.disk_usage(out.parent).free
     if plan.path.suffix == ".parquet":
         size *= 2  # the mapped vectors are written once alone
-    if free < size:
-        raise DataError(
-            f"{out.parent}: needs {size / 1e9:.1f} GB, {free / 1e9:.1f} GB are free; make room"
-        )
+    require_space(out.parent, size)
 
 
-def _write(plan: Plan, translation: Translation, out: Path, progress: Any) -> None:
+def _write(plan: Plan, translation: Translation, out: Path, progress: Any) -> int:
+    """Write the mapped vectors, and return the number of those that are zeros."""
     import numpy as np
 
     from emberge_index.vectors.mapper import Mapper
     from emberge_index.vectors.parquet_file import ColumnRows, write_parquet
-    from emberge_index.vectors.rewrite import Work, block_rows, publish_work, rewrite
+    from emberge_index.vectors.pieces import block_rows
+    from emberge_index.vectors.rewrite import Work, publish_work, rewrite, working_on
     from emberge_index.vectors.space_mark import mark_of
 
     mapper = Mapper(translation, plan.rows.dtype)
     work = Work(out, _key(plan, translation))
-    rewrite(plan, mapper, work, progress)
-    if not isinstance(plan.rows, ColumnRows):
-        publish_work(work)
-        return
-    rows, dimension = plan.rows.rows, mapper.dimension
-    shape = (rows, dimension)
-    mapped = np.memmap(work.file, plan.rows.dtype, "r", shape=shape) if rows else np.zeros(shape)
-    size = block_rows(plan.rows.dimension, dimension)
-    with replace_file(out) as side:
-        write_parquet(plan.rows, mapped, side, mark_of(translation.header), size)
-    work.remove()
+    with working_on(work):
+        empty = rewrite(plan, mapper, work, progress)
+        finished = work.file
+        if isinstance(plan.rows, ColumnRows):
+            finished = work.folder / "finished"
+            rows, dimension = plan.rows.rows, mapper.dimension
+            shape = (rows, dimension)
+            mapped = (
+                np.memmap(work.file, plan.rows.dtype, "r", shape=shape) if rows else np.zeros(shape)
+            )
+            size = block_rows(plan.rows.dimension, dimension)
+            with writing(out, "the vectors"):
+                write_parquet(plan.rows, mapped, finished, mark_of(translation.header), size)
+        publish_work(work, finished)
+    return empty
 
 
 def _key(plan: Plan, translation: Translation) -> str:
-    """Return a text that decides the bytes: the input as a file, its column, and the map."""
+    """Return a text that decides the bytes: the input as a file, its column, and the map with its facts."""
     status = os.stat(plan.path)
     named = [
         str(plan.path.resolve()),
         status.st_size,
         status.st_mtime_ns,
         getattr(plan.rows, "column", None),
+        asdict(translation.header),
         hashlib.sha256(translation.fitted.matrix.tobytes()).hexdigest(),
         hashlib.sha256(translation.fitted.offset.tobytes()).hexdigest(),
     ]

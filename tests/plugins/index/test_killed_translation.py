@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from emberge import CheckpointError
-from emberge_index.vectors import rewrite, translate_verb
+from emberge_index.vectors import pieces, rewrite, translate_verb
 from safetensors.numpy import save_file
 
 from tests.plugins.index.translations import vectors, write_translation
@@ -25,6 +25,7 @@ ROWS, BLOCK = 4000, 64 * 24 * 4
 
 @pytest.fixture(autouse=True)
 def _noted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "BLOCK", BLOCK)
     monkeypatch.setattr(rewrite, "BLOCK", BLOCK)
     monkeypatch.setattr(rewrite, "NOTED", 0.0)
 
@@ -108,7 +109,10 @@ def test_after_a_change_it_begins_anew(by: Path, tmp_path: Path, change: str) ->
 def test_two_cannot_write_one_file(by: Path, tmp_path: Path) -> None:
     path, out = tmp_path / "old.npy", tmp_path / "new.npy"
     write(path)
-    with rewrite.working_on(out), pytest.raises(CheckpointError, match=r"new\.npy"):
+    with (
+        rewrite.working_on(rewrite.Work(out, "")),
+        pytest.raises(CheckpointError, match=r"new\.npy"),
+    ):
         translate_verb.translate_file(path, by, out)
 
 

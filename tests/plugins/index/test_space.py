@@ -297,13 +297,13 @@ def _vectors(kind: str, rows: np.ndarray[Any, Any], others: np.ndarray[Any, Any]
 @pytest.mark.parametrize(
     ("kind", "place", "fix"),
     [
-        ("nan", "rows 3, 17", "embed"),
+        ("nan", "3, 17", "embed"),
         ("codes", "int8", "float"),
         ("dimension", "16", "32"),
         ("long", "length one", "bring them"),
         ("model", "not those of bert", "name the model"),
         ("fewer", "399", "400"),
-        ("flat", "table", "row for each"),
+        ("flat", "(32,)", "rows of vectors"),
     ],
 )
 def test_vectors_that_are_not_the_models_are_refused(

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from emberge.cli.main import main
 from emberge_index.translation.translation_file import Translation
-from emberge_index.vectors import pieces
+from emberge_index.vectors import pieces, rewrite
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -25,8 +25,8 @@ NEAR = 1e-5
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emberge_index.vectors.rewrite.BLOCK", 24 * 4 * 64)
-    assert pieces.BLOCK > 1 << 20
+    monkeypatch.setattr(pieces, "BLOCK", 24 * 4 * 64)
+    monkeypatch.setattr(rewrite, "BLOCK", 24 * 4 * 64)
 
 
 @pytest.fixture(params=[24, 16, 40])

@@ -19,12 +19,17 @@ def read_texts(path: Path) -> list[str]:
     """Return the texts of a file: its lines that are not empty, or `text` of each row of a .jsonl file.
 
     Raises:
-        DataError: for a file that cannot be read, and, with its line, for a row whose `text` is no text.
+        DataError: for a file that cannot be read or has no text at all, and, with its line, for a row whose
+            `text` is no text.
     """
     lines = ((number, line) for number, line in read_text_lines(path) if line)
-    if not path.name.lower().endswith(_JSON):
-        return [line for _, line in lines]
-    return [_text_of(line, number, path) for number, line in lines if line.strip()]
+    if path.name.lower().endswith(_JSON):
+        found = [_text_of(line, number, path) for number, line in lines if line.strip()]
+    else:
+        found = [line for _, line in lines]
+    if not found:
+        raise DataError(f"{printable(path)}: has no text; give a line for each")
+    return found
 
 
 def _text_of(line: str, number: int, path: Path) -> str:
