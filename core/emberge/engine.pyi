@@ -174,9 +174,17 @@ from .training.loop.session import SaveClock as SaveClock
 from .training.loop.session import Session as Session
 from .training.plan.preview import TrainingPreview as TrainingPreview
 from .training.plan.preview import preview_training as preview_training
+from .wording import Markdown as Markdown
+from .wording import bold as bold
+from .wording import code_block as code_block
+from .wording import code_span as code_span
 from .wording import count_by_first_word as count_by_first_word
 from .wording import count_noun as count_noun
 from .wording import human_size as human_size
 from .wording import join_some as join_some
 from .wording import parse_size as parse_size
 from .wording import printable as printable
+from .wording import prose as prose
+from .wording import table_lines as table_lines
+from .wording import table_row as table_row
+from .wording import web_link as web_link

@@ -1,15 +1,25 @@
-"""Words of messages: lists that are cut, counts with their nouns, sizes in bytes, and text from outside."""
+"""Words of messages and tables: lists that are cut, counts with their nouns, sizes, and text from outside.
+
+Prompts, names and licences come from strangers. `printable` shows them on a terminal; in Markdown, which
+may be a web page on a hub, `table_row` and `table_lines` escape whatever is not `Markdown` already, so that
+a cell needs a decision only where markup is wanted.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from urllib.parse import quote, urlsplit
 
 from emberge.errors import RecipeError
 
 __all__ = [
+    "Markdown",
+    "bold",
+    "code_block",
+    "code_span",
     "count_by_first_word",
     "count_noun",
     "human_size",
@@ -18,6 +28,10 @@ __all__ = [
     "plural",
     "printable",
     "printable_lines",
+    "prose",
+    "table_lines",
+    "table_row",
+    "web_link",
 ]
 
 # Text that is shown as it is without looking at each character.
@@ -35,6 +49,11 @@ _UNITS = {
 }
 # Endings of nouns that take more than an s.
 _ENDINGS = ((r"(?<![aeiou])y$", "ies"), (r"(s|x|z|ch|sh)$", r"\1es"))
+# Of Markdown: marks with a meaning, and beginnings of a line that make it an item of a list or a rule.
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;))")
+_OPENING = re.compile(r"([-+=](?=[-=\s]|$))|(\d+)([.)](?=\s|$))")
+_KEPT = "/:?&=+,;@%~!$-._"  # of an address; brackets and spaces would end a link
+_RULES = {"l": "---", "r": "---:"}
 
 
 def join_some(words: Iterable[str], most: int = 3) -> str:
@@ -107,3 +126,81 @@ def _escape_unprintable(character: str) -> str:
     if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
         return character.encode("unicode_escape").decode("ascii")
     return character
+
+
+# ── Markdown ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Markdown(str):
+    """Text that is Markdown already; any other text is escaped when it becomes a cell."""
+
+    __slots__ = ()
+
+
+def prose(text: str) -> Markdown:
+    """Return plain text as Markdown that shows just that, in one line."""
+    if isinstance(text, Markdown):
+        return text
+    escaped = _SPECIAL.sub(r"\\\1", printable(" ".join(text.split())))
+    return Markdown(_OPENING.sub(_escape_opening, escaped, count=1) if escaped else "")
+
+
+def _escape_opening(found: re.Match[str]) -> str:
+    if found.start():
+        return found[0]
+    return f"\\{found[1]}" if found[1] else f"{found[2]}\\{found[3]}"
+
+
+def bold(text: str) -> Markdown:
+    """Return plain text in bold."""
+    return Markdown(f"**{prose(text)}**")
+
+
+def code_span(text: str) -> Markdown:
+    """Return text as inline code, in one line, for use in a table too."""
+    flat = printable(" ".join(text.split()))
+    if not flat:
+        return Markdown()  # marks with nothing between them are no code
+    if "\\|" in flat:  # a table would take the backslash for that of its own escape
+        shown = "".join(c if c.isalnum() or c == " " else f"&#{ord(c)};" for c in flat)
+        return Markdown(f"<code>{shown}</code>")
+    flat = flat.replace("|", "\\|")
+    fence = "`" * (_longest_run(flat) + 1)
+    return Markdown(f"{fence} {flat} {fence}" if len(fence) > 1 else f"`{flat}`")
+
+
+def code_block(text: str, language: str = "") -> list[str]:
+    """Return the lines of a block of code, with a fence that no line of the text can close."""
+    fence = "`" * max(3, _longest_run(text) + 1)
+    return [f"{fence}{language}", *printable_lines(text).split("\n"), fence]
+
+
+def web_link(text: str, address: str | None) -> Markdown:
+    """Return plain text that leads to a web page; without one at http or https, the text alone."""
+    if address is None or urlsplit(address).scheme not in ("http", "https"):
+        return prose(text)
+    return Markdown(f"[{prose(text)}]({quote(address, safe=_KEPT)})")
+
+
+def table_row(cells: Iterable[str]) -> str:
+    """Return one row of a table; cells that are not `Markdown` are escaped."""
+    return f"| {' | '.join(map(prose, cells))} |"
+
+
+def table_lines(
+    head: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str] = ()
+) -> list[str]:
+    """Return the lines of a table; cells that are not `Markdown` are escaped.
+
+    `align` has `l` or `r` for each column, left for those that it does not name.
+    """
+    sides = [*align, *"l" * (len(head) - len(align))]
+    return [
+        table_row(head),
+        f"| {' | '.join(_RULES[side] for side in sides)} |",
+        *map(table_row, rows),
+    ]
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)

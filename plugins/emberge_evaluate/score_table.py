@@ -6,7 +6,20 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from emberge.engine import FEW, Comparison, GainKept, Scores, Task, TrainingCost, kind_of_group
+from emberge.engine import (
+    FEW,
+    Comparison,
+    GainKept,
+    Markdown,
+    Scores,
+    Task,
+    TrainingCost,
+    bold,
+    kind_of_group,
+    prose,
+    table_lines,
+    table_row,
+)
 
 from emberge_evaluate.token_loss import NATS_PER_TOKEN
 
@@ -52,7 +65,7 @@ def _models(scores: Scores) -> Iterator[str]:
         around = [scores.interval(model, mean) for model in models]
         notes = [_interval(*pair, scores) if pair else "" for pair in around]
         values = [scores.means[model][mean] for model in models]
-        yield _row(f"*{label}*", values, scores, notes if len(models) <= FEW else ())
+        yield _row(_italic(label), values, scores, notes if len(models) <= FEW else ())
     yield from _forgetting(scores)
     yield from _ranks(scores)
     yield from _cost([scores.costs.get(model) for model in models])
@@ -66,7 +79,7 @@ def _arms(pooled: Scores) -> Iterator[str]:
     for task in pooled.tasks:
         yield _estimates(task.name, task.name, pooled)
     for mean, label in _new_means(pooled):
-        yield _estimates(f"*{label}*", mean, pooled)
+        yield _estimates(_italic(label), mean, pooled)
     yield from _forgetting(pooled)
     yield from _ranks(pooled)
     yield from _cost([pooled.costs.get(arm) for arm in arms])
@@ -96,7 +109,7 @@ def _perplexities(scores: Scores) -> Iterator[str]:
         if task.metric == NATS_PER_TOKEN:
             values = [scores.values[model][task.name] for model in scores.models]
             cells = [f"{math.exp(value):.4g}" if value < 700 else "inf" for value in values]
-            yield f"| {task.name} (perplexity) | {' | '.join(cells)} |"
+            yield table_row([f"{task.name} (perplexity)", *cells])
 
 
 def _new_means(scores: Scores) -> Iterator[tuple[str, str]]:
@@ -133,9 +146,11 @@ def _metric(task: Task) -> str:
 
 
 def _head(names: Sequence[str]) -> list[str]:
-    cells = [name.replace("|", "\\|") for name in names]
-    rule = ["---", *("---:" for _ in cells[1:])]
-    return [f"| {' | '.join(cells)} |", f"| {' | '.join(rule)} |"]
+    return table_lines(names, (), "l" + "r" * (len(names) - 1))
+
+
+def _italic(label: str) -> Markdown:
+    return Markdown(f"*{prose(label)}*")
 
 
 def _row(label: str, values: Sequence[float], scores: Scores, notes: Sequence[str] = ()) -> str:
@@ -144,12 +159,13 @@ def _row(label: str, values: Sequence[float], scores: Scores, notes: Sequence[st
     best = (min if scores.less else max)(made, key=float)
     differ = len(set(made)) > 1  # where all are equal none is best
     cells = [
-        f"**{text}**" if differ and text == best and model in scores.made else text
+        bold(text) if differ and text == best and model in scores.made else text
         for text, model in zip(texts, scores.models, strict=True)
     ]
     if notes:
-        cells = [" ".join(filter(None, pair)) for pair in zip(cells, notes, strict=True)]
-    return f"| {label} | {' | '.join(cells)} |"
+        pairs = zip(cells, notes, strict=True)
+        cells = [Markdown(" ".join(filter(None, pair))) for pair in pairs]
+    return table_row([label, *cells])
 
 
 def _number(value: float, scores: Scores, sign: str = "") -> str:
@@ -168,9 +184,9 @@ def _forgetting(scores: Scores) -> Iterator[str]:
     cells = []
     for lost in map(scores.forgotten, scores.models):
         around = f" {_interval(*lost.interval, scores, '+')}" if lost and lost.interval else ""
-        cells.append(f"{_number(lost.mean, scores, '+')}{around}" if lost else "–")
+        cells.append(Markdown(f"{_number(lost.mean, scores, '+')}{around}" if lost else "–"))
     where = MEANS[scores.forgetting[0].on]
-    yield f"| *forgetting, {where} (less is better)* | {' | '.join(cells)} |"
+    yield table_row([_italic(f"forgetting, {where} (less is better)"), *cells])
 
 
 def _ranks(scores: Scores) -> Iterator[str]:
@@ -178,15 +194,15 @@ def _ranks(scores: Scores) -> Iterator[str]:
     if ranks := scores.ranks:
         cells = [f"{ranks[model]:.2f}" if model in ranks else "–" for model in scores.models]
         best = f"{min(ranks.values()):.2f}"
-        marked = [f"**{cell}**" if cell == best and len(set(cells)) > 1 else cell for cell in cells]
-        yield f"| *normalised rank (0 is best)* | {' | '.join(marked)} |"
+        marked = [bold(cell) if cell == best and len(set(cells)) > 1 else cell for cell in cells]
+        yield table_row([_italic("normalised rank (0 is best)"), *marked])
 
 
 def _cost(costs: Sequence[TrainingCost | None]) -> Iterator[str]:
     """Yield the row of training costs, a training on all rows being 1 (arXiv:2602.05787), if any is known."""
     if any(costs):
         cells = ["–" if cost is None else f"{cost.times:.3g}" for cost in costs]
-        yield f"| *training cost* | {' | '.join(cells)} |"
+        yield table_row([_italic("training cost"), *cells])
 
 
 def _differences(scores: Scores, words: str) -> list[str]:
@@ -200,14 +216,14 @@ def _differences(scores: Scores, words: str) -> list[str]:
     unit = "of losses, of which less is better" if scores.less else "in points"
     lines = [
         "",
-        f"Difference from {found[0].reference} {unit}, with {found[0].confidence:.0%} intervals "
+        f"Difference from {prose(found[0].reference)} {unit}, with {found[0].confidence:.0%} intervals "
         f"of {words}:",
         "",
         *_head(["model", *(groups[mean] for mean in columns)]),
     ]
     for model in dict.fromkeys(one.model for one in found):
         cells = [_difference(one, scores) for one in found if one.model == model]
-        lines.append(f"| {model} | {' | '.join(cells)} |")
+        lines.append(table_row([model, *cells]))
     return lines
 
 
@@ -221,20 +237,21 @@ def _linear(scores: Scores) -> Iterator[str]:
         if not clear:
             known = any(one.interval for one in mine)
             why = "by more than noise" if known else "as far as is known: there are no intervals"
-            yield f"No merge of these differs from linear ({linear}) {why}: {', '.join(merges)}."
+            named = prose(", ".join(merges))
+            yield f"No merge of these differs from linear ({prose(linear)}) {why}: {named}."
             continue
-        shown = (f"{one.model} {GROUPS[one.on]} {_difference(one, scores)}" for one in clear)
-        yield f"By more than noise these differ from linear ({linear}): {'; '.join(shown)}."
+        shown = (f"{prose(one.model)} {GROUPS[one.on]} {_difference(one, scores)}" for one in clear)
+        yield f"By more than noise these differ from linear ({prose(linear)}): {'; '.join(shown)}."
 
 
-def _difference(found: Comparison, scores: Scores) -> str:
+def _difference(found: Comparison, scores: Scores) -> Markdown:
     text = _number(found.difference, scores, "+")
     if found.interval is not None:
         text += " " + _interval(*found.interval, scores, "+")
     if found.by_seed:
         seeds = (_number(value, scores, "+") for value in found.by_seed.values())
         text += f" ({', '.join(seeds)})"
-    return text
+    return Markdown(text)
 
 
 def _gains(scores: Scores) -> Iterator[str]:
@@ -256,19 +273,19 @@ def _gains(scores: Scores) -> Iterator[str]:
     yield from _head(["model", *("all tasks" if on == "task" else on for on in columns)])
     for model in dict.fromkeys(one.model for one in found):
         cells = [_gain(one, scores) for one in found if one.model == model]
-        yield f"| {model} | {' | '.join(cells)} |"
+        yield table_row([model, *cells])
 
 
-def _gain(found: GainKept, scores: Scores) -> str:
+def _gain(found: GainKept, scores: Scores) -> Markdown:
     if found.share is not None:
         low, high = (
             ("?" if end is None else f"{100 * end:.0f}") for end in (found.low, found.high)
         )
-        return f"{100 * found.share:.0f} % [{low}, {high}]"
+        return Markdown(f"{100 * found.share:.0f} % [{low}, {high}]")
     text = f"no clear gain: {_number(found.gain, scores, '+')}"
     if found.gain_low is None or found.gain_high is None:
-        return text
-    return f"{text} {_interval(found.gain_low, found.gain_high, scores, '+')}"
+        return Markdown(text)
+    return Markdown(f"{text} {_interval(found.gain_low, found.gain_high, scores, '+')}")
 
 
 def _domains(scores: Scores) -> Iterator[str]:
@@ -281,11 +298,11 @@ def _domains(scores: Scores) -> Iterator[str]:
         names = [task.name for task in scores.tasks if task.domain == domain]
         if names:
             yield ""
-            yield f"{words} ({len(names)}): {', '.join(names)}."
+            yield f"{words} ({len(names)}): {prose(', '.join(names))}."
 
 
 def _notes(scores: Scores) -> list[str]:
-    lines = [f"- {task.name}: {task.note}" for task in scores.tasks if task.note]
+    lines = [f"- {prose(task.name)}: {prose(task.note)}" for task in scores.tasks if task.note]
     for verdict in scores.requirements:
-        lines.append(f"- {'met' if verdict.met else 'NOT MET'}: {verdict.text}")
+        lines.append(f"- {'met' if verdict.met else 'NOT MET'}: {prose(verdict.text)}")
     return ["", *lines] if lines else []

@@ -20,6 +20,7 @@ from emberge import (
     Workspace,
     load_plugins,
 )
+from emberge.engine import code_block
 
 __all__ = ["Publish"]
 
@@ -142,8 +143,8 @@ class Publish(Step):
                 f"not uploaded: `emberge publish` with this model's folder and {self.name} does it"
             )
         found.write_board(workspace.folder / BOARD, commit)
-        text = "\n".join(["```text", *lines, "```", ""])
-        (workspace.folder / TABLE).write_text(text, encoding="utf-8")
+        block = code_block("\n".join(lines), "text")
+        (workspace.folder / TABLE).write_text("\n".join([*block, ""]), encoding="utf-8")
         record = json.dumps({**details, "files": sorted(found.files)}, indent=1)
         (workspace.folder / RECORD).write_text(record + "\n", encoding="utf-8")
         return Artifact(kind="file", parents=(str(self.model),), details=details)

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 from emberge import EmbergeError
-from emberge.engine import Parent, join_some
+from emberge.engine import Markdown, Parent, join_some, prose, table_lines, web_link
 
 from emberge_publish.ancestors import Ancestors, is_of_hub, shown_name
 from emberge_publish.licences import Terms
@@ -16,11 +16,12 @@ from emberge_publish.licences import Terms
 __all__ = ["overlap_of", "published_card"]
 
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
-_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|])")
 # Terms of an author's own that hubs have an identifier for.
 _KNOWN_TERMS = re.compile(r"(gemma|llama[\d.]+|.*openrail.*|deepfloyd-if-license|etalab-2\.0)")
 _REPLACED = ("Licence", "Lineage", "Training data of the ancestors", "Overlap with test sets")
 _MANY = 12
+# A line that opens a block of code, or closes one that was opened by no more marks of the kind.
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 # The title, and the line of the run's card that loads the model by the name that it had in the run.
 _TITLE = re.compile(r"^# .*$", re.MULTILINE)
 _LOADED = re.compile(r'(= \w+\()"(?:[^"\\]|\\.)*"(.*?\))  # the path of this folder, or its hub id')
@@ -109,37 +110,43 @@ def _renamed(body: str, name: str) -> str:
 def _without(body: str, titles: Sequence[str]) -> str:
     """Return a text without the sections of some titles; lines of code blocks are no titles."""
     lines: list[str] = []
-    left_out = fenced = False
-    for line in body.splitlines():
-        fenced ^= line.startswith("```")
-        if line.startswith("## ") and not fenced:
+    left_out, fence = False, ""
+    for line in body.split("\n"):
+        if not fence and line.startswith("## "):
             left_out = line.removeprefix("## ").strip() in titles
+        fence = _fence_after(line, fence)
         if not left_out:
             lines.append(line)
     return "\n".join(lines)
 
 
-def _prose(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+def _fence_after(line: str, fence: str) -> str:
+    """Return the fence of the block of code that is open after a line; "" outside of one."""
+    found = _FENCE.match(line)
+    if found is None:
+        return fence
+    if not fence:
+        return found[1]
+    closes = found[1].startswith(fence) and not found[2].strip()
+    return "" if closes else fence
 
 
-def _called(one: Parent) -> str:
-    name = _prose(shown_name(one.name))
-    return f"[{name}]({one.link})" if one.link else name
+def _called(one: Parent) -> Markdown:
+    return web_link(shown_name(one.name), one.link)
 
 
 def _lineage(ancestors: Ancestors) -> list[str]:
-    lines = ["## Lineage", "", "| It goes back to | Revision | Licence |", "|---|---|---|"]
+    rows = []
     for one in ancestors.models:
         declared = " (as the publisher states)" if one.name in ancestors.declared else ""
-        licence = f"{_prose(one.licence or 'unknown')}{declared}"
-        lines.append(f"| {_called(one)} | {_prose(one.revision or '–')} | {licence} |")
+        rows.append([_called(one), one.revision or "–", f"{one.licence or 'unknown'}{declared}"])
+    lines = ["## Lineage", "", *table_lines(["It goes back to", "Revision", "Licence"], rows)]
     further = [(o, [b for b in o.bases if b != o.name]) for o in ancestors.models]
     for one, bases in further:
         if bases:
             lines += [
                 "",
-                f"{_called(one)} was made of {_prose(', '.join(bases))}, as its card states.",
+                f"{_called(one)} was made of {prose(', '.join(bases))}, as its card states.",
             ]
     return lines
 
@@ -147,11 +154,11 @@ def _lineage(ancestors: Ancestors) -> list[str]:
 def _training_data(ancestors: Ancestors) -> list[str]:
     lines = ["## Training data of the ancestors", ""]
     for one in ancestors.models:
-        named = _prose(", ".join(one.datasets)) or "unknown: its card names none"
+        named = prose(", ".join(one.datasets)) or "unknown: its card names none"
         if not one.card and not one.datasets:
             named = "unknown: it has no card that can be found"
         lines.append(f"- {_called(one)}: {named}")
-    own = ", ".join(_prose(data.name) for data in ancestors.data)
+    own = ", ".join(prose(data.name) for data in ancestors.data)
     lines.append(f"- the run that made this model: {own or 'no training'}")
     return lines
 
@@ -163,15 +170,15 @@ def _overlap(
     lines += [f"- {_called(one)}: {_known(one, tasks.get(one.name))}" for one in ancestors.models]
     both = overlap_of(tasks, scored)
     if both:
-        lines += ["", f"Scored above, and trained on by an ancestor: {_prose(', '.join(both))}."]
+        lines += ["", f"Scored above, and trained on by an ancestor: {prose(', '.join(both))}."]
     return lines
 
 
 def _known(one: Parent, known: Collection[str] | None) -> str:
     """Return what mteb's register knows of a model: its own entry, or those of what it was made of."""
-    listed = _prose(join_some(sorted(known or ()), _MANY))
+    listed = prose(join_some(sorted(known or ()), _MANY))
     if not is_of_hub(one):
-        made_of = _prose(", ".join(one.bases))
+        made_of = prose(", ".join(one.bases))
         through = f"; through {made_of} it saw {listed}" if listed else ""
         return f"unknown for its own training data{through}"
     if known is None:
@@ -185,13 +192,13 @@ def _licence(ancestors: Ancestors, terms: Terms) -> list[str]:
     def stated() -> Iterator[str]:
         for one in ancestors.sources:
             if one.licence:
-                yield f"{_prose(shown_name(one.name))}: {_prose(one.licence)}"
+                yield f"{prose(shown_name(one.name))}: {prose(one.licence)}"
 
-    silent = [_prose(one.name) for one in ancestors.data if not one.licence]
+    silent = [prose(one.name) for one in ancestors.data if not one.licence]
     lines = [
         "## Licence",
         "",
-        f"{_prose(terms.licence or 'unknown')}, which keeps to those of:",
+        f"{prose(terms.licence or 'unknown')}, which keeps to those of:",
         "",
     ]
     lines += [f"- {line}" for line in stated()]

@@ -15,6 +15,10 @@ from emberge_report.model_kind import EMBEDDER, ModelKind, purpose_of
 
 __all__ = ["Anatomy", "anatomy"]
 
+# The names of sentence-transformers.
+_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan", "maxsim")
+_KINDS_OF_INPUT = ("text", "image", "audio", "video")
+
 
 @dataclass(frozen=True, slots=True)
 class Anatomy:
@@ -57,7 +61,7 @@ def anatomy(folder: Path) -> Anatomy:
         pooling=layout.pooling,
         normalised="Normalize" in kinds,
         prompts=dict(layout.prompts),
-        similarity=str(overall.get("similarity_fn_name") or "cosine"),
+        similarity=_one_of(_SIMILARITIES, overall.get("similarity_fn_name") or "cosine"),
         sentence_transformer=not layout.bare,
         purpose=purpose_of(folder),
         code=_code(config),
@@ -67,8 +71,13 @@ def anatomy(folder: Path) -> Anatomy:
 
 def _reads(trunk: Path) -> tuple[str, ...]:
     named = read_trunk_settings(trunk).get("modality_config")
-    found = tuple(str(kind) for kind in named if kind != "message") if named else ()
+    found = tuple(kind for kind in _KINDS_OF_INPUT if kind in named) if named else ()
     return found or ("text",)
+
+
+def _one_of(known: tuple[str, ...], value: Any) -> str:
+    """Return a word of a closed list: a config's own words are anybody's."""
+    return value if value in known else "unknown"
 
 
 def _code(config: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from emberge.engine import prose, table_lines
+
 from emberge_boom.study.study import Interaction, Study, cluster_lines
 
 __all__ = ["FILE", "table_of"]
@@ -17,7 +19,7 @@ def table_of(study: Study) -> str:
     most = ", ".join(map(_change, conflicts[:_PAIRS]))
     least = ", ".join(map(_change, conflicts[: -_PAIRS - 1 : -1]))
     rows = [
-        f"| {threshold:.4g} | {len(clusters)} | {'; '.join(cluster_lines(clusters))} |"
+        [f"{threshold:.4g}", str(len(clusters)), "; ".join(cluster_lines(clusters))]
         for threshold, clusters in study.cuts()[:_CUTS]
     ]
     return "\n".join(
@@ -25,13 +27,11 @@ def table_of(study: Study) -> str:
             f"Loss of {len(conflicts)} pairs when trained together, {study.rows:,} rows of each dataset:",
             f"most harm {most}; most help {least}.",
             "",
-            "| threshold from | clusters | which |",
-            "|---:|---:|---|",
-            *rows,
+            *table_lines(["threshold from", "clusters", "which"], rows, "rrl"),
             "",
         ]
     )
 
 
 def _change(one: Interaction) -> str:
-    return f"{' + '.join(one.pair)} {100 * one.change:+.1f} %"
+    return f"{prose(' + '.join(one.pair))} {100 * one.change:+.1f} %"

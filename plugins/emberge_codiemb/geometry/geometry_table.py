@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from emberge.engine import prose, table_lines
+
 from emberge_codiemb.geometry.geometry_result import Geometry, MeasuredModel
 
 __all__ = ["COLUMNS", "drift_head", "drift_rows", "how_measured", "rows_of", "table_of"]
@@ -50,10 +52,11 @@ def table_of(result: Geometry) -> str:
     if result.sets:
         head = ["data set", "model", *(one.title for one in COLUMNS)]
         lines += _markdown(head, rows_of(result), words=2)
-        lines += ["", how_measured(result), ""]
+        lines += ["", prose(how_measured(result)), ""]
     if result.drift:
         lines += _markdown(["model", *drift_head(result.probe)], drift_rows(result), words=1)
-        lines += ["", f"Drift from {result.probe['parent']} on {result.probe['texts']:,} texts."]
+        drift = f"Drift from {result.probe['parent']} on {result.probe['texts']:,} texts."
+        lines += ["", prose(drift)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -119,7 +122,4 @@ def _texts_of(model: MeasuredModel) -> str:
 
 
 def _markdown(head: list[str], rows: list[list[str]], *, words: int) -> list[str]:
-    rule = ["---"] * words + ["---:"] * (len(head) - words)
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
-    lines = [f"| {' | '.join(row)} |" for row in cells]
-    return [lines[0], f"| {' | '.join(rule)} |", *lines[1:]]
+    return table_lines(head, rows, "l" * words + "r" * (len(head) - words))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emberge import Example, stable_seed
+from emberge.engine import prose, table_lines
 
 __all__ = ["Outcome", "SetChanges", "changes_table"]
 
@@ -115,10 +116,13 @@ def _cut(text: str) -> str:
 
 def changes_table(title: str, sets: Iterable[SetChanges]) -> str:
     """Return the counts of all sets as a Markdown table."""
-    lines = [f"# {title}", "", "| set | rows | kept | dropped | changed | why |"]
-    lines.append("|---|---:|---:|---:|---:|---|")
-    for one in sets:
-        why = "; ".join(f"{note} ({count:,})" for note, count in one.notes.most_common(5))
-        counts = " | ".join(f"{n:,}" for n in (one.rows, one.kept, one.dropped, one.changed))
-        lines.append(f"| {one.name} | {counts} | {why.replace('|', '/')} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        [
+            one.name,
+            *(f"{n:,}" for n in (one.rows, one.kept, one.dropped, one.changed)),
+            "; ".join(f"{note} ({count:,})" for note, count in one.notes.most_common(5)),
+        ]
+        for one in sets
+    ]
+    head = ["set", "rows", "kept", "dropped", "changed", "why"]
+    return "\n".join([f"# {prose(title)}", "", *table_lines(head, rows, "lrrrrl")]) + "\n"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge import TaskInfo
-from emberge.engine import FEW, count_noun
+from emberge.engine import FEW, count_noun, prose, table_lines
 
 from emberge_evaluate.select.choice import Choice, Ranked
 
@@ -62,7 +62,7 @@ class Selection:
 
     def table(self) -> str:
         """Return the ranking as Markdown."""
-        lines = [self.summary, "", *self._rows(), "", *self._rules()]
+        lines = [prose(self.summary), "", *self._rows(), "", *self._rules()]
         return "\n".join(lines) + "\n"
 
     def figure(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Selection:
 
     def _rules(self) -> Iterator[str]:
         names = ", ".join(task.name for task in self.tasks)
-        yield f"Development data of {count_noun(len(self.tasks), 'task')}: {names}."
+        yield f"Development data of {count_noun(len(self.tasks), 'task')}: {prose(names)}."
         if self.within is not None:
             yield (
                 f"Also chosen: models whose mean over kinds of task is within {self.within:g} points of "
@@ -99,11 +99,9 @@ class Selection:
         if self.losses:
             yield "Values are losses, of which less is better; a point is a hundredth."
 
-    def _rows(self) -> Iterator[str]:
+    def _rows(self) -> list[str]:
         head, *rows = self._cells()
-        yield _row(head)
-        yield _row(["---", *("---:" for _ in head[1:-1]), "---"])
-        yield from (_row(row) for row in rows)
+        return table_lines(head, rows, f"l{'r' * (len(head) - 2)}l")
 
     def _cells(self) -> list[list[str]]:
         """Return the table's head and rows as text: models from the best on."""
@@ -133,7 +131,3 @@ class Selection:
         if not math.isfinite(value):
             return None
         return round(value if self.losses else 100 * value, 4)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -22,6 +22,7 @@ from emberge import (
     Workspace,
     component,
 )
+from emberge.engine import prose
 
 from emberge_index.space.canaries import probe_texts
 from emberge_index.thresholds.threshold_map import FEWEST, Moved, threshold_map
@@ -239,7 +240,7 @@ def _table(
     old: Embedded, new: Embedded, texts: int, found: ThresholdMap, moved: Sequence[Moved]
 ) -> Iterator[str]:
     """Yield the map as lines of Markdown."""
-    yield f"# Thresholds from {old.name} to {new.name}"
+    yield f"# Thresholds from {prose(old.name)} to {prose(new.name)}"
     yield ""
     yield f"Cosines of {found.pairs:,} pairs of {texts:,} different texts."
     if moved:

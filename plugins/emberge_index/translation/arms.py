@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from emberge.engine import prose
+
 from emberge_index.translation.measures import cosines, gain_kept, ndcg, overlap, ten_nearest
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def table_of(measured: Mapping[str, Any], title: str) -> list[str]:
     """Return the measures as lines of a Markdown table."""
     cosine = measured["cosine"]
     lines = [
-        f"# {title}",
+        f"# {prose(title)}",
         "",
         f"Out of fold, {measured['texts']:,} texts: cosine {cosine['mean']:.4f} in the mean, "
         f"{cosine['p5']:.4f} at the lowest 5 %.",

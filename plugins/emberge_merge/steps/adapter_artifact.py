@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from emberge import Workspace
+from emberge.engine import table_lines
 
 if TYPE_CHECKING:
     from emberge.engine import AdapterReport
@@ -56,7 +57,8 @@ def _table(report: AdapterReport) -> Iterator[str]:
     of = f" of {len(report.errors)}" if len(report.errors) > len(worst) else ""
     yield f"Left out of each change by its rank (relative error, the worst {len(worst)}{of}):"
     yield ""
-    yield "| tensor | rank | error |"
-    yield "|---|---|---|"
-    for name, error in worst:
-        yield f"| {name} | {report.ranks[name.removesuffix('.weight')]} | {error:.3g} |"
+    rows = [
+        [name, str(report.ranks[name.removesuffix(".weight")]), f"{error:.3g}"]
+        for name, error in worst
+    ]
+    yield from table_lines(["tensor", "rank", "error"], rows)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from emberge.engine import code_block, code_span, prose, table_lines
+
 from emberge_report.card.card import (
     Facts,
     cost_lines,
@@ -13,7 +15,7 @@ from emberge_report.card.card import (
     provenance_lines,
     weight_lines,
 )
-from emberge_report.card.card_text import code, grid, prose, yaml_block
+from emberge_report.card.card_text import python_text, yaml_block
 
 __all__ = ["adapter_card", "is_adapter"]
 
@@ -69,17 +71,15 @@ def _sections(facts: Facts) -> Iterator[Iterable[str]]:
 
 
 def _usage(name: str, base: str) -> list[str]:
-    return [
-        "## Use",
-        "",
-        "```python",
+    lines = [
         "from peft import PeftModel",
         "from transformers import AutoModel",
         "",
-        f"base = AutoModel.from_pretrained({base!r})",
-        f"model = PeftModel.from_pretrained(base, {name!r})  # the path of this folder, or its hub id",
-        "```",
+        f"base = AutoModel.from_pretrained({python_text(base)})",
+        f"model = PeftModel.from_pretrained(base, {python_text(name)})  # the path of this folder, or its "
+        "hub id",
     ]
+    return ["## Use", "", *code_block("\n".join(lines), "python")]
 
 
 def _content(adapter: Mapping[str, Any]) -> list[str]:
@@ -90,12 +90,12 @@ def _content(adapter: Mapping[str, Any]) -> list[str]:
         span = sorted({min(ranks.values()), max(ranks.values())})
         lines.append(f"{len(ranks)} matrices of rank {' to '.join(map(str, span))}.")
     if whole:
-        lines.append(f"{len(whole)} tensors whole, such as {code(str(whole[0]))}.")
+        lines.append(f"{len(whole)} tensors whole, such as {code_span(str(whole[0]))}.")
     if not errors:
         return lines  # trained as it is: there was nothing to leave out
     cut = sorted(((e, n) for n, e in errors.items() if e > 0), reverse=True)[:_SHOWN]
     if not cut:
         return [*lines, "", "Nothing is left out: it is exact."]
-    rows = [[code(name), f"{error:.3g}"] for error, name in cut]
+    rows = [[code_span(name), f"{error:.3g}"] for error, name in cut]
     head = ["Most is left out of (relative error)", "Error"]
-    return [*lines, "", *grid(head, rows)]
+    return [*lines, "", *table_lines(head, rows)]

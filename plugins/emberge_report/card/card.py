@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from emberge.engine import Parent, Scores, Trained
+from emberge.engine import (
+    Markdown,
+    Parent,
+    Scores,
+    Trained,
+    code_span,
+    prose,
+    table_lines,
+    web_link,
+)
 
 from emberge_report.card.card_contamination import Contamination, contamination_lines
 from emberge_report.card.card_scores import forgetting_lines, results_of, score_lines
-from emberge_report.card.card_text import code, grid, prose, usage, yaml_block
+from emberge_report.card.card_text import usage, yaml_block
 from emberge_report.model_facts import Anatomy
 from emberge_report.page.cost import describe_cost
 from emberge_report.weights_by_layer import COMPUTED, weights_by_layer
@@ -30,6 +40,7 @@ __all__ = [
 ]
 
 UNKNOWN = "unknown"
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _MEDIA = {"image": "images", "audio": "sound"}
 # Details of a step that are elsewhere in the card or help no reader.
 _ELSEWHERE = {
@@ -142,7 +153,8 @@ def _scored(facts: Facts) -> Iterator[tuple[str, Scores]]:
 
 def _known(licence: str) -> bool:
     """Return whether a licence has the form of an identifier, as the front matter requires."""
-    return bool(licence) and " " not in licence and licence.lower() not in (UNKNOWN, "other")
+    named = _IDENTIFIER.fullmatch(licence) is not None
+    return named and licence.lower() not in (UNKNOWN, "other")
 
 
 def _tags(facts: Facts) -> list[str]:
@@ -167,7 +179,13 @@ def _sections(facts: Facts) -> Iterator[Iterable[str]]:
 
 
 def _opening(facts: Facts) -> str:
-    how = "merging" if facts.merged else "choosing" if facts.chosen else facts.made_by or "training"
+    how = (
+        "merging"
+        if facts.merged
+        else "choosing"
+        if facts.chosen
+        else prose(facts.made_by) or "training"
+    )
     count = len([p for p in facts.parents if p.weight is not None or not facts.merged])
     what = f"{count} models" if facts.merged and count else prose(_first(facts.parents))
     dimension = facts.anatomy.dimension
@@ -198,23 +216,23 @@ def parent_lines(facts: Facts) -> list[str]:
         [
             _linked(parent),
             *([_weight(parent.weight)] if weighted else []),
-            prose(parent.revision or "–"),
-            "see below" if parent.step else prose(parent.licence or UNKNOWN),
+            parent.revision or "–",
+            "see below" if parent.step else parent.licence or UNKNOWN,
         ]
         for parent in facts.parents
     ]
-    lines = [title, "", *grid(head, rows)]
+    lines = [title, "", *table_lines(head, rows)]
     if any(parent.step for parent in facts.parents) and facts.roots:
         back = ", ".join(f"{_linked(r)} ({prose(r.licence or UNKNOWN)})" for r in facts.roots)
         lines += ["", f"Those marked as steps go back to {back}."]
     return lines
 
 
-def _linked(parent: Parent) -> str:
-    name = prose(parent.name.removeprefix("$"))
-    if parent.link:
-        return f"[{name}]({parent.link})"
-    return f"{name} (a step of the same run)" if parent.step else name
+def _linked(parent: Parent) -> Markdown:
+    name = parent.name.removeprefix("$")
+    if parent.link or not parent.step:
+        return web_link(name, parent.link)
+    return prose(f"{name} (a step of the same run)")
 
 
 def _weight(weight: Any) -> str:
@@ -245,16 +263,16 @@ def weight_lines(facts: Facts) -> list[str]:
     found = weights_by_layer(facts.name, facts.artifact.details)
     if found is None or found.table is None:
         return []
-    head = [prose(word) for word in found.table.head]
-    rows = [["–" if cell is None else prose(str(cell)) for cell in row] for row in found.table.rows]
-    return ["", f"Weights by layer. {COMPUTED}", "", *grid(head, rows)]
+    head = found.table.head
+    rows = [["–" if cell is None else str(cell) for cell in row] for row in found.table.rows]
+    return ["", f"Weights by layer. {COMPUTED}", "", *table_lines(head, rows)]
 
 
 def _tensors(counts: Any) -> list[str]:
     """Return how many tensors were merged and copied, in words; a training has none."""
     if not isinstance(counts, Mapping):
         return []
-    ways = [f"{count} {way}" for way, count in counts.items() if count]
+    ways = [prose(f"{count} {way}") for way, count in counts.items() if count]
     return ["", f"Tensors: {', '.join(ways)}."] if ways else []
 
 
@@ -275,10 +293,9 @@ def _data(facts: Facts) -> list[str]:
     lines = ["## Training data", ""]
     if facts.data:
         rows = [
-            [prose(one.name), prose(one.task or "–"), _rows(one), prose(one.licence or UNKNOWN)]
-            for one in facts.data
+            [one.name, one.task or "–", _rows(one), one.licence or UNKNOWN] for one in facts.data
         ]
-        lines += [*grid(["Data set", "Task", "Examples", "Licence"], rows), ""]
+        lines += [*table_lines(["Data set", "Task", "Examples", "Licence"], rows), ""]
     if facts.merged and facts.artifact.size is not None:
         lines.append(
             f"Its parents were trained on {facts.artifact.size:,} examples, each parent's counted by itself; "
@@ -334,11 +351,11 @@ def _limits(facts: Facts) -> list[str]:
 def provenance_lines(facts: Facts) -> list[str]:
     """Return lines with versions, seed and hashes, which make the model again."""
     origin = facts.origin
-    rows = [[name, code(version)] for name, version in origin.versions]
-    rows += [["step", code(f"{facts.name} ({origin.component})")]] if origin.component else []
-    rows += [["seed", code(str(origin.seed))]] if origin.seed is not None else []
-    rows += [["fingerprint", code(origin.fingerprint)]] if origin.fingerprint else []
-    rows += [["recipe (SHA-256)", code(origin.recipe_hash)]] if origin.recipe_hash else []
+    rows = [[name, code_span(version)] for name, version in origin.versions]
+    rows += [["step", code_span(f"{facts.name} ({origin.component})")]] if origin.component else []
+    rows += [["seed", code_span(str(origin.seed))]] if origin.seed is not None else []
+    rows += [["fingerprint", code_span(origin.fingerprint)]] if origin.fingerprint else []
+    rows += [["recipe (SHA-256)", code_span(origin.recipe_hash)]] if origin.recipe_hash else []
     if not rows:
         return []
     return [
@@ -346,5 +363,5 @@ def provenance_lines(facts: Facts) -> list[str]:
         "",
         "The same recipe with the same inputs.",
         "",
-        *grid(["", ""], rows),
+        *table_lines(["", ""], rows),
     ]

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.engine import OutFolder, read_artifact
-
-from emberge_report.card.card_text import grid, prose
+from emberge.engine import OutFolder, prose, read_artifact, table_lines
 
 __all__ = ["Contamination", "contamination_behind", "contamination_lines"]
 
@@ -65,9 +63,9 @@ def contamination_lines(records: Sequence[Contamination]) -> list[str]:
     """Return lines on what of the tests the training data had, before and after they were looked for."""
     lines: list[str] = []
     for record in records:
-        rows = [[prose(test), *_numbers(counts)] for test, counts in record.tests.items()]
+        rows = [[test, *_numbers(counts)] for test, counts in record.tests.items()]
         if rows:
-            lines += [*_opening(record), "", *grid(list(_HEAD), rows), ""]
+            lines += [*_opening(record), "", *table_lines(list(_HEAD), rows), ""]
     return ["## Test texts in the training data", "", *lines[:-1]] if lines else []
 
 

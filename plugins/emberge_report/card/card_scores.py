@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from emberge.engine import MEANS, Comparison, Scores, Task
+from emberge.engine import MEANS, Comparison, Markdown, Scores, Task, bold, prose, table_lines
 
-from emberge_report.card.card_text import grid, prose
 from emberge_report.conclusions import WHERE, loss_in_words
 from emberge_report.page.tables import points, signed
 
@@ -44,13 +43,13 @@ def score_lines(model: str, scores: Scores) -> list[str]:
     """Return a table of the model's scores beside those of the model compared with."""
     reference = scores.reference
     other = reference if reference != model else None
-    head = ["Task", "Metric", prose(model), f"{100 * scores.confidence:g} % interval"]
-    head += [prose(other), "Difference"] if other else []
+    head = ["Task", "Metric", model, f"{100 * scores.confidence:g} % interval"]
+    head += [other, "Difference"] if other else []
     rows = [_row(model, scores, on, other) for on in scores.columns()]
     size = scores.sizes.get(model)
     title = "## Scores" if size is None else f"## Scores of embeddings cut to {size} numbers"
     kind = "Losses, of which less is better." if scores.less else "Scores ×100."
-    lines = [title, "", kind, "", *grid(head, rows)]
+    lines = [title, "", kind, "", *table_lines(head, rows)]
     if other:
         lines += ["", _EXPLAINED.format(share=f"{100 * scores.confidence:g} %")]
     notes = [f"- {prose(task.name)}: {prose(task.note)}" for task in scores.tasks if task.note]
@@ -78,9 +77,9 @@ def _row(model: str, scores: Scores, on: str, other: str | None) -> list[str]:
     task = next((task for task in scores.tasks if task.name == on), None)
     interval = scores.interval(model, on)
     cells = [
-        _title(task) if task else f"*{MEANS.get(on, on)}*",
-        prose(task.metric) if task else "",
-        f"**{points(scores.value(model, on), scores.less)}**",
+        _title(task) if task else Markdown(f"*{prose(MEANS.get(on, on))}*"),
+        task.metric if task else "",
+        bold(points(scores.value(model, on), scores.less)),
         " – ".join(points(end, scores.less) for end in interval) if interval else "",
     ]
     if other:
@@ -91,7 +90,7 @@ def _row(model: str, scores: Scores, on: str, other: str | None) -> list[str]:
 
 def _title(task: Task) -> str:
     words = {"in": " (in domain)", "out": " (out of domain)", "elsewhere": " (elsewhere)"}
-    return prose(task.name) + words.get(task.domain or "", "")
+    return task.name + words.get(task.domain or "", "")
 
 
 def _difference(found: Comparison | None) -> str:
@@ -102,4 +101,4 @@ def _difference(found: Comparison | None) -> str:
     low, high = found.interval
     less = found.less
     around = f"[{signed(low, less)}, {signed(high, less)}]"
-    return f"{signed(found.difference, less)} {around}, {found.verdict}"
+    return Markdown(f"{signed(found.difference, less)} {around}, {prose(found.verdict)}")

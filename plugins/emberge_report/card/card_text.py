@@ -1,35 +1,21 @@
-"""Pieces of Markdown: escaped prose, tables, code."""
+"""Pieces of a card: how a model is opened and asked, and options as a recipe has them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Mapping
 from typing import Any
+
+from emberge.engine import Markdown, code_block, code_span, printable, prose, table_lines
 
 from emberge_report.model_facts import Anatomy
 
-__all__ = ["code", "grid", "prose", "usage", "yaml_block"]
-
-_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|]|(?<![^\W_])_|_(?![^\W_]))")
+__all__ = ["python_text", "usage", "yaml_block"]
 
 
-def prose(text: str) -> str:
-    """Return plain text as Markdown that shows just that, in one line."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
-
-
-def code(text: str) -> str:
-    """Return text as inline code, in one line, for use in a table."""
-    flat = " ".join(text.split()).replace("|", "\\|")
-    longest = max((len(run) for run in re.findall("`+", flat)), default=0)
-    fence = "`" * (longest + 1)
-    return f"{fence} {flat} {fence}" if longest else f"`{flat}`"
-
-
-def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return a table of ready cells."""
-    lines = [head, ["---"] * len(head), *rows]
-    return [f"| {' | '.join(cells)} |" for cells in lines]
+def python_text(text: str) -> str:
+    """Return text as a literal of Python, in one line."""
+    return printable(json.dumps(text, ensure_ascii=False))
 
 
 def yaml_block(value: Mapping[str, Any]) -> list[str]:
@@ -37,18 +23,16 @@ def yaml_block(value: Mapping[str, Any]) -> list[str]:
     import yaml
 
     text = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=100).rstrip()
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [f"{fence}yaml", text, fence]
+    return code_block(text, "yaml")
 
 
 def usage(name: str, shape: Anatomy) -> list[str]:
     """Return lines on how to open the model and what to ask of it, with the prompts that it has."""
     cls = shape.purpose.cls
-    lines = ["## Use", "", "```python", f"from sentence_transformers import {cls}", ""]
+    lines = [f"from sentence_transformers import {cls}", ""]
     trusted = ", trust_remote_code=True" if shape.code else ""
     lines.append(
-        f"model = {cls}({_quoted(name)}{trusted})  # the path of this folder, or its hub id"
+        f"model = {cls}({python_text(name)}{trusted})  # the path of this folder, or its hub id"
     )
     if shape.purpose.lines:
         lines += shape.purpose.lines
@@ -60,13 +44,14 @@ def usage(name: str, shape: Anatomy) -> list[str]:
         ]
     else:
         prompt = next((p for p in shape.prompts if shape.prompts[p]), None)
-        option = f", prompt_name={_quoted(prompt)}" if prompt else ""
+        option = f", prompt_name={python_text(prompt)}" if prompt else ""
         lines += [
             f'embeddings = model.encode(["how to sort a list", "sorted(items)"]{option})',
             "print(model.similarity(embeddings, embeddings))",
         ]
-    lines += ["```", "", *_trust(shape)]
-    return [*lines, *_packages(shape), *grid(["", ""], _shape_rows(shape))]
+    block = code_block("\n".join(lines), "python")
+    about = [*_trust(shape), *_packages(shape)]
+    return ["## Use", "", *block, "", *about, *table_lines(["", ""], _shape_rows(shape))]
 
 
 def _packages(shape: Anatomy) -> list[str]:
@@ -86,7 +71,7 @@ def _trust(shape: Anatomy) -> list[str]:
         return []
     place, _, module = shape.code.rpartition("--")
     file = f"{module.partition('.')[0]}.py"
-    where = f"{code(file)} of {prose(place)}" if place else f"{code(file)} in this folder"
+    where = f"{code_span(file)} of {prose(place)}" if place else f"{code_span(file)} in this folder"
     return [
         f"Its class is none of transformers': it is {where}, which runs only with `trust_remote_code=True`. "
         "Read it before you do.",
@@ -94,15 +79,14 @@ def _trust(shape: Anatomy) -> list[str]:
     ]
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
 def _shape_rows(shape: Anatomy) -> list[list[str]]:
-    architecture = ["Architecture", code(shape.architecture) if shape.architecture else "unknown"]
+    architecture = [
+        "Architecture",
+        code_span(shape.architecture) if shape.architecture else "unknown",
+    ]
     if shape.purpose.lines:
         return [architecture]  # the rest is for one vector a text
-    rows = [
+    rows: list[list[str]] = [
         architecture,
         *([["Reads", ", ".join(shape.reads)]] if shape.reads != ("text",) else []),
         ["Dimension", str(shape.dimension) if shape.dimension else "unknown"],
@@ -111,5 +95,9 @@ def _shape_rows(shape: Anatomy) -> list[list[str]]:
         ["Normalised", "yes" if shape.normalised else "no"],
         ["Similarity", shape.similarity],
     ]
-    prompts = [[f"Prompt {code(name)}", code(text)] for name, text in shape.prompts.items() if text]
+    prompts: list[list[str]] = [
+        [Markdown(f"Prompt {code_span(name)}"), code_span(text)]
+        for name, text in shape.prompts.items()
+        if text
+    ]
     return rows + (prompts or [["Prompts", "none"]])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from emberge.engine import Markdown, prose, table_lines
+
 __all__ = ["table"]
 
 Facts = Mapping[str, Any]
@@ -155,7 +157,7 @@ def _front(facts: Facts) -> Iterator[str]:
         ]
         for one in facts["front"]
     ]
-    yield f"## Gain over {facts['front'][0]['over']}, and loss elsewhere"
+    yield f"## Gain over {prose(facts['front'][0]['over'])}, and loss elsewhere"
     yield ""
     yield from _rows([*names, "data", "elsewhere"], rows)
 
@@ -168,14 +170,11 @@ def _points(score: float) -> str:
     return f"{100 * score:.2f}"
 
 
-def _change(one: Mapping[str, float]) -> str:
+def _change(one: Mapping[str, float]) -> Markdown:
     low, high = 100 * one["low"], 100 * one["high"]
-    return f"{100 * one['difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
+    return Markdown(f"{100 * one['difference']:+.2f} [{low:+.2f}, {high:+.2f}]")
 
 
 def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
+    yield from table_lines(head, rows)
     yield ""

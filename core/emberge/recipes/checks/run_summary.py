@@ -9,6 +9,7 @@ from emberge.errors import EmbergeError, RequirementError
 from emberge.recipes.checks.status import StepStatus, status
 from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 from emberge.recipes.recipe import Recipe
+from emberge.wording import human_size, prose, table_lines
 
 __all__ = ["run_summary"]
 
@@ -26,7 +27,7 @@ def run_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:
 
 
 def _outcome(recipe: Recipe, error: BaseException | None) -> Iterator[str]:
-    name = recipe.path.name if recipe.path is not None else "recipe"
+    name = prose(recipe.path.name if recipe.path is not None else "recipe")
     if error is None:
         yield f"## {name}: done"
     elif isinstance(error, RequirementError):
@@ -35,7 +36,9 @@ def _outcome(recipe: Recipe, error: BaseException | None) -> Iterator[str]:
         yield f"## {name}: failed"
     yield ""
     if error is not None:
-        yield from (f"- {line}" for line in str(error).splitlines() or [type(error).__name__])
+        yield from (
+            f"- {prose(line)}" for line in str(error).splitlines() or [type(error).__name__]
+        )
         yield ""
 
 
@@ -46,17 +49,21 @@ def _tables(steps: list[StepStatus], place: OutFolder) -> Iterator[str]:
         artifact = read_artifact(link) if step.state == "done" else None
         table = link / str((artifact.details if artifact else {}).get("table") or "")
         if table.is_file():
-            yield from (f"### {step.id}", "", table.read_text(encoding="utf-8").strip(), "")
+            yield from (f"### {prose(step.id)}", "", table.read_text(encoding="utf-8").strip(), "")
 
 
 def _costs(steps: list[StepStatus]) -> Iterator[str]:
-    from emberge.wording import human_size
-
     if not steps:
         return
-    yield from ("### Steps", "", "| step | kind | state | time | size |", "|---|---|---|---:|---:|")
-    for step in steps:
-        seconds = "–" if step.seconds is None else f"{step.seconds:.0f} s"
-        size = human_size(step.size) if step.size else "–"
-        name = step.id.replace("|", "\\|")
-        yield f"| {name} | {step.kind} | {step.state} | {seconds} | {size} |"
+    rows = [
+        [
+            step.id,
+            step.kind,
+            step.state,
+            "–" if step.seconds is None else f"{step.seconds:.0f} s",
+            human_size(step.size) if step.size else "–",
+        ]
+        for step in steps
+    ]
+    yield from ("### Steps", "")
+    yield from table_lines(["step", "kind", "state", "time", "size"], rows, "lllrr")

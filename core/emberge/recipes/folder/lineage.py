@@ -17,6 +17,7 @@ __all__ = ["Ancestry", "Parent", "Trained", "ancestry", "model_outside", "result
 
 README = "README.md"
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+_HUB_NAME = re.compile(r"(?:[\w][\w.-]*/)?[\w][\w.-]*")  # old names have no owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +122,8 @@ def with_card(parent: Parent, folder: Path | None) -> Parent:
     return replace(
         parent,
         card=True,
-        bases=parent.bases or _texts(card.get("base_model")),
-        datasets=_texts(card.get("datasets")),
+        bases=parent.bases or _hub_names(card.get("base_model")),
+        datasets=_hub_names(card.get("datasets")),
         **_stated_in_card(card),
     )
 
@@ -167,6 +168,11 @@ def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
+
+
+def _hub_names(value: Any) -> tuple[str, ...]:
+    """Return the names of models or data on a hub; a card may have anything in their place."""
+    return tuple(name for name in _texts(value) if _HUB_NAME.fullmatch(name))
 
 
 def ancestry(artifact: Artifact, out: Path, origin: Path | None) -> Ancestry:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from emberge.engine import table_lines
 
 from emberge_data.steps.decontaminate.test_index import TestIndex
 
@@ -167,14 +168,6 @@ def lowest_of_text(training: RowTexts, thresholds: Sequence[float]) -> NDArray[n
 
 def tests_table(tasks: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the counts of tasks as a Markdown table."""
-    lines = [
-        "",
-        "Test texts in the data, before and after:",
-        "",
-        f"| test | {' | '.join(_COLUMNS)} |",
-        "|---|" + "---:|" * len(_COLUMNS),
-    ]
-    for task, counts in tasks.items():
-        numbers = " | ".join(f"{number:,}" for number in counts.values())
-        lines.append(f"| {task.replace('|', '/')} | {numbers} |")
-    return "\n".join(lines) + "\n"
+    rows = [[task, *(f"{n:,}" for n in counts.values())] for task, counts in tasks.items()]
+    lines = table_lines(["test", *_COLUMNS], rows, "l" + "r" * len(_COLUMNS))
+    return "\n".join(["", "Test texts in the data, before and after:", "", *lines]) + "\n"

@@ -1,0 +1,280 @@
+"""Texts of strangers stay text in cards, tables and pages, as a renderer of Markdown or HTML reads them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from emberge import Artifact
+from emberge.engine import (
+    Markdown,
+    Parent,
+    Trained,
+    code_block,
+    code_span,
+    prose,
+    table_lines,
+    web_link,
+)
+from emberge.recipes.checks.run_summary import run_summary
+from emberge.recipes.recipe import Recipe
+from emberge.wording import printable_lines
+from emberge_data.steps.decontaminate import findings
+from emberge_publish.ancestors import Ancestors
+from emberge_publish.licences import Terms
+from emberge_publish.published_card import published_card
+from emberge_report.card.card import Facts, Origin, model_card
+from emberge_report.charts.markup import tag
+from emberge_report.model_facts import Anatomy, anatomy
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</td></table><img src=x onerror=alert(1)>",
+    "![](https://evil.example/pixel.png)",
+    "[free](javascript:alert(1))",
+    "a | b | c",
+    "a \\| b",
+    "x\n\n# Title\n\n- item",
+    "x\n```\n<b>out</b>\n```python",
+    "````\n~~~\n",
+    "`` ` ``",
+    "---",
+    "---\nlicense: mit\n---",
+    "1. one",
+    "- one",
+    "*bold* _it_ **b** ~~gone~~",
+    "&lt;b&gt; &#60;",
+    "\\",
+    "\x1b[2Jgone\x9b\u202e",
+    "a\u2028b\x85c",
+]
+# How characters that steer are shown.
+SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e]")
+
+
+def parsed(text: str) -> list[Token]:
+    """The tokens of a text, those inside of lines after their line."""
+    found: list[Token] = []
+    for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text):
+        found += [token, *(token.children or ())]
+    return found
+
+
+def text_of(tokens: Sequence[Token]) -> str:
+    plain = {"text", "text_special", "code_inline"}
+    return "".join(token.content for token in tokens if token.type in plain)
+
+
+def kinds(text: str) -> list[str]:
+    return [token.type for token in parsed(text)]
+
+
+def cells(text: str) -> list[list[str]]:
+    """The texts of the cells of a text's one table."""
+    rows: list[list[str]] = []
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline" and rows:
+            rows[-1].append(text_of(token.children or []))
+    return rows
+
+
+def flat(text: str) -> str:
+    return SHOWN.sub(lambda m: m[0].encode("unicode_escape").decode(), " ".join(text.split()))
+
+
+def every(strategy: Any) -> Any:
+    """A test on any text, and on each of the hostile ones."""
+
+    def decorate(test: Any) -> Any:
+        for text in HOSTILE:
+            test = example(text)(test)
+        return given(strategy)(test)
+
+    return decorate
+
+
+TEXT = st.text(st.sampled_from("ab1 |\\`*_{}[]()<>#+-.!&;~=:/\n\x1b\"'"), min_size=1, max_size=12)
+
+
+@every(TEXT)
+def test_prose_is_one_paragraph_that_reads_as_the_text(text: str) -> None:
+    tokens = parsed(prose(text))
+    assert {t.type for t in tokens} <= {
+        *("paragraph_open", "inline", "text", "text_special", "paragraph_close"),
+    }
+    assert text_of(tokens) == flat(text)
+
+
+@every(TEXT)
+def test_a_cell_stays_one_cell_that_reads_as_the_text(text: str) -> None:
+    lines = table_lines(["a", "b"], [[text, "next"], [code_span(text), Markdown("**us**")]])
+    assert len(lines) == 4
+    (_, first, second) = cells("\n".join(lines))
+    assert first == [flat(text), "next"]
+    assert len(second) == 2
+    assert second[1] == "us"
+    assert second[0].strip() == flat(text).strip()
+
+
+@every(TEXT)
+def test_no_line_of_a_block_of_code_closes_it(text: str) -> None:
+    tokens = parsed("\n".join([*code_block(text, "text"), "", "after"]))
+    assert [t.type for t in tokens][:2] == ["fence", "paragraph_open"]
+    assert tokens[0].content.rstrip("\n") == printable_lines(text).rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("address", "leads"),
+    [
+        ("https://huggingface.co/a/b", True),
+        ("https://huggingface.co/a/b/tree/x) [y](http://evil.example", True),
+        ("javascript:alert(1)", False),
+        ("data:text/html,x", False),
+        (None, False),
+    ],
+)
+def test_a_link_leads_to_one_web_page_or_nowhere(address: str | None, leads: bool) -> None:
+    links = [t for t in parsed(web_link("a [b](c)", address)) if t.type == "link_open"]
+    assert len(links) == leads
+    if leads:
+        assert str(links[0].attrs["href"]).startswith("https://huggingface.co/a/b")
+    assert text_of(parsed(web_link("a [b](c)", address))) == "a [b](c)"
+
+
+# ── cards ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def card_of(word: str, **shape: Any) -> str:
+    """A card in which every text of strangers is `word`."""
+    shape = {"dimension": 8, "architecture": word, "pooling": (word,), **shape}
+    parent = Parent(word, 0.5, word, "https://huggingface.co/a/b", word)
+    return model_card(
+        Facts(
+            name="soup",
+            artifact=Artifact(
+                "model",
+                size=3,
+                parents=(word,),
+                warnings=(word,),
+                details={"strategy": [{"linear": {"note": word}}], "more": word, word: word},
+            ),
+            anatomy=Anatomy(**shape),
+            parents=(parent,),
+            roots=(parent,),
+            data=(Trained(word, word, 1, 2, word),),
+            origin=Origin(component=word, fingerprint=word, versions=((word, word),), seed=word),
+        )
+    )
+
+
+def body_of(card: str) -> str:
+    """The card after its front matter."""
+    found = re.match(r"---\n.*?\n---\n", card, re.DOTALL)
+    assert found is not None
+    return card[found.end() :]
+
+
+PLAIN = kinds(body_of(card_of("plain", prompts={"plain": "plain"})))
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_a_card_has_the_same_parts_whatever_its_texts_are(word: str) -> None:
+    card = card_of(word, prompts={word: word})
+    inside = {"text", "text_special", "code_inline", "html_inline"}
+    parts = [kind for kind in kinds(body_of(card)) if kind not in inside]
+    assert parts == [kind for kind in PLAIN if kind not in inside]
+    raw = "".join(t.content for t in parsed(body_of(card)) if t.type == "html_inline")
+    assert not re.sub(r"</?code>", "", raw)
+    assert not SHOWN.search(card.replace("\n", ""))
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_a_prompts_name_stays_inside_the_snippet_and_its_string(word: str) -> None:
+    (snippet, *_) = (t for t in parsed(card_of("plain", prompts={word: "x"})) if t.info == "python")
+    names: list[str] = []
+
+    class Model:
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_, prompt_name=None: names.append(prompt_name)
+
+    lines = snippet.content.splitlines()
+    scope: dict[str, Any] = {"SentenceTransformer": lambda _: Model()}
+    exec("\n".join(lines[1:-1]), scope)
+    assert names == [word]
+
+
+def test_similarity_and_kinds_of_input_are_words_of_closed_lists(
+    bert: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(bert, folder)
+    for file, key, value in (
+        ("config_sentence_transformers.json", "similarity_fn_name", HOSTILE[0]),
+        ("sentence_bert_config.json", "modality_config", {"image": {}, HOSTILE[1]: {}}),
+    ):
+        known = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
+        (folder / file).write_text(json.dumps({**known, key: value}))
+    found = anatomy(folder)
+    assert found.similarity == "unknown"
+    assert found.reads == ("image",)
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_a_published_card_has_its_licence_whatever_parents_are_called(word: str) -> None:
+    parent = Parent(word, 0.5, word, "https://huggingface.co/a/b", "mit", bases=(word,))
+    ancestors = Ancestors((parent,), (Trained(word, licence=word),), declared=(word,))
+    given = published_card("", "me/soup", ancestors, Terms("apache-2.0"), {word: {word}}, [word])
+    matter = yaml.safe_load(given.split("\n---\n")[0])
+    assert matter["license"] == "apache-2.0"
+    tokens = parsed(body_of(given))
+    assert not [
+        t for t in tokens if t.type in ("html_block", "html_inline", "image", "fence", "hr")
+    ]
+    assert body_of(given).count("\n## Licence\n") == 1
+
+
+def test_sections_are_replaced_outside_of_code_alone() -> None:
+    """A longer fence is not closed by a shorter one inside it."""
+    body = "# soup\n\n````yaml\n```\n## Licence\n````\n\n## Licence\n\nold\n\n## Limits\n\nkept"
+    given = published_card(body, "me/soup", Ancestors(()), Terms("mit"), {}, [])
+    assert "old" not in given
+    assert "kept" in given
+    assert "````yaml\n```\n## Licence\n````" in given
+
+
+# ── tables and pages ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_tables_of_steps_keep_their_columns(word: str) -> None:
+    (head, only) = cells(
+        findings.tests_table({word: {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6}})
+    )
+    assert only[0] == flat(word)
+    assert len(head) >= 2
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_the_summary_of_a_run_shows_an_error_as_text(word: str, tmp_path: Path) -> None:
+    summary = run_summary(tmp_path, Recipe(0, ()), ValueError(word))
+    found = {t.type for t in parsed(summary)}
+    assert not found & {"html_block", "html_inline", "image", "link_open", "fence", "code_inline"}
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_markup_of_a_page_cannot_be_written_by_a_text(word: str) -> None:
+    found = tag("p", word, title=word)
+    assert found.count("<") == 2
+    assert found.count('"') == 2
