@@ -120,4 +120,28 @@ ROOMS: Mapping[str, Room] = {
             "tests/core/training/loop/test_optimizer.py",
         ),
     ),
+    "media": Room(
+        ("core/emberge/media/*.py",),
+        (
+            "tests/core/media/*.py",
+            "tests/core/data/test_media_rows.py",
+            "tests/hostile/test_images.py",
+            "tests/hostile/test_sounds.py",
+        ),
+    ),
+    "data": Room(
+        ("core/emberge/data/**/*.py", "plugins/emberge_data/*.py"),
+        (
+            "tests/core/data/test_*.py",
+            "tests/plugins/data/test_readers.py",
+            "tests/hostile/test_data_files.py",
+        ),
+    ),
+    "data_steps": Room(
+        ("plugins/emberge_data/steps/**/*.py",),
+        (
+            "tests/plugins/data/steps/test_*.py",
+            "tests/plugins/data/steps/*/test_*.py",
+        ),
+    ),
 }
