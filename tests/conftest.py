@@ -22,6 +22,7 @@ settings.register_profile(
 settings.load_profile("any machine")
 
 
+@pytest.hookimpl(optionalhook=True)  # xdist is not always there
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return one worker more than there are cores: tests wait for processes of their own."""
     return (os.cpu_count() or 1) + 1
