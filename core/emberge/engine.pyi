@@ -154,6 +154,7 @@ from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags
 from .recipes.folder.run_folder import OutFolder as OutFolder
 from .recipes.folder.run_folder import read_artifact as read_artifact
+from .recipes.folder.sound_result import require_sound_result as require_sound_result
 from .tensor_files.derived_tensor import DerivedTensor as DerivedTensor
 from .tensor_files.derived_tensor import RowReader as RowReader
 from .tensor_files.safetensors_header import TensorSpec as TensorSpec

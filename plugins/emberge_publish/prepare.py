@@ -16,6 +16,7 @@ from emberge.engine import (
     published_files,
     read_artifact,
     read_scores,
+    require_sound_result,
     results_in,
     safe_file_name,
 )
@@ -39,13 +40,15 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
 
     Raises:
         CheckpointError: for a folder that is no model, ancestors of unknown licence, licences that forbid it,
-            and facts that the leaderboard refuses.
+            and facts that the leaderboard refuses; for files that are not as the step left them.
+        NotOursError: for a result that another user made.
         RecipeError: for a name that is none.
         EmbergeError: for a file with a token in it.
     """
     repository = Repository(choices.name)
     result = folder.absolute()
     _require_model(result)
+    require_sound_result(result)
     ancestors = find_ancestors(result, origin, choices.licences, card_on_hub)
     terms = joint_terms(ancestors.licences, choices.licence)
     if terms.licence is None:

@@ -133,6 +133,7 @@ def test_a_change_that_keeps_size_and_time_is_found(out: Path) -> None:
 def test_what_completes_a_result_later_may_change(out: Path) -> None:
     result = (out / "a").resolve()
     (result / "README.md").write_text("a card with newer scores")
+    (result / "notes.txt").write_text("mine")
     rerun(out)
     assert RAN == []
 
@@ -171,7 +172,9 @@ def test_a_result_that_everybody_may_write_to_is_not_skipped(out: Path) -> None:
 
 
 def test_a_folder_without_a_record_has_nothing_to_compare(bert: Path) -> None:
+    before = sorted(bert.rglob("*"))
     require_sound_result(bert)
+    assert sorted(bert.rglob("*")) == before
 
 
 # ── work to be continued ────────────────────────────────────────────────────────────────────────
@@ -324,6 +327,25 @@ def test_a_merge_whose_disk_failed_goes_on_from_its_work(
     assert [path.name for path in tmp_path.iterdir()] == [".merged.merging"]
     assert main(words) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["merged"]
+
+
+@pytest.mark.parametrize("what", ["foreign", "changed"])
+def test_neither_of_them_is_published(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    what: str,
+) -> None:
+    assert main(words) == 0
+    weights = tmp_path / "merged" / "model.safetensors"
+    if what == "foreign":
+        give_away(weights, monkeypatch)
+    else:
+        weights.write_bytes(bytes(weights.stat().st_size))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert main(["publish", str(tmp_path / "merged"), "me/soup", "--yes"]) == 2
+    assert {"foreign": "another user", "changed": "was changed"}[what] in capsys.readouterr().err
 
 
 # ── caches of the user ──────────────────────────────────────────────────────────────────────────

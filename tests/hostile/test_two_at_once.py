@@ -102,7 +102,7 @@ def test_an_output_that_is_an_input_too_is_refused(
 def test_an_output_in_a_missing_folder_is_refused_before_any_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for place, words in (("none/x.json", "there is no folder"), (".", "is a folder")):
+    for place, words in (("none/x.json", "there is no folder"), (".", "give a file")):
         assert main(["diff", "./a", "./b", "--json", str(tmp_path / place)]) == 2
         assert words in capsys.readouterr().err
 

@@ -186,7 +186,7 @@ def _files_written(options: argparse.Namespace, actions: Sequence[Any]) -> Itera
                 second = (other.option_strings or [other.metavar])[0]
                 raise RecipeError(f"{name} {path}: {second} names the same file; choose another")
         if path.is_dir():
-            raise RecipeError(f"{name} {path}: is a folder; name a file in it")
+            raise RecipeError(f"{name} {path}: give a file; that is a folder")
         if path.parent.is_dir():
             yield path
         elif action.dest != "summary":

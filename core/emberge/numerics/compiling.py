@@ -36,7 +36,9 @@ def kernels_line(numbers: int) -> str:
     if importlib.util.find_spec("numba") is None:
         return "plain torch; faster with numba: pip install 'emberge[kernels]'"
     place = (
-        "kept in " + str(kept_in()) if can_keep() else f"anew, as {kept_in()} cannot be written by us alone"
+        "kept in " + str(kept_in())
+        if can_keep()
+        else f"anew, as {kept_in()} cannot be written by us alone"
     )
     return f"compiled by numba, {place}"
 

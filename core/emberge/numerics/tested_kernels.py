@@ -36,7 +36,9 @@ def kernels() -> Any | None:
 
         mark = _mark() if can_keep() else None
         if mark is None:
-            _warn(f"{kept_in()} cannot be written by us alone, so kernels are compiled for this run alone")
+            _warn(
+                f"{kept_in()} cannot be written by us alone, so kernels are compiled for this run alone"
+            )
         elif mark.exists():
             return row_kernels
         else:

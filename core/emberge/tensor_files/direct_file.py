@@ -33,7 +33,7 @@ class DirectFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self.handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         self._direct = _open_direct(path)
 
     @property
@@ -100,7 +100,7 @@ def _open_direct(path: Path) -> int | None:
     if sys.platform != "linux":
         return None
     try:
-        return os.open(path, os.O_WRONLY | os.O_DIRECT)
+        return os.open(path, os.O_WRONLY | os.O_DIRECT | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         if error.errno not in _REFUSED:
             raise

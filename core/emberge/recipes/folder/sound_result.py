@@ -70,5 +70,5 @@ def _differences(
             yield f"{printable(name)} was changed"
     for path in hashed_files(folder) if record.get("kind") == "model" else ():
         name = path.relative_to(folder).as_posix()
-        if name not in listed and name not in CHANGING:
+        if name not in listed and name not in CHANGING and path.suffix != ".txt":  # notes of people
             yield f"{printable(name)} was added"
