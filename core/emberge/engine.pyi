@@ -80,6 +80,7 @@ from .merging.adapter_output.truncation import Truncation as Truncation
 from .merging.adapters.base_match import adapter_origin as adapter_origin
 from .merging.comparing.compare_weights import compare_weights as compare_weights
 from .merging.comparing.kinship import kinship_words as kinship_words
+from .merging.finite_weights import require_finite_weights as require_finite_weights
 from .merging.found_weights import FoundWeights as FoundWeights
 from .merging.merge_checkpoints import MergeReport as MergeReport
 from .merging.merge_checkpoints import merge_checkpoints as merge_checkpoints

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +30,7 @@ from emberge_export.serving import serving_lines
 if TYPE_CHECKING:
     from emberge_export.parity import Parity
 
-__all__ = ["Export", "require_same"]
+__all__ = ["Export", "require_same", "too_lossy"]
 
 Format = Literal["float32", "float16", "int8", "openvino"]
 FILES: dict[Format, str] = {
@@ -138,7 +138,7 @@ class Export(Step):
             yield context.warning(one, "model")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import copy_model, whole_model
+        from emberge.engine import copy_model, require_finite_weights, whole_model
 
         from emberge_export.parity import measured, parity_table
 
@@ -147,6 +147,7 @@ class Export(Step):
         model = workspace.model(self.model)
         probe = self._probe(workspace)
         with whole_model(model, workspace.work, workspace.machine) as folder:
+            require_finite_weights(folder)
             copy_model(folder, workspace.folder)
         found = measured(
             workspace.folder,
@@ -171,13 +172,9 @@ class Export(Step):
         probe: Probe,
         workspace: Workspace,
     ) -> dict[str, Any]:
-        loss = _loss(found)
         unmet = []
-        if loss is not None and loss > self.most_loss and workspace.rehearsal is None:
-            unmet.append(
-                f"int8 loses {loss:.4f} nDCG@10 on {probe.name} and may lose {self.most_loss:g} "
-                "(most_loss); leave int8 out, serve float16, or allow more"
-            )
+        if workspace.rehearsal is None and (fault := too_lossy(found, self.most_loss)):
+            unmet.append(f"on {probe.name} {fault}")
         return {
             "made_by": "exporting",
             "base": name,
@@ -200,15 +197,23 @@ class Export(Step):
         return read_probe(path, self.probe_set, workspace.readers, limit)
 
 
-def _loss(found: dict[str, Parity]) -> float | None:
-    """Return the nDCG@10 that int8 loses against torch; None without int8 or a probe."""
+def too_lossy(found: Mapping[str, Parity], most: float) -> str:
+    """Return in words that int8 loses more nDCG@10 against torch than `most`; "" where it does not.
+
+    Without int8 or a probe nothing is lost.
+    """
     if "int8" not in found:
-        return None
+        return ""
     before, after = found["torch"].ndcg_at_10, found["int8"].ndcg_at_10
-    return before - after if before is not None and after is not None else None
+    if before is None or after is None or before - after <= most:
+        return ""
+    return (
+        f"int8 loses {before - after:.4f} nDCG@10 and may lose {most:g} (most_loss); leave int8 out, serve "
+        "float16, or allow more"
+    )
 
 
-def require_same(name: str, found: dict[str, Parity]) -> None:
+def require_same(name: str, found: Mapping[str, Parity]) -> None:
     """Refuse an export in float32 that computes another model.
 
     Raises:
@@ -216,7 +221,7 @@ def require_same(name: str, found: dict[str, Parity]) -> None:
     """
     for kind, floor in _SAME.items():
         least = found[kind].least_cosine if kind in found else 1.0
-        if least < floor:
+        if not least >= floor:  # NaN is no number that is large enough
             raise CheckpointError(
                 f"'{name}' exported as {kind} gives other embeddings than in torch: the least cosine is "
                 f"{least:.6f}, and should be {floor} at least; serve its safetensors, and let the authors of "

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from emberge import CheckpointError
+from emberge.engine import table_lines
 from numpy.typing import NDArray
 
 from emberge_export.probe import Probe
@@ -49,11 +51,12 @@ def measured(
     `files` are paths by format.
 
     Raises:
-        CheckpointError: for a model that cannot be exported.
+        CheckpointError: for a model that cannot be exported, and for embeddings that are not finite.
     """
     exporting = Exporting(folder)
     model = exporting.model
     expected, speed = _run(model, probe)
+    require_finite(expected, f"{folder}: the model")
     weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
     found = {"torch": _figures("model.safetensors", weights, expected, expected, probe, speed)}
     for number, (name, file) in enumerate(files.items()):
@@ -61,23 +64,41 @@ def measured(
         size = exporting.write(name, folder / file)
         with load_runtime(model, folder / file):
             embedded, speed = _run(model, probe)
+        require_finite(embedded, f"{folder}: its export as {name}")
         found[name] = _figures(file, size, embedded, expected, probe, speed)
     return found
 
 
+def require_finite(embedded: Mapping[str, Array], what: str) -> None:
+    """Refuse embeddings with NaN or infinite values.
+
+    Raises:
+        CheckpointError: naming `what` gave them.
+    """
+    lost = sum(int((~np.isfinite(rows).all(axis=1)).sum()) for rows in embedded.values())
+    if lost:
+        raise CheckpointError(
+            f"{what} gives {lost:,} of {sum(map(len, embedded.values())):,} texts embeddings that are not "
+            "finite; leave out the format whose numbers are too small for it, or mend the model"
+        )
+
+
 def parity_table(found: Mapping[str, Parity]) -> str:
     """Return the figures as Markdown."""
-    lines = [
-        "| format | MB | cosine | least | nDCG@10 | texts/s | texts/CPU s |",
-        "|---|---|---|---|---|---|---|",
+    head = ["format", "MB", "cosine", "least", "nDCG@10", "texts/s", "texts/CPU s"]
+    rows = [
+        [
+            name,
+            f"{one.megabytes:.1f}",
+            f"{one.cosine:.6f}",
+            f"{one.least_cosine:.6f}",
+            "–" if one.ndcg_at_10 is None else f"{one.ndcg_at_10:.4f}",
+            f"{one.texts_per_second:.0f}",
+            f"{one.texts_per_cpu_second:.0f}",
+        ]
+        for name, one in found.items()
     ]
-    for name, one in found.items():
-        ndcg = "–" if one.ndcg_at_10 is None else f"{one.ndcg_at_10:.4f}"
-        lines.append(
-            f"| {name} | {one.megabytes:.1f} | {one.cosine:.6f} | {one.least_cosine:.6f} | {ndcg} | "
-            f"{one.texts_per_second:.0f} | {one.texts_per_cpu_second:.0f} |"
-        )
-    return "\n".join(lines) + "\n"
+    return "\n".join(table_lines(head, rows)) + "\n"
 
 
 def _run(model: Any, probe: Probe) -> tuple[dict[str, Array], tuple[float, float]]:

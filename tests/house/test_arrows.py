@@ -69,6 +69,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "merge_checkpoints",
         "merge_in_memory",
         "whole_model",
+        "finite_weights",
         "adapter_output",
     ),
     "training": ("fit_options fit_job objective", "plan", "tables", "loop"),

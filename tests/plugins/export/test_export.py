@@ -15,7 +15,6 @@ from emberge import (
     Artifact,
     CheckpointError,
     Plugins,
-    RequirementError,
     check_recipe,
     load_plugins,
     parse_recipe,
@@ -137,17 +136,6 @@ def test_the_result_is_the_model_itself_too(place: Path, plugins: Plugins) -> No
     one = SentenceTransformer(str(place / "model"), device="cpu").encode(["a new value"])
     other = SentenceTransformer(str(result), device="cpu").encode(["a new value"])
     assert (one == other).all()
-
-
-@needs_onnx
-def test_int8_that_loses_more_than_it_may_fails_the_run_and_is_shown(
-    place: Path, plugins: Plugins
-) -> None:
-    with pytest.raises(RequirementError, match="most_loss"):
-        # No loss is as little as -1, so this fails whatever the numbers are.
-        run(place, "formats: [int8], probe: ./catalogue.yaml, most_loss: -1.5", plugins)
-    left = place / "out" / "served"
-    assert "int8" in artifact_of(left).details["exported"]
 
 
 @needs_onnx

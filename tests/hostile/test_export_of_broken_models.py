@@ -1,0 +1,225 @@
+"""A model of no numbers is not exported, and a file that gives other embeddings is not published."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import (
+    CheckpointError,
+    Plugins,
+    RequirementError,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.engine import read_artifact, require_finite_weights
+from emberge_export import parity
+from emberge_export.export_step import require_same, too_lossy
+from emberge_export.parity import Parity, measured
+from emberge_export.probe import Probe
+from safetensors.torch import load_file, save_file
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins()
+
+
+@pytest.fixture
+def model(bert: Path, tmp_path: Path) -> Path:
+    shutil.copytree(bert, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def spoil(model: Path, value: float, dtype: torch.dtype = torch.float32) -> str:
+    """Put a value last into the last tensor of a model, and return the tensor's name."""
+    file = model / "model.safetensors"
+    tensors = {name: tensor.to(dtype) for name, tensor in load_file(file).items()}
+    name = sorted(tensors)[-1]
+    tensors[name].view(-1)[-1] = value
+    save_file(tensors, file, metadata={"format": "pt"})
+    return name
+
+
+def export(model: Path, plugins: Plugins, options: str = "formats: [float32]") -> Path:
+    text = f"steps:\n  served:\n    export: {{model: ./model, {options}}}\n"
+    recipe = parse_recipe(text, plugins, path=model.parent / "recipe.yaml")
+    return Path(run_recipe(recipe, model.parent / "out", plugins, quiet=True)["served"])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_weight_that_is_no_number_is_named(model: Path, value: float, dtype: torch.dtype) -> None:
+    require_finite_weights(model)
+    name = spoil(model, value, dtype)
+    with pytest.raises(CheckpointError, match=rf"1 tensor with NaN.*{name}"):
+        require_finite_weights(model)
+
+
+def test_a_model_with_a_nan_is_refused_before_anything_is_written(
+    model: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = spoil(model, float("nan"))
+    monkeypatch.setattr(parity, "measured", lambda *_, **__: pytest.fail("it was exported"))
+    with pytest.raises(CheckpointError, match=name):
+        export(model, plugins)
+    assert not (model.parent / "out" / "served").exists()
+    assert not list((model.parent / "out").rglob("*.safetensors"))
+
+
+# ── a runtime that gives other embeddings ───────────────────────────────────────────────────────────
+
+Rows = Callable[[Sequence[str]], np.ndarray[Any, Any]]
+PROBE = Probe(
+    "words",
+    {"d1": "one", "d2": "two", "d3": "three"},
+    {"q1": "find one", "q2": "find two"},
+    {"q1": {"d1": 1}, "q2": {"d2": 1}},
+)
+# A direction for each text; a query has that of the document it is about.
+PLACES = {"one": 0, "two": 1, "three": 2, "find one": 0, "find two": 1}
+
+
+def rows_of(texts: Sequence[str]) -> Any:
+    return np.eye(4)[[PLACES[text] for text in texts]]
+
+
+class Model:
+    """A model with one way for documents and one for queries."""
+
+    def __init__(self, documents: Rows = rows_of, queries: Rows = rows_of) -> None:
+        self.encode_document, self.encode_query = documents, queries
+
+
+@pytest.fixture
+def runtimes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Mapping[str, Parity]]:
+    """Measure a model and what each runtime makes of it."""
+
+    def measure(own: Model, **others: Model) -> Mapping[str, Parity]:
+        class Exporting:
+            def __init__(self, _: Path) -> None:
+                self.model = own
+
+            def write(self, name: str, _: Path) -> int:
+                return 2_000_000
+
+        @contextmanager
+        def loaded(model: Any, path: Path) -> Iterator[None]:
+            before = vars(model).copy()
+            vars(model).update(vars(others[path.name]))
+            yield
+            vars(model).update(before)
+
+        monkeypatch.setattr(parity, "Exporting", Exporting)
+        monkeypatch.setattr(parity, "load_runtime", loaded)
+        return measured(tmp_path, {name: name for name in others}, PROBE)
+
+    return measure
+
+
+def test_an_export_with_embeddings_that_are_no_numbers_is_refused(runtimes: Any) -> None:
+    def broken(texts: Sequence[str]) -> Any:
+        return np.where(np.arange(4) == 3, np.nan, rows_of(texts))
+
+    with pytest.raises(CheckpointError, match="export as float16 gives 3 of 5 texts"):
+        runtimes(Model(), float16=Model(documents=broken))
+    with pytest.raises(CheckpointError, match="the model gives 2 of 5 texts"):
+        runtimes(Model(queries=broken))
+
+
+def test_the_least_cosine_is_that_of_the_worst_text(runtimes: Any) -> None:
+    def one_off(texts: Sequence[str]) -> Any:
+        found = rows_of(texts)
+        found[-1] = found[-1] * 0.6 + np.eye(4)[3] * 0.8
+        return found
+
+    for off in (Model(documents=one_off), Model(queries=one_off)):
+        found = runtimes(Model(), int8=off)["int8"]
+        assert found.least_cosine == pytest.approx(0.6)
+        assert found.cosine == pytest.approx((4 + 0.6) / 5)
+
+
+def test_documents_and_queries_are_embedded_as_what_they_are(runtimes: Any) -> None:
+    """Each with its own prompt: what one way makes of the other's texts would be found."""
+
+    def documents(texts: Sequence[str]) -> Any:
+        assert not set(texts) - set(PROBE.documents.values())
+        return rows_of(texts)
+
+    def queries(texts: Sequence[str]) -> Any:
+        assert list(texts) == list(PROBE.queries.values())
+        return rows_of(texts)
+
+    found = runtimes(Model(documents, queries), float32=Model(documents, queries))
+    assert found["torch"].ndcg_at_10 == found["float32"].ndcg_at_10 == 1.0
+
+
+def test_ndcg_is_of_the_runtimes_own_embeddings(runtimes: Any) -> None:
+    def turned(texts: Sequence[str]) -> Any:
+        return -rows_of(texts)
+
+    found = runtimes(Model(), int8=Model(queries=turned))
+    assert found["torch"].ndcg_at_10 == 1.0
+    assert found["int8"].ndcg_at_10 == 0.5  # the third place of three: 1 / log2(4)
+    assert found["int8"].megabytes == 2.0
+
+
+# ── what is required of the figures ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", ["float32", "openvino"])
+def test_a_cosine_that_is_no_number_fails(kind: str) -> None:
+    with pytest.raises(CheckpointError, match=kind):
+        require_same("acme/small", {kind: Parity("f", 1, 1, float("nan"), None, 1, 1)})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "most", "fails"),
+    [
+        (0.9, 0.8, 0.05, True),
+        (0.9, 0.8, 0.2, False),
+        (0.8, 0.9, 0.0, False),  # a gain is no loss
+        (0.8, 0.9, 0.05, False),
+        (0.5, 0.5, 0.0, False),
+        (0.9, float("nan"), 0.5, True),
+        (None, 0.1, 0.0, False),
+    ],
+)
+def test_int8_fails_where_it_loses_more_than_it_may(
+    before: float | None, after: float, most: float, fails: bool
+) -> None:
+    found = {
+        "torch": Parity("f", 1, 1, 1, before, 1, 1),
+        "int8": Parity("f", 1, 1, 1, after, 1, 1),
+    }
+    assert bool(too_lossy(found, most)) == fails
+    assert not too_lossy({"torch": found["torch"], "float16": found["int8"]}, most)
+
+
+@pytest.mark.parametrize(("most", "fails"), [(0.05, True), (0.2, False)])
+def test_a_run_fails_by_the_loss_of_int8_and_keeps_the_model(
+    model: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch, most: float, fails: bool
+) -> None:
+    found = {
+        "torch": Parity("model.safetensors", 1, 1, 1, 0.9, 1, 1),
+        "int8": Parity("onnx/model_int8.onnx", 1, 0.99, 0.9, 0.8, 1, 1),
+    }
+    monkeypatch.setattr(parity, "measured", lambda *_, **__: found)
+    options = f"formats: [int8], most_loss: {most}"
+    if fails:
+        with pytest.raises(RequirementError, match=r"int8 loses 0\.1000.*most_loss"):
+            export(model, plugins, options)
+    else:
+        export(model, plugins, options)
+    artifact = read_artifact(model.parent / "out" / "served")
+    assert artifact is not None
+    assert artifact.details["exported"]["int8"]["ndcg_at_10"] == 0.8
