@@ -107,8 +107,8 @@ def locate_model(
 
     Returns a folder, or None for a reference that is not yours. With `files="metadata"` only configs and
     tokenizer files are needed; with `files="ranges"` notes of weights (`ServerFile.note`) do, as tensors
-    are read one by one. Raise `CheckpointError` for a reference that is yours and cannot be found,
-    `ConnectionError` when it could not be looked for.
+    are read one by one: in a folder of `ServerFile.cache()`, where alone notes count. Raise `CheckpointError`
+    for a reference that is yours and cannot be found, `ConnectionError` when it could not be looked for.
     """
 
 

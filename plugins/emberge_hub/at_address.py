@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import re
+import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
@@ -16,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from emberge import CheckpointError
-from emberge.engine import ServerFile, fill_once
+from emberge.engine import ServerFile, fill_once, request_threads
 
 from emberge_hub.hub import commit_of, on_hub
 from emberge_hub.wanted_files import PICKLE, Files, metadata_among, weights_among
@@ -55,22 +56,20 @@ _ASKED = (
 )
 _OF_MODULE = ("config.json", "model.safetensors")
 _SIGNS = ("modules.json", "config.json", "adapter_config.json")
-_BLOCK = 8 << 20
 _AT_ONCE = 8
+_MOST_FILES = 10_000
 
 
 def at_address(reference: str, revision: str | None, files: Files) -> Path | None:
     """Return a folder with the files of the model at an address; without `all`, notes of its weights.
 
-    None for an address of a kind that fsspec does not know, which is another plugin's.
+    None for an address of another kind than those that emberge reads, which may be another plugin's.
 
     Raises:
         CheckpointError: when there is no model, its server refuses it, or files cannot be read in part.
         ConnectionError: when the server cannot be reached.
     """
-    from fsspec import available_protocols
-
-    if reference.partition("://")[0] not in available_protocols():
+    if not ServerFile.reads(reference):
         return None
     if reference.startswith(_HUB):
         name = reference.removeprefix(_HUB).rstrip("/")
@@ -80,11 +79,13 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
     else:
         root = (reference if revision is None else f"{reference}@{revision}").rstrip("/")
         _require_plain(root)
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        found = _asked(root, threads) if root.startswith(_WEB) else _listed(root)
+    with request_threads(_AT_ONCE) as (threads, stop):
+        found = _asked(root, threads, stop) if root.startswith(_WEB) else _listed(root, stop)
         wanted = [*metadata_among(found), *weights_among(found)]
         _require_model(root, wanted, files)
         chosen = {name: found[name] for name in dict.fromkeys(wanted)}
+        for name in chosen:
+            _require_inside(root, name)
         facts = [(name, one.size, one.version) for name, one in sorted(chosen.items())]
         key = hashlib.sha256(json.dumps([root, facts]).encode()).hexdigest()[:32]
         kind = "whole" if files == "all" else "notes"
@@ -92,45 +93,64 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
         def fill(folder: Path) -> None:
             _fill(folder, chosen, files == "all", threads)
 
-        return fill_once(_cache() / kind / key, fill)
+        return fill_once(ServerFile.cache() / kind / key, fill)
 
 
-def _listed(root: str) -> dict[str, ServerFile]:
+def _listed(root: str, stop: threading.Event) -> dict[str, ServerFile]:
     """Return the files below an address by their names, as the server lists them."""
-    found = ServerFile.listed(root)
+    found = ServerFile.listed(root, stop)
     return {url.removeprefix(f"{root}/"): one for url, one in found.items()}
 
 
-def _asked(root: str, threads: ThreadPoolExecutor) -> dict[str, ServerFile]:
+def _asked(root: str, threads: ThreadPoolExecutor, stop: threading.Event) -> dict[str, ServerFile]:
     """Return the files of a model on a plain web server, each of which is asked for by its name."""
 
     def look(names: Iterable[str]) -> dict[str, ServerFile]:
         names = list(names)
-        files = threads.map(lambda name: ServerFile.look(f"{root}/{name}"), names)
+        for name in names:
+            _require_inside(root, name)
+        if len(names) > _MOST_FILES:
+            raise CheckpointError(
+                f"{root}: names {len(names):,} files; at most {_MOST_FILES:,} are read"
+            )
+        files = threads.map(lambda name: ServerFile.look(f"{root}/{name}", stop), names)
         return {name: one for name, one in zip(names, files, strict=True) if one is not None}
 
     found = look(_SIGNS)  # these first: a server that is away costs one wait
     if found:
         found |= look(name for name in _ASKED if name not in _SIGNS)
     if "modules.json" in found:
-        modules = _json(found["modules.json"])
-        for module in (one for one in modules if isinstance(one, Mapping) and one.get("path")):
-            trunk = str(module.get("type", "")).endswith("Transformer")
-            names = _ASKED if trunk else _OF_MODULE
-            found |= look(f"{module['path']}/{name}" for name in names)
+        found |= look(_names_of_modules(found["modules.json"].read_json()))
     for index in [name for name in found if PurePosixPath(name).name == _INDEX]:
-        weights = _json(found[index]).get("weight_map", {})
-        found |= look({str(PurePosixPath(index).with_name(str(s))) for s in weights.values()})
+        found |= look(_shards(index, found[index].read_json()))
     return found
 
 
-def _json(file: ServerFile) -> Any:
-    try:
-        return json.loads(file.read(0, file.size))
-    except ValueError as error:
+def _names_of_modules(modules: Any) -> list[str]:
+    """Return the names of the files that modules.json's folders may have."""
+    names = []
+    for module in modules if isinstance(modules, list) else []:
+        if isinstance(module, Mapping) and module.get("path"):
+            trunk = str(module.get("type", "")).endswith("Transformer")
+            files = _ASKED if trunk else _OF_MODULE
+            names += [f"{module['path']}/{name}" for name in files]
+    return list(dict.fromkeys(names))
+
+
+def _shards(index: str, content: Any) -> set[str]:
+    """Return the names of the files of weights that an index names."""
+    weights = content.get("weight_map") if isinstance(content, Mapping) else None
+    shards = weights.values() if isinstance(weights, Mapping) else ()
+    return {str(PurePosixPath(index).with_name(shard)) for shard in {str(s) for s in shards}}
+
+
+def _require_inside(root: str, name: str) -> None:
+    """Make sure that a name from a server's file means a file below the address, and nothing else."""
+    parts = name.split("/")
+    if any(part in ("", ".", "..") for part in parts) or re.search(r"[?#\\\x00-\x1f]|://", name):
         raise CheckpointError(
-            f"{file.url}: cannot be read as JSON ({error}); get it again"
-        ) from None
+            f"{root}: names the file {name[:100]!r}, which leads out of the model's folder"
+        )
 
 
 def _require_plain(root: str) -> None:
@@ -164,20 +184,11 @@ def _fill(
 
     def write(name: str) -> None:
         place, file = folder / PurePosixPath(name), files[name]
-        if folder not in Path(os.path.normpath(place)).parents:
-            raise CheckpointError(f"{file.url}: leads out of the model's folder")
         place.parent.mkdir(parents=True, exist_ok=True)
         if not whole and place.match("*.safetensors") and not place.match("adapter_*"):
             file.note().write(place)
-            return
-        with place.open("wb") as out:
-            for start in range(0, file.size, _BLOCK):
-                out.write(file.read(start, min(file.size, start + _BLOCK)))
-        file.require_content(place)
+        else:
+            file.copy(place)
 
     for _ in threads.map(write, files):
         pass
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "emberge" / "servers"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from emberge import CheckpointError
+from emberge.engine import hub_client
 
 from emberge_hub.wanted_files import (
     METADATA,
@@ -32,14 +33,19 @@ def on_hub(reference: str, revision: str | None, files: Files) -> Path:
     """
     from huggingface_hub import HfApi, snapshot_download
 
-    try:
-        info = HfApi().model_info(reference, revision=revision, timeout=_PATIENCE[files])
-        names = [file.rfilename for file in info.siblings or ()]
-        return Path(
-            snapshot_download(
-                reference, revision=revision, allow_patterns=_exactly(_wanted(names, files))
-            )
+    def ask() -> Path:
+        info = HfApi().model_info(
+            reference, revision=revision, files_metadata=True, timeout=_PATIENCE[files]
         )
+        siblings = info.siblings or ()
+        wanted = _wanted([file.rfilename for file in siblings], files)
+        sizes = {file.rfilename: file.size for file in siblings}
+        with hub_client.largest_file(_largest([sizes[name] for name in wanted])):
+            patterns = _exactly(wanted)
+            return Path(snapshot_download(reference, revision=revision, allow_patterns=patterns))
+
+    try:
+        return hub_client.ask(ask)
     except Exception as error:
         fault = _refusal(reference, revision, error)
         if fault is not None:
@@ -62,13 +68,26 @@ def commit_of(reference: str, revision: str | None) -> str:
     from huggingface_hub import HfApi
 
     try:
-        info = HfApi().model_info(reference, revision=revision, timeout=_PATIENCE["ranges"])
+        info = hub_client.ask(
+            lambda: HfApi().model_info(reference, revision=revision, timeout=_PATIENCE["ranges"])
+        )
     except Exception as error:
         fault = _refusal(reference, revision, error)
         if fault is not None:
             raise fault from error
         raise ConnectionError(f"the hub cannot be reached ({_reason(error)})") from error
-    return str(info.sha)
+    commit = str(info.sha)
+    if not re.fullmatch("[0-9a-f]{40}", commit):
+        raise CheckpointError(
+            f"'{reference}': the hub gives {commit[:60]!r} as its commit; it is no hub, or ill"
+        )
+    return commit
+
+
+def _largest(sizes: Sequence[int | None]) -> int | None:
+    """Return the size of the largest file, None where the hub does not give it of all."""
+    known = [size for size in sizes if size is not None]
+    return max(known, default=0) if len(known) == len(sizes) else None
 
 
 def _wanted(names: Sequence[str], files: str) -> list[str]:
@@ -117,6 +136,8 @@ def _has_weights(folder: Path) -> bool:
 
 def _refusal(reference: str, revision: str | None, error: Exception) -> CheckpointError | None:
     """Return the hub's own reason to refuse a model as an error; None when it could not be asked."""
+    if isinstance(error, CheckpointError) and not isinstance(error, ConnectionError):
+        return error  # an answer that may not be taken
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,

@@ -159,8 +159,11 @@ def load_task(task: Any, rows: int | None) -> None:
     Raises:
         DataError: when it is neither in the cache nor to be had.
     """
+    from emberge.engine import hub_client
+
     from emberge_mteb.scoring import quiet
 
+    hub_client.guard()
     name = task.metadata.name
     try:
         with quiet():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from emberge import EmbergeError, RecipeError
+from emberge.engine import hub_client
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -187,6 +188,7 @@ def card_on_hub(name: str, revision: str | None) -> Path | None:
     """Return a folder with the card of a hub's model; None where it cannot be had."""
     from huggingface_hub import hf_hub_download
 
+    hub_client.guard()
     try:
         return Path(hf_hub_download(name, "README.md", revision=revision)).parent
     except Exception:  # no such model, no card, no network: unknown to the publisher all the same
@@ -196,6 +198,7 @@ def card_on_hub(name: str, revision: str | None) -> Path | None:
 def _api() -> HfApi:
     from huggingface_hub import HfApi
 
+    hub_client.guard()
     return HfApi(library_name="emberge")
 
 

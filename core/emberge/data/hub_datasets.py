@@ -12,6 +12,7 @@ from typing import Any
 
 from emberge.data.entry import DataEntry
 from emberge.errors import DataError
+from emberge.network.hub_client import hub_client
 
 __all__ = ["hub_key", "hub_name", "hub_rows", "recently"]
 
@@ -47,6 +48,7 @@ def hub_key(entry: DataEntry) -> str:
         return str(_load(entry, streaming=False)._fingerprint)
     import datasets
 
+    hub_client.guard()
     with _explained(entry):
         built = datasets.load_dataset_builder(entry.hub, entry.subset, revision=entry.revision)
     return f"{built.config_id}/{built.hash}[{entry.split}]"
@@ -79,7 +81,7 @@ def _answers(hub: str, revision: str | None, when: int) -> bool:  # noqa: ARG001
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
     try:
-        HfApi().dataset_info(hub, revision=revision, timeout=_PATIENCE)
+        hub_client.ask(lambda: HfApi().dataset_info(hub, revision=revision, timeout=_PATIENCE))
     except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled):
         return True  # offline `datasets` asks no hub, and looks into its cache
     except Exception:  # of several libraries: no name, no route, no answer in time

@@ -1,20 +1,48 @@
 """Notes of weights on a server: small files in the place of large ones, `model.safetensors.remote`.
 
 A note has all that a plan needs, the header included, so that a checkpoint is described without the server.
+A note makes emberge read an address, so only those that it wrote itself count: in its own cache, which is
+this user's alone.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from emberge.errors import CheckpointError
+from emberge.files.strangers import read_json
+from emberge.network.addresses import require_scheme
+from emberge.wording import printable
 
-__all__ = ["RemoteFile", "here_or_remote", "is_remote"]
+__all__ = ["RemoteFile", "here_or_remote", "is_remote", "server_cache"]
 
 _SUFFIX = ".remote"
+# Bytes of a note: of the longest header there is, in base64.
+_LONGEST_NOTE = 140_000_000
+
+
+def server_cache() -> Path:
+    """Return the folder of all that came from servers, the only one in which notes count; it is made.
+
+    Raises:
+        CheckpointError: when it is another user's.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "emberge" / "servers"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise CheckpointError(
+            f"{folder}: is not this user's own folder; remove it, or set XDG_CACHE_HOME to a folder of yours"
+        )
+    if found.st_mode & 0o077:
+        folder.chmod(0o700)  # others could plant notes in it
+    return folder
 
 
 def is_remote(path: Path) -> bool:
@@ -57,24 +85,44 @@ class RemoteFile:
 
     @classmethod
     def read(cls, note: Path) -> RemoteFile:
-        """Read a note.
+        """Read a note of emberge's own cache.
 
         Raises:
-            CheckpointError: for a file that is none.
+            CheckpointError: for a file that is none, and for one anywhere else.
         """
+        _require_own(note)
         try:
-            facts = json.loads(note.read_text(encoding="utf-8"))
-            header = base64.b64decode(facts["header"], validate=True)
-            sha256 = facts["sha256"]
-            return cls(
-                str(facts["url"]),
-                int(facts["size"]),
-                str(facts["version"]),
-                None if sha256 is None else str(sha256),
-                header,
-            )
+            return cls._of(read_json(note, limit=_LONGEST_NOTE))
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise CheckpointError(
                 f"{note}: is no note of weights on a server ({type(error).__name__}); remove its folder, "
                 "and it is made again"
             ) from None
+
+    @classmethod
+    def _of(cls, facts: dict[str, object]) -> RemoteFile:
+        """Return the note of these facts; a ValueError, TypeError or KeyError for wrong ones."""
+        url, size, sha256 = str(facts["url"]), facts["size"], facts["sha256"]
+        if type(size) is not int or size < 0:
+            raise ValueError("size")
+        require_scheme(url)
+        header = base64.b64decode(str(facts["header"]), validate=True)
+        return cls(
+            url, size, str(facts["version"]), None if sha256 is None else str(sha256), header
+        )
+
+
+def _require_own(note: Path) -> None:
+    """Make sure that emberge wrote a note itself: in the folder of its cache, for this user.
+
+    Raises:
+        CheckpointError: for any other, which could have any address read.
+    """
+    cache = server_cache().resolve()
+    place = note.parent.resolve() / note.name
+    own = place.is_relative_to(cache) and not note.is_symlink()
+    if not own or note.stat().st_uid != os.geteuid():
+        raise CheckpointError(
+            f"{printable(str(note))}: is a note of weights on a server, and not emberge's own: only those in "
+            f"{cache} count. Name the model by its address (https, s3, gs, hf), or get its weights"
+        )

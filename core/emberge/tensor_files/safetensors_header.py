@@ -26,6 +26,7 @@ __all__ = [
     "encode_header",
     "header_size",
     "main_dtype",
+    "parse_header",
     "read_header",
     "total_bytes",
 ]
@@ -120,6 +121,21 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
             a tensor twice, leaves bytes to no tensor, or points outside the file or into another tensor.
     """
     raw, size = _raw_remote_header(path) if is_remote(path) else _raw_header(path)
+    return _parsed(path, raw, size)
+
+
+def parse_header(path: Path | str, opening: bytes, size: int) -> dict[str, TensorSpec]:
+    """Return the tensors of a file of `size` bytes by name, from the bytes before theirs.
+
+    Raises:
+        CheckpointError: as `read_header`.
+    """
+    return _parsed(path, opening[8 : 8 + _length(path, opening[:8], size)], size)[0]
+
+
+def _parsed(
+    path: Path | str, raw: bytes, size: int
+) -> tuple[dict[str, TensorSpec], dict[str, str]]:
     header = _parse(path, raw)
     metadata = _metadata(path, header.pop("__metadata__", None))
     data = 8 + len(raw)
@@ -221,7 +237,7 @@ def _length(path: Path | str, start: bytes, size: int) -> int:
     return int(length)
 
 
-def _parse(path: Path, raw: bytes) -> dict[str, Any]:
+def _parse(path: Path | str, raw: bytes) -> dict[str, Any]:
     try:
         header = parse_json(raw)
     except ValueError as error:
@@ -231,14 +247,14 @@ def _parse(path: Path, raw: bytes) -> dict[str, Any]:
     return header
 
 
-def _metadata(path: Path, found: Any) -> dict[str, str]:
+def _metadata(path: Path | str, found: Any) -> dict[str, str]:
     found = {} if found is None else found
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
         raise CheckpointError(f"{path}: the header's __metadata__ is no mapping of texts; {_AGAIN}")
     return found
 
 
-def _spec(path: Path, name: str, entry: Any, data: int) -> TensorSpec:
+def _spec(path: Path | str, name: str, entry: Any, data: int) -> TensorSpec:
     place = f"{path}: tensor '{printable(name)}'"
     if len(name) > _LONGEST_NAME or not name.isprintable():
         raise CheckpointError(f"{place} has a name that cannot be shown; rename it first")
@@ -252,7 +268,7 @@ def _spec(path: Path, name: str, entry: Any, data: int) -> TensorSpec:
         raise CheckpointError(f"{place} has a shape or offsets that are no counts; {_AGAIN}")
     if len(shape) > _MOST_DIMENSIONS or math.prod(max(1, n) for n in shape) >= 2**60:
         raise CheckpointError(f"{place} has a shape that no tensor can have; {_AGAIN}")
-    spec = TensorSpec(name, tuple(shape), DTYPES[code][0], path, data + offsets[0])
+    spec = TensorSpec(name, tuple(shape), DTYPES[code][0], Path(path), data + offsets[0])
     if offsets[1] - offsets[0] != spec.nbytes:
         raise CheckpointError(
             f"{place} is {code} {printable(str(shape))}, {spec.nbytes:,} bytes, but the header gives it "
@@ -273,7 +289,7 @@ def _counts(values: Any) -> bool:
     return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values)
 
 
-def _require_in_file(path: Path, specs: Sequence[TensorSpec], data: int, size: int) -> None:
+def _require_in_file(path: Path | str, specs: Sequence[TensorSpec], data: int, size: int) -> None:
     """Make sure that every byte after the header belongs to one tensor."""
     placed = sorted(specs, key=lambda s: (s.offset, s.nbytes))
     for spec in placed:

@@ -107,6 +107,11 @@ class TensorReader:
         if any(remote):
             self._servers().expect(remote)
 
+    def end_requests(self) -> None:
+        """End all requests to servers; who waits for one gets an error."""
+        if self._fetcher is not None:
+            self._fetcher.end_requests()
+
     def verify(self) -> list[FetchedFile]:
         """Compare all that came from servers with their versions and hashes, and return the accounts.
 

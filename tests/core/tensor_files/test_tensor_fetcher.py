@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from emberge import CheckpointError
 from emberge.engine import ServerFile, TensorSpec
-from emberge.tensor_files.remote_file import RemoteFile, here_or_remote, is_remote
+from emberge.tensor_files.remote_file import RemoteFile, here_or_remote, is_remote, server_cache
 from emberge.tensor_files.safetensors_header import read_header
 from emberge.tensor_files.servers import tensor_fetcher
 from emberge.tensor_files.servers.tensor_fetcher import TensorFetcher, _blocks
@@ -21,7 +21,8 @@ from tests.support.range_server import Faults, serving_ranges
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(tensor_fetcher, "_BLOCK", 256)
 
 
@@ -42,7 +43,6 @@ def test_blocks_have_every_byte_once_and_none_beside() -> None:
 
 
 def served(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
-    pytest.importorskip("aiohttp", reason="fsspec reads web servers with it")
     tensors = {f"t{n}": np.arange(n * 50, dtype=np.float32) + n for n in range(1, 10)}
     (folder / "owner" / "m").mkdir(parents=True)
     save_file(tensors, folder / "owner" / "m" / "model.safetensors")
@@ -61,7 +61,7 @@ def noted(url: str, folder: Path) -> dict[str, TensorSpec]:
 def test_many_threads_read_what_is_there_and_each_byte_comes_once(tmp_path: Path) -> None:
     root, tensors = served(tmp_path / "root")
     with serving_ranges(root, Faults(drops=10)) as server:
-        specs = noted(server.url, tmp_path)
+        specs = noted(server.url, server_cache())
         header = server.sent["owner/m/model.safetensors"]
         fetcher = TensorFetcher()
         try:
@@ -84,11 +84,13 @@ def test_many_threads_read_what_is_there_and_each_byte_comes_once(tmp_path: Path
     assert sent == sum(spec.nbytes for name, spec in specs.items() if name != "t5")
     assert account.fetched == sent + min(spec.offset for spec in specs.values())
     assert account.checked == ""
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.safetensors.remote", "root"]
+    assert sorted(p.name for p in server_cache().iterdir()) == ["model.safetensors.remote"]
 
 
-def test_a_damaged_note_names_itself_and_the_remedy(tmp_path: Path) -> None:
-    note = RemoteFile("https://x/m", 10, "v", None, b"{}").write(tmp_path / "model.safetensors")
+def test_a_damaged_note_names_itself_and_the_remedy() -> None:
+    note = RemoteFile("https://x/m", 10, "v", None, b"{}").write(
+        server_cache() / "model.safetensors"
+    )
     assert RemoteFile.read(note).header == b"{}"
     for damage in ("{", "[]", '{"url": 1}'):
         note.write_text(damage)

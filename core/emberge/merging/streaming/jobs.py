@@ -406,8 +406,11 @@ class CopyJob(TensorJob):
         return piece
 
 
-def announce(jobs: Sequence[TensorJob]) -> None:
-    """Have the tensors that jobs will read fetched in the jobs' order, where they are on servers."""
+def announce(jobs: Sequence[TensorJob]) -> Callable[[], None]:
+    """Have the tensors that jobs will read fetched in the jobs' order, where they are on servers.
+
+    Returns what ends all requests, for when the work fails.
+    """
     works: dict[TensorReader, list[list[TensorSpec]]] = {}
     for job in jobs:
         of_job: dict[TensorReader, list[TensorSpec]] = {}
@@ -418,6 +421,12 @@ def announce(jobs: Sequence[TensorJob]) -> None:
             works.setdefault(reader, []).append(specs)
     for reader, all_specs in works.items():
         reader.expect(all_specs)
+
+    def end_requests() -> None:
+        for reader in works:
+            reader.end_requests()
+
+    return end_requests
 
 
 def _sources(job: TensorJob) -> list[TensorSource]:

@@ -70,10 +70,12 @@ def run_jobs(
     finished: Callable[[TensorJob], None] | None = None,
     progress: Progress | None = None,
     units: Mapping[str, Sequence[TensorJob]] | None = None,
+    failed: Callable[[], None] | None = None,
 ) -> None:
     """Measure and produce the jobs, unit by unit, and `put` each piece (job, first element, tensor).
 
-    `units` lists all jobs of a unit where some need only be measured.
+    `units` lists all jobs of a unit where some need only be measured. `failed` is called when the work ends
+    early, before its threads are waited for: it ends what they may be waiting for.
     """
     if units is None:
         units = by_unit(jobs)
@@ -84,7 +86,7 @@ def run_jobs(
     keep_freed_blocks()
     one = functools.partial(torch.set_num_threads, 1)
     with _one_thread_each(), ThreadPoolExecutor(limits.workers, "merge", one) as pool:
-        _TensorScheduler(pool, limits, put, finished, meter).run(groups)
+        _TensorScheduler(pool, limits, put, finished, meter).run(groups, failed)
 
 
 def by_unit(jobs: Sequence[TensorJob]) -> dict[str, list[TensorJob]]:
@@ -142,8 +144,8 @@ class _TensorScheduler:
         self._error: BaseException | None = None
         self._streams = DeviceStreams(limits.devices)
 
-    def run(self, units: Iterable[Unit]) -> None:
-        """Do all units, as many at a time as threads need; raise the first error."""
+    def run(self, units: Iterable[Unit], failed: Callable[[], None] | None) -> None:
+        """Do all units, as many at a time as threads need; raise the first error, after `failed()`."""
         try:
             for unit in units:
                 self._wait_while(lambda: self._active > self._limits.workers)
@@ -153,6 +155,10 @@ class _TensorScheduler:
             self._wait_while(lambda: self._active > 0)
             if self._error is not None:
                 raise self._error
+        except BaseException:
+            if failed is not None:
+                failed()
+            raise
         finally:
             with self._changed:
                 self._error = self._error or RuntimeError("stopped")

@@ -58,7 +58,7 @@ def stream(
         job.remarks.update(journal.remarks.get(job.spec.name, {}))
     units = {job.unit for job in left}
     to_read = {unit: members for unit, members in by_unit(jobs).items() if unit in units}
-    announce([job for members in to_read.values() for job in members])
+    end_reading = announce([job for members in to_read.values() for job in members])
     try:
         run_jobs(
             left,
@@ -69,6 +69,7 @@ def stream(
             ),
             progress=progress,
             units=to_read,
+            failed=end_reading,
         )
         files.finish()
     finally:

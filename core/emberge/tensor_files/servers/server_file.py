@@ -1,55 +1,44 @@
-"""Files on a server, read by ranges through fsspec: hubs, S3-compatible buckets, plain web servers.
+"""Files on a server, read by ranges: hubs, S3-compatible buckets, plain web servers.
 
-A request that fails is repeated, and a file that changes meanwhile is refused.
+A request that failed in a way that may pass is repeated, and a file that changes meanwhile is refused.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
+import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from emberge.errors import CheckpointError
+from emberge.files.disk_space import require_space, writing
 from emberge.files.hashes import sha256_of
-from emberge.tensor_files.remote_file import RemoteFile
-from emberge.tensor_files.safetensors_header import header_size
+from emberge.files.strangers import JSON_LIMIT
+from emberge.network.addresses import is_address
+from emberge.network.interruptible import require_going
+from emberge.network.request_errors import UnreachableError
+from emberge.tensor_files.remote_file import RemoteFile, server_cache
+from emberge.tensor_files.safetensors_header import header_size, parse_header
+from emberge.tensor_files.servers.kinds import Facts, causes, files_below, server_of, status_of
+from emberge.wording import human_size
 
-__all__ = ["ServerFile", "UnreachableError", "insist", "open_server", "other_content"]
+__all__ = ["ServerFile", "UnreachableError", "insist", "other_content"]
 
 T = TypeVar("T")
 
 # Seconds before each further attempt: a server that answers nine in ten fails all eight once in 10^8 blocks.
 _WAITS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
+_BLOCK = 8 << 20
+_WEIGHTS = (".safetensors", ".bin")
 # The longest time that a server may ask us to wait.
 _PATIENCE = 60.0
+# Seconds after which no further attempt begins.
+_ENOUGH = 180.0
 # Of the refusals those that pass: a slow request, one too early, and too many.
 _PASSING = (408, 425, 429)
-_STRONG = re.compile(r'"[^"]*"')
-
-
-class UnreachableError(CheckpointError, ConnectionError):
-    """A server that failed every time that it was asked."""
-
-    exit_code = 1
-
-
-def open_server(url: str) -> tuple[Any, str]:
-    """Return the file system of an address, and the path in it.
-
-    Raises:
-        CheckpointError: where the package for its kind is missing.
-    """
-    from fsspec.core import url_to_fs
-
-    try:
-        return url_to_fs(url)  # type: ignore[no-any-return]
-    except ImportError as error:
-        raise CheckpointError(f"{url}: {error}; pip install 'emberge[remote]'") from error
 
 
 def insist(url: str, ask: Callable[[], T], stop: threading.Event | None = None) -> T:
@@ -57,23 +46,26 @@ def insist(url: str, ask: Callable[[], T], stop: threading.Event | None = None) 
 
     Raises:
         CheckpointError: for a refusal, which no further attempt would change.
-        UnreachableError: after the last attempt.
+        UnreachableError: when there is nobody, and after the last attempt.
+        RequestStoppedError: when `stop` is set.
     """
-    stop = stop or threading.Event()
-    for wait in (*_WAITS, None):
+    stop, since = stop or threading.Event(), time.monotonic()
+    for number, wait in enumerate((*_WAITS, None), 1):
         try:
             return ask()
-        except CheckpointError:
-            raise
+        except CheckpointError as error:
+            raise _with_address(url, error) from error.__cause__
         except Exception as error:  # each library has errors of its own
             refused = _refusal(url, error)
             if refused is not None:
                 raise refused from error
-            if wait is None or stop.wait(max(wait, _asked_wait(error))):
+            if wait is None or time.monotonic() - since > _ENOUGH:
                 raise UnreachableError(
-                    f"{url}: cannot be read ({_reason(error)}, {len(_WAITS) + 1} times); try again later: "
+                    f"{url}: cannot be read ({_reason(error)}, {number} times); try again later: "
                     "what is done is kept"
                 ) from error
+            stop.wait(max(wait, _asked_wait(error)))
+            require_going(url, stop)
     raise AssertionError(url)
 
 
@@ -81,7 +73,7 @@ def insist(url: str, ask: Callable[[], T], stop: threading.Event | None = None) 
 class ServerFile:
     """A file on a server, as it was when it was looked at; any number of threads may read it.
 
-    `sha256` is the hash of the whole file, where the server gives one. `stop` ends waiting for the server.
+    `sha256` is the hash of the whole file, where the server gives one. `stop` ends requests and waiting.
     """
 
     url: str
@@ -91,44 +83,52 @@ class ServerFile:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._server, self._path = open_server(self.url)
-        self._local = threading.local()
+        self._server = server_of(self.url, self.stop)
+
+    @staticmethod
+    def reads(reference: str) -> bool:
+        """Return whether a reference is an address of a kind that is read."""
+        return is_address(reference)
+
+    @staticmethod
+    def cache() -> Path:
+        """Return the folder of all that came from servers, the only one in which notes count."""
+        return server_cache()
 
     @classmethod
-    def look(cls, url: str) -> ServerFile | None:
+    def look(cls, url: str, stop: threading.Event | None = None) -> ServerFile | None:
         """Return the file at an address without its content; None if there is none.
 
         Raises:
             CheckpointError: when the server refuses, or gives nothing that would change with the file.
         """
-        server, path = open_server(url)
-        info = insist(url, lambda: _info(server, path))
-        return None if info is None else cls._of(url, info)
+        stop = stop or threading.Event()
+        server = server_of(url, stop)
+        facts = insist(url, server.look, stop)
+        return None if facts is None else cls._of(url, facts, stop)
 
     @classmethod
-    def listed(cls, url: str) -> dict[str, ServerFile]:
+    def listed(cls, url: str, stop: threading.Event | None = None) -> dict[str, ServerFile]:
         """Return all files below an address, by their own, as the server lists them.
 
         Raises:
             CheckpointError: when the server refuses, or cannot list.
         """
-        server, path = open_server(url)
-        found = insist(url, lambda: server.find(path, detail=True, refresh=True))
-        names = {name: name.removeprefix(path.rstrip("/")).lstrip("/") for name in found}
+        stop = stop or threading.Event()
+        found = insist(url, lambda: files_below(url, stop), stop)
         return {
-            f"{url}/{names[k]}": cls._of(f"{url}/{names[k]}", info) for k, info in found.items()
+            f"{url}/{name}": cls._of(f"{url}/{name}", facts, stop) for name, facts in found.items()
         }
 
     @classmethod
-    def _of(cls, url: str, info: Mapping[str, Any]) -> ServerFile:
-        size, version = info.get("size"), version_of(info)
-        if size is None or version is None:
-            lacks = "size" if size is None else "ETag, nor a date"
+    def _of(cls, url: str, facts: Facts, stop: threading.Event) -> ServerFile:
+        if facts.size is None or facts.version is None:
+            lacks = "size" if facts.size is None else "ETag, nor a date"
             raise CheckpointError(
                 f"{url}: its server gives no {lacks}, so that a change while it is read could not be seen; "
                 "download the model's folder and name that"
             )
-        return cls(url, int(size), version, _sha256_of(info))
+        return cls(url, facts.size, facts.version, facts.sha256, stop)
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` up to `end`.
@@ -137,27 +137,67 @@ class ServerFile:
             CheckpointError: when the server refuses, ignores ranges or fails again and again, and when the
                 file is another than the one that was looked at.
         """
-        return insist(self.url, lambda: self._read(start, end), self.stop)
+        if start == end:
+            return b""
+        facts = Facts(self.size, self.version, self.sha256)
+        return insist(self.url, lambda: self._read(start, end, facts), self.stop)
 
     def note(self) -> RemoteFile:
         """Return the note of a safetensors file, of which the header alone is read.
 
         Raises:
-            CheckpointError: for what begins with no header.
+            CheckpointError: for what begins with no header, or with one that cannot be.
         """
         opening = self.read(0, min(8, self.size))
         header = opening + self.read(8, header_size(self.url, opening, self.size))
+        parse_header(self.url, header, self.size)  # what is kept is not asked for again
         return RemoteFile(self.url, self.size, self.version, self.sha256, header)
 
-    def require_content(self, copy: Path) -> None:
-        """Make sure that a copy of the whole file has the hash that the server gives, if it gives one.
+    def read_json(self) -> Any:
+        """Return the value of a JSON file.
 
         Raises:
-            CheckpointError: for another hash.
+            CheckpointError: for a file that is too long, or no JSON.
         """
-        found = sha256_of(copy) if self.sha256 is not None else None
-        if found != self.sha256:
-            raise other_content(self, str(found))
+        self._require_length()
+        return _parsed(self.url, self.read(0, self.size))
+
+    def copy(self, place: Path) -> None:
+        """Write the whole file to `place`, and make sure that it is what the server and its name say.
+
+        Raises:
+            CheckpointError: for other content than the hash that the server gives, for JSON that is none,
+                for weights whose header is none, and for a file that is neither, and too long.
+            EmbergeError: when the disk has no room for it.
+        """
+        if not place.name.endswith(_WEIGHTS):
+            self._require_length()
+        require_space(place.parent, self.size)
+        with place.open("wb") as out:
+            for start in range(0, self.size, _BLOCK):
+                piece = self.read(start, min(self.size, start + _BLOCK))
+                with writing(place.parent, "what is read from a server"):
+                    out.write(piece)
+        if self.sha256 is not None and (found := sha256_of(place)) != self.sha256:
+            raise other_content(self, found)
+        self._require_readable(place)
+
+    def _require_length(self) -> None:
+        if self.size > JSON_LIMIT:
+            raise CheckpointError(
+                f"{self.url}: has {human_size(self.size)}; of files that are no weights at most "
+                f"{human_size(JSON_LIMIT)} are read"
+            )
+
+    def _require_readable(self, copy: Path) -> None:
+        """Make sure that a copy is what its name says, before it is kept: zeros stay in a cache for good."""
+        if copy.suffix == ".json":
+            _parsed(self.url, copy.read_bytes())
+        elif copy.suffix == ".safetensors":
+            with copy.open("rb") as file:
+                opening = file.read(8)
+                rest = file.read(header_size(self.url, opening, self.size) - 8)
+            parse_header(self.url, opening + rest, self.size)
 
     def require_unchanged(self) -> None:
         """Make sure that the file is still the one that was looked at.
@@ -165,80 +205,22 @@ class ServerFile:
         Raises:
             CheckpointError: when it is another, or gone.
         """
-        info = insist(self.url, lambda: _info(self._server, self._path), self.stop)
-        if info is None or (info.get("size"), version_of(info)) != (self.size, self.version):
+        facts = insist(self.url, self._server.look, self.stop)
+        if facts is None or (facts.size, facts.version) != (self.size, self.version):
             raise _changed(self.url)
 
-    def _read(self, start: int, end: int) -> bytes:
-        if start == end:
-            return b""
-        handle = getattr(self._local, "handle", None) or self._open()
-        self._local.handle = None  # one that failed is not used again
-        handle.seek(start)
-        found = bytes(handle.read(end - start))
+    def _read(self, start: int, end: int, facts: Facts) -> bytes:
+        found = self._server.read(start, end, facts)
         if len(found) != end - start:
             raise OSError(f"{len(found):,} bytes in place of {end - start:,}")
-        self._local.handle = handle
         return found
 
-    def _open(self) -> Any:
-        """Open the file without a buffer, which would read more than is asked for."""
-        kinds, own = _protocols(self._server), {}
-        if "http" in kinds:
-            # A web server compares the version with every range; not one that fits several contents.
-            strong = _STRONG.fullmatch(self.version)
-            own = {"size": self.size, **({"headers": {"If-Match": self.version}} if strong else {})}
-        elif "hf" in kinds:
-            own = {"size": self.size}  # the address has the commit
-        else:
-            # The client of a bucket compares by itself, with what is there when it opens the file.
-            self.require_unchanged()
-        return self._server.open(self._path, "rb", cache_type="none", **own)
 
-
-def version_of(info: Mapping[str, Any]) -> str | None:
-    """Return what a server changes with a file's content; None if it gives nothing of the kind."""
-    names = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "mtime")
-    found = _hub_hash(info) or next((info[name] for name in names if info.get(name)), None)
-    return None if found is None else str(found)
-
-
-def _info(server: Any, path: str) -> Mapping[str, Any] | None:
-    """Return what the server knows of a file now; None if there is none."""
-    server.invalidate_cache()
+def _parsed(url: str, content: bytes) -> Any:
     try:
-        return dict(server.info(path))
-    except FileNotFoundError as error:
-        # Some clients call every failure so.
-        if isinstance(error.__cause__, Exception) and _status(error) not in (404, 410):
-            raise error.__cause__ from None
-        return None
-
-
-def _sha256_of(info: Mapping[str, Any]) -> str | None:
-    own = _hub_hash(info)
-    if own is not None:
-        return own
-    for part in str(info.get("Digest") or "").split(","):
-        name, _, value = part.strip().partition("=")
-        if name.lower() == "sha-256":
-            try:
-                return base64.b64decode(value, validate=True).hex()
-            except binascii.Error:
-                return None
-    return None
-
-
-def _hub_hash(info: Mapping[str, Any]) -> str | None:
-    """Return the SHA-256 that a hub has of a large file."""
-    large = info.get("lfs")
-    found = getattr(large, "sha256", None)
-    return str(found) if found else None
-
-
-def _protocols(server: Any) -> tuple[str, ...]:
-    own = server.protocol
-    return (own,) if isinstance(own, str) else tuple(own)
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{url}: cannot be read as JSON ({error}); get it again") from None
 
 
 def other_content(file: ServerFile, found: str) -> CheckpointError:
@@ -249,6 +231,12 @@ def other_content(file: ServerFile, found: str) -> CheckpointError:
     )
 
 
+def _with_address(url: str, error: CheckpointError) -> CheckpointError:
+    """Return an error of a connection with the address of the file, which its host alone does not show."""
+    text = str(error)
+    return error if url in text else type(error)(f"{url}: {text}")
+
+
 def _changed(url: str) -> CheckpointError:
     return CheckpointError(
         f"{url}: has changed on its server since it was looked at; run again, from its new content"
@@ -257,7 +245,7 @@ def _changed(url: str) -> CheckpointError:
 
 def _refusal(url: str, error: Exception) -> CheckpointError | None:
     """Return the error for an answer that will not change; None for a failure that may pass."""
-    status = _status(error)
+    status = status_of(error)
     if status == 412:
         return _changed(url)
     if status in (401, 403) or isinstance(error, PermissionError):
@@ -267,41 +255,18 @@ def _refusal(url: str, error: Exception) -> CheckpointError | None:
         )
     if status in (404, 410) or isinstance(error, FileNotFoundError):
         return CheckpointError(f"{url}: is not on its server (any more); see to its address")
-    if isinstance(error, ValueError) and "range" in str(error):
-        return CheckpointError(
-            f"{url}: its server ignores ranges, so that no part of it can be read alone; download the "
-            "model's folder and name that"
-        )
-    if status is not None and 400 <= status < 500 and status not in _PASSING:
+    if any(isinstance(one, ConnectionRefusedError) for one in causes(error)):
+        return UnreachableError(f"{url}: no connection; see to the address, and to the server")
+    if status is not None and 300 <= status < 500 and status not in _PASSING:
         return CheckpointError(f"{url}: its server refuses it ({status}); see to its address")
-    return None
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, and those that it came from."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__
-
-
-def _status(error: Exception) -> int | None:
-    """Return the HTTP status behind an error of any client; None without one."""
-    for one in _causes(error):
-        response = getattr(one, "response", None)
-        if isinstance(response, Mapping):  # that of buckets' client
-            response_status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        else:
-            response_status = getattr(response, "status_code", None)
-        for found in (getattr(one, "status", None), response_status):
-            if isinstance(found, int):
-                return found
     return None
 
 
 def _asked_wait(error: Exception) -> float:
     """Return the seconds that a server asks us to wait, within reason."""
-    for one in _causes(error):
+    for one in causes(error):
+        if isinstance(found := getattr(one, "wait", None), float):
+            return min(found, _PATIENCE)
         for holder in (one, getattr(one, "response", None)):
             headers = getattr(holder, "headers", None)
             text = str(headers.get("Retry-After", "")) if headers is not None else ""
@@ -311,5 +276,5 @@ def _asked_wait(error: Exception) -> float:
 
 
 def _reason(error: Exception) -> str:
-    status = _status(error)
+    status = status_of(error)
     return f"it answers {status}" if status is not None else str(error) or type(error).__name__

@@ -89,9 +89,13 @@ class TensorFetcher:
         """
         return list(self._pool.map(_Copy.verify, list(self._copies.values())))
 
+    def end_requests(self) -> None:
+        """End all requests; who waits for one gets an error."""
+        self._stop.set()
+
     def close(self) -> None:
         """End all requests, and remove what was fetched."""
-        self._stop.set()
+        self.end_requests()
         self._pool.shutdown(cancel_futures=True)
         for copy in self._copies.values():
             copy.close()

@@ -1,0 +1,160 @@
+"""Addresses that may be asked: closed lists of schemes and redirects, and no private network unasked.
+
+A recipe, a note or a redirect may come from somebody else. So a private address is asked only where the user
+named it: written as it is (`http://10.0.0.5/model`), as `localhost`, as the hub (`HF_ENDPOINT`), or by its
+host's name in `EMBERGE_PRIVATE_HOSTS`. Plain http is for addresses that were written with it: whoever is on
+the way can change what it brings, so nothing else leads to it, a redirect from https least of all.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from emberge.network.request_errors import ForbiddenAddressError
+from emberge.wording import printable
+
+__all__ = [
+    "SCHEMES",
+    "Origin",
+    "hub_origin",
+    "is_address",
+    "is_named",
+    "is_of_hub",
+    "is_public",
+    "require_address",
+    "require_redirect",
+    "require_scheme",
+]
+
+SCHEMES = ("https", "http", "s3", "gs", "hf")
+_PORTS = {"https": 443, "http": 80}
+# Hosts of the public hub, and those that end so: its large files are on several.
+_HUB = ("huggingface.co", "hf.co")
+# IPv6 addresses by which networks without IPv4 reach it.
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+_IP = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A web server: scheme, host and port."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, url: str) -> Origin:
+        """Return the server of an http or https address.
+
+        Raises:
+            ForbiddenAddressError: for another scheme, and an address without a host or with a wrong port.
+        """
+        try:
+            parts = urlsplit(url)
+            host, port = (parts.hostname or "").rstrip("."), parts.port
+        except ValueError:
+            host, port = "", None
+        if not host or parts.scheme not in _PORTS:
+            raise ForbiddenAddressError(
+                f"{printable(url, 200)}: no address of a web server; write https://host/path"
+            )
+        return cls(parts.scheme, host.lower(), port or _PORTS[parts.scheme])
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + (
+            "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        )
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is an address of a kind that is read."""
+    scheme, mark, _ = text.partition("://")
+    return bool(mark) and scheme in SCHEMES
+
+
+def require_scheme(url: str) -> None:
+    """Make sure that an address has one of the schemes that are read.
+
+    Raises:
+        ForbiddenAddressError: for another.
+    """
+    if not is_address(url):
+        kinds = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        raise ForbiddenAddressError(
+            f"{printable(url, 200)}: only {kinds} are read; write a file's path without a scheme"
+        )
+
+
+def hub_origin() -> Origin:
+    """Return the hub's server: that of `HF_ENDPOINT` where it is set."""
+    return Origin.of(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+
+
+def is_of_hub(origin: Origin) -> bool:
+    """Return whether a server is the public hub's own, spoken to by https."""
+    own = any(origin.host == host or origin.host.endswith(f".{host}") for host in _HUB)
+    return own and origin.scheme == "https" and origin.port == 443
+
+
+def require_redirect(named: Origin, target: Origin) -> None:
+    """Make sure that a redirect leads to the server that was named, by no weaker scheme, or to the hub's own.
+
+    Raises:
+        ForbiddenAddressError: when it leads elsewhere.
+    """
+    upgraded = Origin("https", named.host, 443)
+    if target in (named, upgraded if named.port == 80 else named) or is_of_hub(target):
+        return
+    raise ForbiddenAddressError(
+        f"{named}: leads to another server, {printable(str(target), 200)}, which was not named; name the "
+        "address that it leads to if you trust it"
+    )
+
+
+def is_named(host: str) -> bool:
+    """Return whether the user named a host in a way that may mean a private network."""
+    if host == "localhost" or host.endswith(".localhost") or host == hub_origin().host:
+        return True
+    listed = os.environ.get("EMBERGE_PRIVATE_HOSTS", "").lower().replace(",", " ").split()
+    if host in listed:
+        return True
+    try:
+        # Only as it is written by everybody: 0x7f.1 and 2130706433 are ways to hide it.
+        return str(ipaddress.ip_address(host)) == host
+    except ValueError:
+        return False
+
+
+def is_public(address: str) -> bool:
+    """Return whether an IP address is one of the public internet, also where IPv6 carries an IPv4 address."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    return all(one.is_global and not (one.is_multicast or one.is_reserved) for one in _meant(found))
+
+
+def require_address(host: str, address: str) -> None:
+    """Make sure that a host's name may mean the IP address that is about to be connected to.
+
+    Raises:
+        ForbiddenAddressError: for a private one that was not named.
+    """
+    if not is_public(address) and not is_named(host):
+        raise ForbiddenAddressError(
+            f"{printable(host, 200)}: means {address}, which is of a private network; name that address "
+            "itself, or list the host in EMBERGE_PRIVATE_HOSTS if you trust it"
+        )
+
+
+def _meant(found: _IP) -> list[_IP]:
+    """Return the addresses that packets to an address may reach: IPv6 can carry IPv4 addresses."""
+    if isinstance(found, ipaddress.IPv4Address):
+        return [found]
+    if found in _NAT64:
+        return [ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)]
+    carried = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
+    return [found, *(one for one in carried if one is not None)]

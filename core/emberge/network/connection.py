@@ -1,0 +1,289 @@
+"""Connections to servers: to checked addresses, never slower than a lowest rate, no longer than was allowed.
+
+Every socket of emberge's own is opened here. The address that is checked is the address that is connected
+to, so that a name with two answers cannot lead elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import io
+import os
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from emberge.network.addresses import require_address
+from emberge.network.interruptible import POLL, call_within, require_going
+from emberge.network.request_errors import UnreachableError, UnsoundAnswerError
+from emberge.wording import human_size
+
+__all__ = ["CONNECT_SECONDS", "SLOW_RATE", "SLOW_SECONDS", "WatchedSocket", "connect"]
+
+CONNECT_SECONDS = 10.0
+"""Seconds for the address of a name, for a connection, and for the agreement on its key, each."""
+SLOW_SECONDS = 30.0
+"""Seconds in which a server has to send, on average, at the lowest rate."""
+SLOW_RATE = 1000
+"""The lowest rate, in bytes a second."""
+
+# Failures of connecting that a further attempt does not mend.
+_FINAL = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
+
+Ended = Callable[[], threading.Event | None]
+
+
+def connect(
+    host: str, port: int, ended: Ended, *, tls: bool, seconds: float = CONNECT_SECONDS
+) -> WatchedSocket:
+    """Return a connection to a host, at an address that it may mean; `ended()` gives the event that ends it.
+
+    `seconds` are those for the name's address, and again for the connection.
+
+    Raises:
+        ForbiddenAddressError: when the name means a private address that was not named.
+        UnreachableError: when there is no such name, or nobody there; a further attempt would not help.
+        UnsoundAnswerError: for a certificate that does not fit.
+        OSError: when the attempt failed otherwise.
+    """
+    failed: OSError = OSError(f"{host}: has no address")
+    addresses = _addresses(host, port, ended(), seconds)
+    for _, place in addresses:
+        require_address(host, str(place[0]))
+    for family, place in addresses:
+        try:
+            opened = _open(family, place, host, ended, seconds)
+        except OSError as error:
+            failed = error
+            continue
+        return _secured(opened, host, ended) if tls else WatchedSocket(opened, host, ended)
+    if failed.errno in _FINAL:
+        raise UnreachableError(
+            f"{host}:{port}: no connection ({failed.strerror}); see to the address and the server"
+        ) from failed
+    raise failed
+
+
+class WatchedSocket:
+    """A connected socket that ends with an event, below the lowest rate, and after the bytes allowed."""
+
+    def __init__(self, opened: socket.socket, host: str, ended: Ended) -> None:
+        self._socket, self._host, self._ended = opened, host, ended
+        self._readers, self._closed = 0, False
+        self._allowed: int | None = None
+        self._pace = _Pace(host)
+        opened.settimeout(POLL)
+
+    def begin(self, allowed: int | None = None) -> None:
+        """Start the account of a request, whose whole answer may have `allowed` bytes."""
+        self._allowed, self._pace = allowed, _Pace(self._host)
+
+    def recv_into(self, buffer: Any, seconds: float | None = None) -> int:
+        """Fill `buffer` with what comes next, and return how much did; 0 at the end.
+
+        Raises:
+            UnsoundAnswerError: when too little comes, or more than is allowed.
+            RequestStoppedError: when the work was ended.
+            TimeoutError: when nothing comes within `seconds`.
+        """
+        got = self._tried(lambda: self._socket.recv_into(buffer), seconds)
+        if self._allowed is not None:
+            self._allowed -= got
+            if self._allowed < 0:
+                raise UnsoundAnswerError(
+                    f"{self._host}: sends more than it was asked for; read from another server"
+                )
+        return got
+
+    def sendall(self, data: Any, seconds: float | None = None) -> None:
+        """Send bytes.
+
+        Raises:
+            UnsoundAnswerError: when the server takes too little.
+            RequestStoppedError: when the work was ended.
+            TimeoutError: when nothing is taken within `seconds`.
+        """
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[self._tried(functools.partial(self._socket.send, left), seconds) :]
+
+    def _tried(self, move: Callable[[], int], seconds: float | None) -> int:
+        """Return how many bytes came or went, as soon as some did; the time of waiting counts."""
+        since = now = time.monotonic()
+        while seconds is None or now - since < seconds:
+            require_going(self._host, self._ended())
+            moved = None
+            with contextlib.suppress(TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                moved = move()
+            before, now = now, time.monotonic()
+            self._pace.count(moved or 0, now - before)
+            if moved is not None:
+                return moved
+        raise TimeoutError(errno.ETIMEDOUT, f"no answer within {seconds:g} s")
+
+    def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
+        """Return a reader of what comes; the socket stays open until it is closed too."""
+        self._readers += 1
+        return io.BufferedReader(_Incoming(self))
+
+    def close(self) -> None:
+        """Close the socket, once its readers are closed."""
+        self._closed = True
+        if not self._readers:
+            self._socket.close()
+
+    def __del__(self) -> None:
+        self._socket.close()
+
+    def release(self) -> None:
+        """Take back a reader."""
+        self._readers -= 1
+        if self._closed:
+            self.close()
+
+    @property
+    def plain(self) -> socket.socket:
+        """The socket itself, whose options and peer may be looked at."""
+        return self._socket
+
+    def secured(self, context: ssl.SSLContext, name: str | None) -> WatchedSocket:
+        """Return the connection with encryption.
+
+        Raises:
+            UnsoundAnswerError: for a certificate that does not fit.
+        """
+        return _secured(self._socket, name or self._host, self._ended, context)
+
+
+class _Incoming(io.RawIOBase):
+    """The bytes that come from a socket, as a file."""
+
+    def __init__(self, source: WatchedSocket) -> None:
+        self._source: WatchedSocket | None = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` with what comes next."""
+        return self._source.recv_into(buffer) if self._source is not None else 0
+
+    def close(self) -> None:
+        """Take back the reader from its socket."""
+        source, self._source = self._source, None
+        if source is not None:
+            source.release()
+        super().close()
+
+
+class _Pace:
+    """The rate of a request, over one window of waiting after the other; work between is not counted."""
+
+    def __init__(self, host: str) -> None:
+        self._host, self._seconds, self._bytes = host, 0.0, 0
+
+    def count(self, bytes_: int, seconds: float) -> None:
+        """Count what came or went, and the time that it took.
+
+        Raises:
+            UnsoundAnswerError: at the end of a window with too little.
+        """
+        self._bytes += bytes_
+        self._seconds += seconds
+        if self._seconds < SLOW_SECONDS:
+            return
+        if self._bytes < SLOW_RATE * self._seconds:
+            raise UnsoundAnswerError(
+                f"{self._host}: slower than {human_size(SLOW_RATE)} a second for {SLOW_SECONDS:g} s; try "
+                "again later, or from another server"
+            )
+        self._seconds, self._bytes = 0.0, 0
+
+
+def _addresses(
+    host: str, port: int, stop: threading.Event | None, seconds: float
+) -> list[tuple[int, Any]]:
+    """Return families and addresses of a host's name."""
+
+    def ask() -> list[tuple[int, Any]]:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [(int(family), place) for family, _, _, _, place in found]
+
+    try:
+        return call_within(f"the address of {host}", ask, seconds, stop)
+    except (socket.gaierror, UnicodeError, TimeoutError) as error:
+        raise UnreachableError(
+            f"{host}: no such server is known here ({error}); see to the address and the network"
+        ) from None
+
+
+def _open(family: int, place: Any, host: str, ended: Ended, seconds: float) -> socket.socket:
+    """Return a socket that is connected to an address."""
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        opened.setblocking(False)
+        state = opened.connect_ex(place)
+        if state not in (0, errno.EINPROGRESS):
+            raise OSError(state, os.strerror(state))
+        _await(opened, host, ended, seconds, write=True)
+        state = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if state:
+            raise OSError(state, os.strerror(state))
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _secured(
+    opened: socket.socket, host: str, ended: Ended, context: ssl.SSLContext | None = None
+) -> WatchedSocket:
+    """Return the connection with encryption, for which the server has to prove its name."""
+    opened.setblocking(False)
+    secure = (context or _context()).wrap_socket(
+        opened, server_hostname=host, do_handshake_on_connect=False
+    )
+    try:
+        while True:
+            try:
+                secure.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                _await(secure, host, ended, CONNECT_SECONDS, write=False)
+            except ssl.SSLWantWriteError:
+                _await(secure, host, ended, CONNECT_SECONDS, write=True)
+    except ssl.SSLError as error:
+        secure.close()
+        reason = getattr(error, "verify_message", "") or error.reason or "no encryption"
+        raise UnsoundAnswerError(
+            f"{host}: does not prove that it is this server ({reason}); see to its address"
+        ) from error
+    except BaseException:
+        secure.close()
+        raise
+    return WatchedSocket(secure, host, ended)
+
+
+def _await(opened: socket.socket, host: str, ended: Ended, seconds: float, *, write: bool) -> None:
+    """Wait until a socket can be written to, or read from."""
+    until = time.monotonic() + seconds
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(opened, selectors.EVENT_WRITE if write else selectors.EVENT_READ)
+        while time.monotonic() < until:
+            require_going(host, ended())
+            if waiting.select(POLL):
+                return
+    raise TimeoutError(errno.ETIMEDOUT, f"no connection within {seconds:g} s")
+
+
+@cache
+def _context() -> ssl.SSLContext:
+    return ssl.create_default_context()

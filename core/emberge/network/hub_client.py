@@ -1,0 +1,121 @@
+"""The client of hubs, huggingface_hub, made to ask through the connections of this room.
+
+It follows redirects by itself, to anywhere, reads answers of any length, and waits as long as a server does.
+So its transport is replaced: only the hub's own servers are asked, at addresses that may be asked, their
+answers are bounded, and what waits ends with the work. Behind a proxy of the environment the proxy connects:
+there names are checked and addresses are not. Files that come by hf_xet do not come through here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from emberge.network.addresses import Origin, hub_origin, is_of_hub
+from emberge.network.hub_transport import HubState, transport_of
+from emberge.network.interruptible import POLL
+from emberge.network.request_errors import ForbiddenAddressError
+from emberge.wording import printable
+
+__all__ = ["HubClient", "hub_client"]
+
+T = TypeVar("T")
+
+
+class HubClient:
+    """The client of hubs in this process; one for all threads."""
+
+    def __init__(self) -> None:
+        self._state = HubState()
+        self._guarded, self._lock = False, threading.Lock()
+
+    def ask(self, call: Callable[[], T]) -> T:
+        """Return what a call of huggingface_hub returns; Ctrl-C ends it and all requests of its threads."""
+        self.guard()
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(call())
+            except BaseException as error:  # the caller's thread raises it
+                errors.append(error)
+
+        thread = threading.Thread(target=run, name="hub", daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(POLL)
+        except BaseException:
+            self._state.stop.set()
+            thread.join(5 * POLL)
+            self._state.stop = threading.Event()
+            raise
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    @contextmanager
+    def largest_file(self, size: int | None) -> Iterator[None]:
+        """Refuse longer answers than the largest file that was announced has bytes, inside the block."""
+        self._state.largest = size
+        try:
+            yield
+        finally:
+            self._state.largest = None
+
+    def guard(self) -> None:
+        """Make huggingface_hub ask through the connections of this room, in the whole process."""
+        with self._lock:
+            if self._guarded:
+                return
+            from huggingface_hub import get_session, set_client_factory
+
+            client = get_session()
+            library = importlib.import_module(type(client).__module__.partition(".")[0])
+            hooks = {**client.event_hooks}
+            hooks["request"] = [*hooks.get("request", ()), _require_own]
+            options: dict[str, Any] = {
+                "event_hooks": hooks,
+                "follow_redirects": True,
+                "timeout": None,
+            }
+
+            def make() -> Any:
+                own = {} if _has_proxy() else {"transport": transport_of(library, self._state)}
+                return library.Client(**options, **own)
+
+            set_client_factory(make)
+            self._guarded = True
+
+
+hub_client = HubClient()
+"""The client of hubs in this process."""
+
+
+def _has_proxy() -> bool:
+    """Return whether the environment has requests to the hub go through a proxy."""
+    origin, proxies = hub_origin(), urllib.request.getproxies()
+    return bool(proxies.get(origin.scheme) or proxies.get("all")) and not (
+        urllib.request.proxy_bypass(origin.host)
+    )
+
+
+def _require_own(request: Any) -> None:
+    """Make sure that a request, of a redirect too, goes to the hub; uploads go where it has them go.
+
+    Raises:
+        ForbiddenAddressError: when it goes elsewhere.
+    """
+    origin, hub = Origin.of(str(request.url)), hub_origin()
+    asks = request.method in ("GET", "HEAD")
+    if origin == hub or is_of_hub(origin) or (not asks and origin.scheme == "https"):
+        return
+    raise ForbiddenAddressError(
+        f"{hub}: leads to another server, {printable(str(origin), 200)}, which is not the hub's; set "
+        "HF_ENDPOINT to the hub that you trust"
+    )

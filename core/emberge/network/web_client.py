@@ -1,0 +1,279 @@
+"""Requests to web servers: a file's facts, and ranges of its bytes, each answer checked and bounded.
+
+An answer has the range that was asked for, uncompressed, of the file that was looked at, or it is refused.
+Redirects are followed where `require_redirect` allows it. Any number of threads may use a client: each
+request takes a connection, which stays open for a while for the next.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote, urljoin, urlsplit
+
+from emberge.network.addresses import Origin, require_redirect
+from emberge.network.connection import WatchedSocket, connect
+from emberge.network.request_errors import ForbiddenAddressError, StatusError, UnsoundAnswerError
+from emberge.wording import printable
+
+__all__ = ["WebClient"]
+
+_MOST_REDIRECTS = 5
+_MOVED = (301, 302, 303, 307, 308)
+# Bytes of an answer beside its body: status, headers, the marks of chunks.
+_BESIDE = 256 << 10
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_STRONG = re.compile(r'"[^"]*"')
+# What stays as it is in an address: quoted already, or with a meaning.
+_SAFE = "%/:=&?~#+!$,;'@()*[]"
+_LONGEST_WAIT = 60.0
+# Connections to a server that are kept open without use, and for how many seconds.
+_MOST_OPEN, _KEPT_OPEN = 8, 10.0
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection whose socket is opened and watched by `connect`."""
+
+    def __init__(self, origin: Origin) -> None:
+        super().__init__(origin.host, origin.port)
+        self.origin = origin
+        self.stop: threading.Event | None = None
+        self.left = 0.0
+
+    def connect(self) -> None:
+        """Open the watched socket."""
+        tls = self.origin.scheme == "https"
+        self.sock = connect(self.host, self.port, lambda: self.stop, tls=tls)
+
+    def begin(self, stop: threading.Event | None, allowed: int) -> None:
+        """Start a request that `stop` ends, and whose whole answer may have `allowed` bytes."""
+        self.stop = stop
+        if self.sock is None:
+            self.connect()
+        assert isinstance(self.sock, WatchedSocket)
+        self.sock.begin(allowed)
+
+
+class _Idle:
+    """The open connections that nobody uses at the moment, of all clients and threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: dict[Origin, list[_Connection]] = {}
+        os.register_at_fork(after_in_child=self._free.clear)
+
+    def take(self, origin: Origin) -> _Connection:
+        """Return a connection to a server that nobody else has, open if one was left open."""
+        with self._lock:
+            free = self._free.get(origin, [])
+            while free:
+                found = free.pop()
+                if time.monotonic() - found.left < _KEPT_OPEN:
+                    return found
+                found.close()
+        return _Connection(origin)
+
+    def leave(self, connection: _Connection) -> None:
+        """Keep a connection for the next request, if it is open."""
+        if connection.sock is None:
+            return
+        connection.left, connection.stop = time.monotonic(), None
+        with self._lock:
+            free = self._free.setdefault(connection.origin, [])
+            free.append(connection)
+            if len(free) > _MOST_OPEN:
+                free.pop(0).close()
+
+
+_IDLE = _Idle()
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer of a server: status, headers by lower-case name, body (a byte longer if too long)."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class WebClient:
+    """The requests for one file on a web server; `headers` go to the server of `url` alone."""
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self.url, self._headers, self._stop = url, dict(headers or {}), stop
+        self._named = Origin.of(url)
+        self._target: str | None = None
+
+    def facts(self) -> Mapping[str, str] | None:
+        """Return the headers of a file without its content, by lower-case name; None if there is none.
+
+        Raises:
+            ForbiddenAddressError: when it is elsewhere.
+            UnsoundAnswerError: for an answer that no further attempt would mend.
+            OSError: when the attempt failed.
+        """
+        answer = self._followed("HEAD", {}, 0)
+        if answer.status in (404, 410):
+            return None
+        self._require_success(answer)
+        return answer.headers
+
+    def read(self, start: int, end: int, size: int, version: str) -> bytes:
+        """Return the bytes from `start` up to `end` of a file of `size` bytes, in the version given.
+
+        Raises:
+            ForbiddenAddressError: when it is elsewhere.
+            UnsoundAnswerError: when the answer is another range, compressed, too long, or slow.
+            StatusError: 412 when it has another version now, and for other refusals.
+            OSError: when the attempt failed, or fewer bytes came.
+        """
+        asked = {"Range": f"bytes={start}-{end - 1}"}
+        if _STRONG.fullmatch(version):  # not one that fits several contents
+            asked["If-Match"] = version
+        answer = self._followed("GET", asked, end - start)
+        self._require_success(answer)
+        self._require_version(answer, version)
+        self._require_range(answer, start, end, size)
+        return answer.body
+
+    def _followed(self, method: str, headers: Mapping[str, str], most: int) -> _Answer:
+        """Return the answer at the end of redirects, which are remembered for the next request."""
+        url, known = self._target or self.url, self._target is not None
+        for _ in range(_MOST_REDIRECTS):
+            answer = self._ask(method, url, headers, most)
+            if known and answer.status in (400, 401, 403, 404, 410):
+                # Addresses of a hub's storage expire.
+                url, known, self._target = self.url, False, None
+            elif answer.status in _MOVED and "location" in answer.headers:
+                url = urljoin(url, _plain(answer.headers["location"]))
+                require_redirect(self._named, Origin.of(url))
+            else:
+                self._target = url if url != self.url else None
+                return answer
+        raise UnsoundAnswerError(f"{self.url}: leads from address to address; see to its address")
+
+    def _ask(self, method: str, url: str, headers: Mapping[str, str], most: int) -> _Answer:
+        """Return the answer to one request, of whose body `most` bytes are read, and one more if there is."""
+        origin = Origin.of(url)
+        own = self._headers if origin == self._named else {}
+        asked = {"Accept-Encoding": "identity", **headers, **own}
+        while True:
+            connection = _IDLE.take(origin)
+            used = connection.sock is not None
+            try:
+                connection.begin(self._stop, most + _BESIDE)
+                connection.request(method, _path(url), headers=asked)
+                answer = self._answer(connection, method, url, most)
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                connection.close()
+                if not used:
+                    raise
+                continue  # the server had closed it meanwhile
+            except http.client.HTTPException as error:
+                connection.close()
+                raise OSError(f"{type(error).__name__} {error}".strip()) from error
+            except BaseException:
+                connection.close()
+                raise
+            _IDLE.leave(connection)
+            return answer
+
+    def _answer(self, connection: _Connection, method: str, url: str, most: int) -> _Answer:
+        """Return the answer to the request that was sent."""
+        with connection.getresponse() as response:
+            found = {name.lower(): value for name, value in response.getheaders()}
+            body = b""
+            if response.status in (200, 206):
+                self._require_plain(found)
+                if method != "HEAD":
+                    self._require_length(found, most)
+                    body = response.read(most + 1)
+            if not response.isclosed():
+                connection.close()  # what was not read is in the way of the next answer
+        return _Answer(url, response.status, found, body)
+
+    def _require_plain(self, headers: Mapping[str, str]) -> None:
+        coding = headers.get("content-encoding", "identity").strip().lower()
+        if coding not in ("", "identity"):
+            raise UnsoundAnswerError(
+                f"{self.url}: comes compressed ({printable(coding, 40)}), which was not asked for: its bytes "
+                "cannot be read in part; download the model's folder and name that"
+            )
+
+    def _require_length(self, headers: Mapping[str, str], most: int) -> None:
+        """Make sure that an answer does not announce more than was asked for."""
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > most:
+            raise self._ignores_ranges(f"{int(length):,} bytes in place of {most:,}")
+
+    def _require_success(self, answer: _Answer) -> None:
+        if answer.status in (200, 206):
+            return
+        wait = answer.headers.get("retry-after", "").strip()
+        seconds = float(wait) if wait.isdigit() and len(wait) < 9 else 0.0
+        raise StatusError(self.url, answer.status, min(seconds, _LONGEST_WAIT))
+
+    def _require_version(self, answer: _Answer, version: str) -> None:
+        """Make sure that a part is of the version that was looked at, where the server says of which."""
+        found = answer.headers.get("etag")
+        strong = found is not None and _STRONG.fullmatch(found) and _STRONG.fullmatch(version)
+        if strong and found != version:
+            raise StatusError(self.url, 412)
+
+    def _require_range(self, answer: _Answer, start: int, end: int, size: int) -> None:
+        """Make sure that an answer has the bytes asked for."""
+        asked = f"bytes {start}-{end - 1}/{size}"
+        if answer.status == 206:
+            given = _RANGE.fullmatch(answer.headers.get("content-range", "").strip())
+            if given is None or (int(given[1]), int(given[2])) != (start, end - 1):
+                shown = printable(answer.headers.get("content-range", "nothing"), 80)
+                raise UnsoundAnswerError(
+                    f"{self.url}: answers {shown} when asked for {asked}; download the model's folder and "
+                    "name that"
+                )
+            if given[3] not in ("*", str(size)):
+                raise StatusError(self.url, 412)
+        elif (start, end) != (0, size):
+            raise self._ignores_ranges("the whole file")
+        if len(answer.body) > end - start:
+            raise self._ignores_ranges(f"more than {end - start:,} bytes")
+        if len(answer.body) < end - start:
+            raise OSError(f"{len(answer.body):,} bytes in place of {end - start:,}")
+
+    def _ignores_ranges(self, sent: str) -> UnsoundAnswerError:
+        return UnsoundAnswerError(
+            f"{self.url}: its server ignores ranges (it sends {sent}), so that no part of it can be read; "
+            "download the model's folder and name that"
+        )
+
+
+def _plain(location: str) -> str:
+    """Return where a redirect leads, in ASCII.
+
+    Raises:
+        ForbiddenAddressError: for an address with a name and password in it.
+    """
+    found = quote(location.strip(), safe=_SAFE)
+    if "@" in urlsplit(found).netloc:
+        raise ForbiddenAddressError(
+            f"{printable(location, 200)}: leads to an address with a name in it; name the address itself"
+        )
+    return found
+
+
+def _path(url: str) -> str:
+    parts = urlsplit(url)
+    path = quote(parts.path or "/", safe=_SAFE)
+    return f"{path}?{quote(parts.query, safe=_SAFE)}" if parts.query else path

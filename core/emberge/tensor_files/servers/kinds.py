@@ -1,0 +1,285 @@
+"""Kinds of servers: web servers, hubs and buckets, each asked for a file's facts and for ranges of it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+from emberge.errors import CheckpointError
+from emberge.network.addresses import require_scheme
+from emberge.network.hub_client import hub_client
+from emberge.network.interruptible import call_within
+from emberge.network.request_errors import UnsoundAnswerError
+from emberge.network.web_client import WebClient
+from emberge.wording import printable
+
+__all__ = ["MOST_FILES", "Facts", "Server", "causes", "files_below", "server_of", "status_of"]
+
+T = TypeVar("T")
+
+MOST_FILES = 10_000
+"""Files that a model on a server may have; a server could list them without end."""
+
+# Seconds for a bucket's client to answer; then one more for each kilobyte.
+_PATIENCE, _RATE = 60.0, 1000.0
+_HUB = re.compile(r"hf://(?P<name>[^@]+)@(?P<commit>[0-9a-f]{40})(?:/(?P<path>.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Size, version and hash of a file as its server gives them; None for what it does not give.
+
+    `version` is the text that it changes with the content: a hash, an ETag, a date.
+    """
+
+    size: int | None
+    version: str | None
+    sha256: str | None = None
+
+
+class Server(Protocol):
+    """One file on a server; any number of threads may ask."""
+
+    def look(self) -> Facts | None:
+        """Return the file's facts as they are now; None if there is no such file."""
+        ...
+
+    def read(self, start: int, end: int, facts: Facts) -> bytes:
+        """Return the bytes from `start` up to `end` of the file that had these facts."""
+        ...
+
+
+def server_of(url: str, stop: threading.Event) -> Server:
+    """Return the server of a file's address.
+
+    Raises:
+        CheckpointError: for a scheme that is not read, and where the package for it is missing.
+    """
+    require_scheme(url)
+    if url.startswith(("http://", "https://")):
+        return _Web(WebClient(url, stop=stop))
+    return _Hub(url, stop) if url.startswith("hf://") else _Bucket(url, stop)
+
+
+def files_below(url: str, stop: threading.Event) -> dict[str, Facts]:
+    """Return the files below an address by their names, as a hub or bucket lists them.
+
+    Raises:
+        CheckpointError: when there are too many.
+    """
+    require_scheme(url)
+    found = _listed_by_hub(url) if url.startswith("hf://") else _listed_by_bucket(url, stop)
+    if len(found) > MOST_FILES:
+        raise CheckpointError(
+            f"{url}: lists more than {MOST_FILES:,} files; name the folder of one model"
+        )
+    return found
+
+
+class _Web:
+    """A file on a plain web server."""
+
+    def __init__(self, client: WebClient) -> None:
+        self._client = client
+
+    def look(self) -> Facts | None:
+        """Return what the headers of the file say."""
+        found = self._client.facts()
+        if found is None:
+            return None
+        size = found.get("content-length", "")
+        version = found.get("etag") or found.get("last-modified")
+        return Facts(_count(size), version, _digest(found.get("digest", "")))
+
+    def read(self, start: int, end: int, facts: Facts) -> bytes:
+        """Return a range of the file."""
+        return self._client.read(start, end, facts.size or 0, facts.version or "")
+
+
+class _Hub:
+    """A file of a commit on a hub, `hf://owner/name@commit/path`."""
+
+    def __init__(self, url: str, stop: threading.Event) -> None:
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+        self._name, self._commit, self._path = _parts(url)
+        own = hf_hub_url(self._name, self._path, revision=self._commit)
+        self._client = WebClient(own, build_hf_headers(), stop)
+
+    def look(self) -> Facts | None:
+        """Return what the hub lists of the file."""
+        from huggingface_hub import HfApi
+
+        def ask() -> list[Any]:
+            return HfApi().get_paths_info(self._name, [self._path], revision=self._commit)
+
+        found = [one for one in hub_client.ask(ask) if one.path == self._path]
+        return _facts_of_hub(found[0]) if found else None
+
+    def read(self, start: int, end: int, facts: Facts) -> bytes:
+        """Return a range of the file, from the hub or the storage that it leads to."""
+        return self._client.read(start, end, facts.size or 0, facts.version or "")
+
+
+class _Bucket:
+    """A file in a bucket, through fsspec, whose clients connect by themselves."""
+
+    def __init__(self, url: str, stop: threading.Event) -> None:
+        self._url, self._stop = url, stop
+        self._files, self._path = _bucket(url)
+        self._local = threading.local()
+
+    def look(self) -> Facts | None:
+        """Return what the bucket has of the file."""
+
+        def ask() -> Mapping[str, Any] | None:
+            self._files.invalidate_cache()
+            try:
+                return dict(self._files.info(self._path))
+            except FileNotFoundError as error:
+                # Some clients call every failure so.
+                if isinstance(error.__cause__, Exception) and status_of(error) not in (404, 410):
+                    raise error.__cause__ from None
+                return None
+
+        found = self._within(ask, 0)
+        return None if found is None else _facts_of_bucket(found)
+
+    def read(self, start: int, end: int, facts: Facts) -> bytes:
+        """Return a range of the file.
+
+        Raises:
+            UnsoundAnswerError: when it takes too long.
+            OSError: when fewer bytes came.
+        """
+        handle = getattr(self._local, "handle", None)
+        self._local.handle = None  # one that failed is not used again
+
+        def ask() -> tuple[Any, bytes]:
+            # Without a buffer, which would read more than is asked for. The client compares the file with
+            # the one that it opened.
+            opened = handle or self._files.open(self._path, "rb", cache_type="none")
+            opened.seek(start)
+            return opened, bytes(opened.read(end - start))
+
+        opened, found = self._within(ask, end - start)
+        if len(found) != end - start:
+            raise OSError(f"{len(found):,} bytes in place of {end - start:,}")
+        self._local.handle = opened
+        return found
+
+    def _within(self, ask: Callable[[], T], most: int) -> T:
+        try:
+            return call_within(self._url, ask, _PATIENCE + most / _RATE, self._stop)
+        except TimeoutError as error:
+            raise UnsoundAnswerError(f"{error}; try again later, or from another server") from None
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the HTTP status behind an error of any client; None without one."""
+    for one in causes(error):
+        response = getattr(one, "response", None)
+        if isinstance(response, Mapping):  # that of buckets' client
+            response_status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        else:
+            response_status = getattr(response, "status_code", None)
+        for found in (getattr(one, "status", None), response_status):
+            if isinstance(found, int):
+                return found
+    return None
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, and those that it came from."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__
+
+
+def _listed_by_hub(url: str) -> dict[str, Facts]:
+    from huggingface_hub import HfApi
+
+    name, commit, _ = _parts(url)
+
+    def ask() -> list[Any]:
+        tree = HfApi().list_repo_tree(name, recursive=True, revision=commit)
+        return list(islice(tree, 2 * MOST_FILES))
+
+    found = hub_client.ask(ask)
+    return {one.path: _facts_of_hub(one) for one in found if hasattr(one, "blob_id")}
+
+
+def _listed_by_bucket(url: str, stop: threading.Event) -> dict[str, Facts]:
+    files, path = _bucket(url)
+
+    def ask() -> Mapping[str, Mapping[str, Any]]:
+        return dict(files.find(path, detail=True, refresh=True))
+
+    found = call_within(url, ask, _PATIENCE, stop)
+    start = path.rstrip("/")
+    return {
+        name.removeprefix(start).lstrip("/"): _facts_of_bucket(info) for name, info in found.items()
+    }
+
+
+def _bucket(url: str) -> tuple[Any, str]:
+    """Return the file system of a bucket's address, and the path in it.
+
+    Raises:
+        CheckpointError: where the package for its kind is missing.
+    """
+    from fsspec.core import url_to_fs
+
+    try:
+        return url_to_fs(url)  # type: ignore[no-any-return]
+    except ImportError as error:
+        raise CheckpointError(f"{url}: {error}; pip install 'emberge[remote]'") from error
+
+
+def _parts(url: str) -> tuple[str, str, str]:
+    """Return name, commit and path of a file on a hub."""
+    found = _HUB.fullmatch(url)
+    if found is None:
+        raise CheckpointError(
+            f"{printable(url, 200)}: no address of a file on a hub; write hf://owner/name@commit/path"
+        )
+    return found["name"], found["commit"], found["path"] or ""
+
+
+def _facts_of_hub(entry: Any) -> Facts:
+    sha256 = getattr(getattr(entry, "lfs", None), "sha256", None)
+    version = sha256 or entry.blob_id
+    return Facts(_count(entry.size), str(version) if version else None, sha256)
+
+
+def _facts_of_bucket(info: Mapping[str, Any]) -> Facts:
+    names = ("ETag", "etag", "Last-Modified", "LastModified", "mtime")
+    version = next((info[name] for name in names if info.get(name)), None)
+    return Facts(_count(info.get("size")), None if version is None else str(version))
+
+
+def _count(found: Any) -> int | None:
+    """Return a size in bytes that a server gives; None for what is no size of a file."""
+    text = str(found).strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _digest(header: str) -> str | None:
+    """Return the SHA-256 that a web server gives of a file, in hexadecimal."""
+    for part in header.split(","):
+        name, _, value = part.strip().partition("=")
+        if name.lower() == "sha-256":
+            try:
+                found = base64.b64decode(value, validate=True)
+            except binascii.Error:
+                return None
+            return found.hex() if len(found) == 32 else None
+    return None
