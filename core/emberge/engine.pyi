@@ -144,6 +144,7 @@ from .model_folder.st_layout import read_trunk_settings as read_trunk_settings
 from .model_folder.st_layout import write_layout as write_layout
 from .model_folder.st_layout import write_modalities as write_modalities
 from .network.hub_client import hub_client as hub_client
+from .network.interruptible import Stop as Stop
 from .network.interruptible import request_threads as request_threads
 from .ranks.ranks import join_ranks as join_ranks
 from .recipes.folder.lineage import Parent as Parent

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
@@ -17,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from emberge import CheckpointError
-from emberge.engine import ServerFile, fill_once, request_threads
+from emberge.engine import ServerFile, Stop, fill_once, request_threads
 
 from emberge_hub.hub import commit_of, on_hub
 from emberge_hub.wanted_files import PICKLE, Files, metadata_among, weights_among
@@ -96,13 +95,13 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
         return fill_once(ServerFile.cache() / kind / key, fill)
 
 
-def _listed(root: str, stop: threading.Event) -> dict[str, ServerFile]:
+def _listed(root: str, stop: Stop) -> dict[str, ServerFile]:
     """Return the files below an address by their names, as the server lists them."""
     found = ServerFile.listed(root, stop)
     return {url.removeprefix(f"{root}/"): one for url, one in found.items()}
 
 
-def _asked(root: str, threads: ThreadPoolExecutor, stop: threading.Event) -> dict[str, ServerFile]:
+def _asked(root: str, threads: ThreadPoolExecutor, stop: Stop) -> dict[str, ServerFile]:
     """Return the files of a model on a plain web server, each of which is asked for by its name."""
 
     def look(names: Iterable[str]) -> dict[str, ServerFile]:

@@ -17,6 +17,7 @@ from emberge.network.request_errors import ForbiddenAddressError
 from emberge.wording import printable
 
 __all__ = [
+    "KINDS",
     "SCHEMES",
     "Origin",
     "hub_origin",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 SCHEMES = ("https", "http", "s3", "gs", "hf")
+KINDS = tuple(f"{scheme}://" for scheme in SCHEMES)
 _PORTS = {"https": 443, "http": 80}
 # Hosts of the public hub, and those that end so: its large files are on several.
 _HUB = ("huggingface.co", "hf.co")
@@ -85,9 +87,8 @@ def require_scheme(url: str) -> None:
         ForbiddenAddressError: for another.
     """
     if not is_address(url):
-        kinds = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise ForbiddenAddressError(
-            f"{printable(url, 200)}: only {kinds} are read; write a file's path without a scheme"
+            f"{printable(url, 200)}: only {', '.join(KINDS)} are read; write a file's path without a scheme"
         )
 
 

@@ -14,14 +14,13 @@ import os
 import selectors
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from emberge.network.addresses import require_address
-from emberge.network.interruptible import POLL, call_within, require_going
+from emberge.network.interruptible import POLL, Stop, call_within, require_going
 from emberge.network.request_errors import UnreachableError, UnsoundAnswerError
 from emberge.wording import human_size
 
@@ -37,7 +36,7 @@ SLOW_RATE = 1000
 # Failures of connecting that a further attempt does not mend.
 _FINAL = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
 
-Ended = Callable[[], threading.Event | None]
+Ended = Callable[[], Stop | None]
 
 
 def connect(
@@ -207,9 +206,7 @@ class _Pace:
         self._seconds, self._bytes = 0.0, 0
 
 
-def _addresses(
-    host: str, port: int, stop: threading.Event | None, seconds: float
-) -> list[tuple[int, Any]]:
+def _addresses(host: str, port: int, stop: Stop | None, seconds: float) -> list[tuple[int, Any]]:
     """Return families and addresses of a host's name."""
 
     def ask() -> list[tuple[int, Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ from typing import Any, TypeVar
 
 from emberge.network.addresses import Origin, hub_origin, is_of_hub
 from emberge.network.hub_transport import HubState, transport_of
-from emberge.network.interruptible import POLL
-from emberge.network.request_errors import ForbiddenAddressError
+from emberge.network.interruptible import POLL, Stop, call_within
+from emberge.network.request_errors import ForbiddenAddressError, RequestStoppedError
 from emberge.wording import printable
 
 __all__ = ["HubClient", "hub_client"]
@@ -36,28 +37,13 @@ class HubClient:
     def ask(self, call: Callable[[], T]) -> T:
         """Return what a call of huggingface_hub returns; Ctrl-C ends it and all requests of its threads."""
         self.guard()
-        results: list[T] = []
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                results.append(call())
-            except BaseException as error:  # the caller's thread raises it
-                errors.append(error)
-
-        thread = threading.Thread(target=run, name="hub", daemon=True)
-        thread.start()
         try:
-            while thread.is_alive():
-                thread.join(POLL)
-        except BaseException:
+            return call_within("the hub", call, None, Stop())
+        except (KeyboardInterrupt, RequestStoppedError):
             self._state.stop.set()
-            thread.join(5 * POLL)
-            self._state.stop = threading.Event()
+            time.sleep(2 * POLL)  # the threads of the client look
+            self._state.stop = Stop()
             raise
-        if errors:
-            raise errors[0]
-        return results[0]
 
     @contextmanager
     def largest_file(self, size: int | None) -> Iterator[None]:

@@ -10,14 +10,13 @@ import importlib
 import selectors
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from emberge.network.connection import CONNECT_SECONDS, WatchedSocket, connect
-from emberge.network.interruptible import require_going
+from emberge.network.interruptible import Stop, require_going
 from emberge.network.request_errors import UnreachableError, UnsoundAnswerError
 from emberge.wording import human_size, printable
 
@@ -31,7 +30,7 @@ LONGEST_ANSWER = 64 << 20
 class HubState:
     """The state of the client: the event that ends its requests, and the largest file expected."""
 
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: Stop = field(default_factory=Stop)
     largest: int | None = None
 
 

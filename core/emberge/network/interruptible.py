@@ -1,4 +1,4 @@
-"""Calls that can be ended while they wait: by an event, by a time limit, and by Ctrl-C.
+"""Requests that can be ended while they wait: by the work around them, by a time limit, and by Ctrl-C.
 
 What blocks inside the system or a library (a name's address, a bucket's client) cannot be ended by Python, so
 it runs in a thread that nobody waits for once the caller has given up.
@@ -7,6 +7,7 @@ it runs in a thread that nobody waits for once the caller has given up.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,15 +15,39 @@ from typing import TypeVar
 
 from emberge.network.request_errors import RequestStoppedError
 
-__all__ = ["POLL", "call_within", "request_threads", "require_going"]
+__all__ = ["POLL", "Stop", "call_within", "request_threads", "require_going"]
 
 T = TypeVar("T")
 
 POLL = 0.2
 """Seconds after which a wait looks whether it shall end."""
 
+_LOCAL = threading.local()
 
-def require_going(what: str, stop: threading.Event | None) -> None:
+
+class Stop:
+    """The end of some work: set for it, or for the work around it that its thread belongs to."""
+
+    def __init__(self) -> None:
+        self._own = threading.Event()
+        self._outer: Stop | None = getattr(_LOCAL, "stop", None)
+
+    def set(self) -> None:
+        """End the work."""
+        self._own.set()
+
+    def is_set(self) -> bool:
+        """Return whether the work shall end."""
+        return self._own.is_set() or (self._outer is not None and self._outer.is_set())
+
+    def wait(self, seconds: float) -> None:
+        """Wait so many seconds, or until the end."""
+        until = time.monotonic() + seconds
+        while not self.is_set() and (left := until - time.monotonic()) > 0:
+            self._own.wait(min(left, POLL))
+
+
+def require_going(what: str, stop: Stop | None) -> None:
     """Make sure that the work around a request goes on.
 
     Raises:
@@ -32,9 +57,7 @@ def require_going(what: str, stop: threading.Event | None) -> None:
         raise RequestStoppedError(f"{what}: the request was ended; run again")
 
 
-def call_within(
-    what: str, call: Callable[[], T], seconds: float, stop: threading.Event | None = None
-) -> T:
+def call_within(what: str, call: Callable[[], T], seconds: float | None, stop: Stop | None) -> T:
     """Return the result of a call that may block; the wait for it ends with `stop` and after `seconds`.
 
     Raises:
@@ -54,11 +77,10 @@ def call_within(
             done.set()
 
     threading.Thread(target=run, name="request", daemon=True).start()
-    left = seconds
-    while not done.wait(min(POLL, max(left, 0.0))):
+    until = None if seconds is None else time.monotonic() + seconds
+    while not done.wait(POLL if until is None else max(0.0, min(POLL, until - time.monotonic()))):
         require_going(what, stop)
-        left -= POLL
-        if left <= 0:
+        if until is not None and time.monotonic() >= until:
             raise TimeoutError(f"{what}: no answer within {seconds:,.0f} s")
     if errors:
         raise errors[0]
@@ -66,10 +88,17 @@ def call_within(
 
 
 @contextmanager
-def request_threads(count: int) -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
-    """Give threads for requests, and the event that ends these; it is set where the block fails."""
-    stop = threading.Event()
-    with ThreadPoolExecutor(count, "request") as threads:
+def request_threads(count: int) -> Iterator[tuple[ThreadPoolExecutor, Stop]]:
+    """Give threads for requests, and what ends these; it is set where the block fails.
+
+    Work that these threads begin in threads of their own ends with it too.
+    """
+    stop = Stop()
+
+    def belong() -> None:
+        _LOCAL.stop = stop
+
+    with ThreadPoolExecutor(count, "request", belong) as threads:
         try:
             yield threads, stop
         except BaseException:

@@ -18,6 +18,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from emberge.network.addresses import Origin, require_redirect
 from emberge.network.connection import WatchedSocket, connect
+from emberge.network.interruptible import Stop
 from emberge.network.request_errors import ForbiddenAddressError, StatusError, UnsoundAnswerError
 from emberge.wording import printable
 
@@ -42,7 +43,7 @@ class _Connection(http.client.HTTPConnection):
     def __init__(self, origin: Origin) -> None:
         super().__init__(origin.host, origin.port)
         self.origin = origin
-        self.stop: threading.Event | None = None
+        self.stop: Stop | None = None
         self.left = 0.0
 
     def connect(self) -> None:
@@ -50,7 +51,7 @@ class _Connection(http.client.HTTPConnection):
         tls = self.origin.scheme == "https"
         self.sock = connect(self.host, self.port, lambda: self.stop, tls=tls)
 
-    def begin(self, stop: threading.Event | None, allowed: int) -> None:
+    def begin(self, stop: Stop | None, allowed: int) -> None:
         """Start a request that `stop` ends, and whose whole answer may have `allowed` bytes."""
         self.stop = stop
         if self.sock is None:
@@ -110,7 +111,7 @@ class WebClient:
         self,
         url: str,
         headers: Mapping[str, str] | None = None,
-        stop: threading.Event | None = None,
+        stop: Stop | None = None,
     ) -> None:
         self.url, self._headers, self._stop = url, dict(headers or {}), stop
         self._named = Origin.of(url)

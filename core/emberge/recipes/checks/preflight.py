@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from emberge.contracts.dataset import Reader
 from emberge.contracts.reference import DataRef, FileRef, ModelRef, Reference
 from emberge.contracts.step import Expected
 from emberge.errors import EmbergeError, Problem, RecipeError
+from emberge.network.interruptible import request_threads
 from emberge.plugins import Plugins
 from emberge.recipes.checks.missing_weights import missing_weights
 from emberge.recipes.folder.locate import (
@@ -121,7 +121,7 @@ class _Lookup:
         outside = {
             (r.text, r.folder): r for r in named if isinstance(r, ModelRef) and r.step is None
         }
-        with ThreadPoolExecutor(max_workers=8) as threads:
+        with request_threads(8) as (threads, _):
             found = threads.map(self._look, outside.values())
             self._seen.update(zip(outside, found, strict=True))
 

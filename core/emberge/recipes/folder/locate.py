@@ -9,6 +9,7 @@ from typing import Literal
 
 from emberge.contracts.reference import DataRef, FileRef, ModelRef, Reference
 from emberge.errors import CheckpointError, DataError
+from emberge.network.addresses import KINDS
 from emberge.plugins import Plugins
 
 __all__ = [
@@ -136,6 +137,8 @@ def _nowhere(text: str, reference: ModelRef, plugins: Plugins) -> str:
     fix = (
         f"write ./{text} for the folder"
         if here
+        else f"addresses are read that begin with {', '.join(KINDS)}"
+        if "://" in text
         else f"if you meant the folder ./{text} write it so"
     )
     return f"there is no model '{text}' ({who}); {fix}"

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from emberge.errors import CheckpointError
 from emberge.network.addresses import require_scheme
 from emberge.network.hub_client import hub_client
-from emberge.network.interruptible import call_within
+from emberge.network.interruptible import Stop, call_within
 from emberge.network.request_errors import UnsoundAnswerError
 from emberge.network.web_client import WebClient
 from emberge.wording import printable
@@ -55,7 +55,7 @@ class Server(Protocol):
         ...
 
 
-def server_of(url: str, stop: threading.Event) -> Server:
+def server_of(url: str, stop: Stop) -> Server:
     """Return the server of a file's address.
 
     Raises:
@@ -67,7 +67,7 @@ def server_of(url: str, stop: threading.Event) -> Server:
     return _Hub(url, stop) if url.startswith("hf://") else _Bucket(url, stop)
 
 
-def files_below(url: str, stop: threading.Event) -> dict[str, Facts]:
+def files_below(url: str, stop: Stop) -> dict[str, Facts]:
     """Return the files below an address by their names, as a hub or bucket lists them.
 
     Raises:
@@ -105,7 +105,7 @@ class _Web:
 class _Hub:
     """A file of a commit on a hub, `hf://owner/name@commit/path`."""
 
-    def __init__(self, url: str, stop: threading.Event) -> None:
+    def __init__(self, url: str, stop: Stop) -> None:
         from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
@@ -131,7 +131,7 @@ class _Hub:
 class _Bucket:
     """A file in a bucket, through fsspec, whose clients connect by themselves."""
 
-    def __init__(self, url: str, stop: threading.Event) -> None:
+    def __init__(self, url: str, stop: Stop) -> None:
         self._url, self._stop = url, stop
         self._files, self._path = _bucket(url)
         self._local = threading.local()
@@ -217,7 +217,7 @@ def _listed_by_hub(url: str) -> dict[str, Facts]:
     return {one.path: _facts_of_hub(one) for one in found if hasattr(one, "blob_id")}
 
 
-def _listed_by_bucket(url: str, stop: threading.Event) -> dict[str, Facts]:
+def _listed_by_bucket(url: str, stop: Stop) -> dict[str, Facts]:
     files, path = _bucket(url)
 
     def ask() -> Mapping[str, Mapping[str, Any]]:

@@ -6,7 +6,6 @@ A request that failed in a way that may pass is repeated, and a file that change
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from emberge.files.disk_space import require_space, writing
 from emberge.files.hashes import sha256_of
 from emberge.files.strangers import JSON_LIMIT
 from emberge.network.addresses import is_address
-from emberge.network.interruptible import require_going
+from emberge.network.interruptible import Stop, require_going
 from emberge.network.request_errors import UnreachableError
 from emberge.tensor_files.remote_file import RemoteFile, server_cache
 from emberge.tensor_files.safetensors_header import header_size, parse_header
@@ -41,7 +40,7 @@ _ENOUGH = 180.0
 _PASSING = (408, 425, 429)
 
 
-def insist(url: str, ask: Callable[[], T], stop: threading.Event | None = None) -> T:
+def insist(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
     """Return the answer of `ask`, which is asked again, ever later, while the server fails.
 
     Raises:
@@ -49,7 +48,7 @@ def insist(url: str, ask: Callable[[], T], stop: threading.Event | None = None) 
         UnreachableError: when there is nobody, and after the last attempt.
         RequestStoppedError: when `stop` is set.
     """
-    stop, since = stop or threading.Event(), time.monotonic()
+    stop, since = stop or Stop(), time.monotonic()
     for number, wait in enumerate((*_WAITS, None), 1):
         try:
             return ask()
@@ -80,7 +79,7 @@ class ServerFile:
     size: int
     version: str
     sha256: str | None = None
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: Stop = field(default_factory=Stop)
 
     def __post_init__(self) -> None:
         self._server = server_of(self.url, self.stop)
@@ -96,32 +95,32 @@ class ServerFile:
         return server_cache()
 
     @classmethod
-    def look(cls, url: str, stop: threading.Event | None = None) -> ServerFile | None:
+    def look(cls, url: str, stop: Stop | None = None) -> ServerFile | None:
         """Return the file at an address without its content; None if there is none.
 
         Raises:
             CheckpointError: when the server refuses, or gives nothing that would change with the file.
         """
-        stop = stop or threading.Event()
+        stop = stop or Stop()
         server = server_of(url, stop)
         facts = insist(url, server.look, stop)
         return None if facts is None else cls._of(url, facts, stop)
 
     @classmethod
-    def listed(cls, url: str, stop: threading.Event | None = None) -> dict[str, ServerFile]:
+    def listed(cls, url: str, stop: Stop | None = None) -> dict[str, ServerFile]:
         """Return all files below an address, by their own, as the server lists them.
 
         Raises:
             CheckpointError: when the server refuses, or cannot list.
         """
-        stop = stop or threading.Event()
+        stop = stop or Stop()
         found = insist(url, lambda: files_below(url, stop), stop)
         return {
             f"{url}/{name}": cls._of(f"{url}/{name}", facts, stop) for name, facts in found.items()
         }
 
     @classmethod
-    def _of(cls, url: str, facts: Facts, stop: threading.Event) -> ServerFile:
+    def _of(cls, url: str, facts: Facts, stop: Stop) -> ServerFile:
         if facts.size is None or facts.version is None:
             lacks = "size" if facts.size is None else "ETag, nor a date"
             raise CheckpointError(

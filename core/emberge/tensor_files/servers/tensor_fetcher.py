@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberge.files.disk_space import require_space, writing
+from emberge.network.interruptible import Stop
 from emberge.tensor_files.remote_file import RemoteFile
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.servers.server_file import ServerFile, other_content
@@ -45,7 +46,7 @@ class TensorFetcher:
     """The tensors of files on servers, fetched ahead in the order announced; threads may share it."""
 
     def __init__(self) -> None:
-        self._stop = threading.Event()
+        self._stop = Stop()
         self._pool = ThreadPoolExecutor(_AT_ONCE, "fetch")
         self._copies: dict[Path, _Copy] = {}
         self._lock = threading.Lock()
@@ -114,7 +115,7 @@ class TensorFetcher:
 class _Copy:
     """The copy of a file on a server, with gaps where nothing was asked for."""
 
-    def __init__(self, note: Path, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
+    def __init__(self, note: Path, pool: ThreadPoolExecutor, stop: Stop) -> None:
         remote = RemoteFile.read(note)
         self._server = ServerFile(remote.url, remote.size, remote.version, remote.sha256, stop)
         self._place, self._pool = note.parent, pool
