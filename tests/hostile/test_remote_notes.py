@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -92,7 +91,7 @@ def above(note: Path) -> Path:
 def test_a_link_into_or_out_of_the_cache_is_no_note(move: Callable[[Path], Path]) -> None:
     note = note_in_cache()
     assert RemoteFile.read(note).url == "https://x/m"
-    with pytest.raises(CheckpointError, match="not emberge's own"):
+    with pytest.raises(CheckpointError, match="note of weights on a server"):
         RemoteFile.read(move(note))
 
 
@@ -113,22 +112,25 @@ def test_a_note_in_the_cache_has_an_address_of_a_known_kind(changed: dict[str, A
         RemoteFile.read(note_in_cache(**changed))
 
 
-def test_the_cache_is_this_users_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_this_users_alone() -> None:
     note = note_in_cache()
     assert ServerFile.cache().stat().st_mode & 0o077 == 0
-    ServerFile.cache().chmod(0o777)
+    ServerFile.cache().chmod(0o770)
     assert ServerFile.cache().stat().st_mode & 0o077 == 0
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "geteuid", lambda: 4711)
-        with pytest.raises(CheckpointError, match="not this user's own folder"):
-            RemoteFile.read(note)
+    ServerFile.cache().chmod(0o777)
+    with pytest.raises(CheckpointError, match="everybody may write"):
+        ServerFile.cache()
+    note.parent.chmod(0o700)
+    note.chmod(0o666)
+    with pytest.raises(CheckpointError, match=rf"{note.name}: everybody may write"):
+        RemoteFile.read(note)
 
 
 def test_a_link_in_the_place_of_the_cache_is_refused(tmp_path: Path) -> None:
     (tmp_path / "planted").mkdir()
     (tmp_path / "cache" / "emberge").mkdir(parents=True)
     (tmp_path / "cache" / "emberge" / "servers").symlink_to(tmp_path / "planted")
-    with pytest.raises(CheckpointError, match="not this user's own folder"):
+    with pytest.raises(CheckpointError, match="is a link"):
         ServerFile.cache()
 
 

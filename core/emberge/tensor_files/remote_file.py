@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import json
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from emberge.errors import CheckpointError
+from emberge.files.ours import NotOursError, claim_folder, require_ours
 from emberge.files.strangers import read_json
 from emberge.network.addresses import require_scheme
 from emberge.wording import printable
@@ -34,14 +34,13 @@ def server_cache() -> Path:
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "emberge" / "servers"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise CheckpointError(
-            f"{folder}: is not this user's own folder; remove it, or set XDG_CACHE_HOME to a folder of yours"
-        )
-    if found.st_mode & 0o077:
-        folder.chmod(0o700)  # others could plant notes in it
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        claim_folder(folder)
+    except NotOursError as error:
+        raise CheckpointError(f"{error}; or set XDG_CACHE_HOME to a folder of yours") from None
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)  # members of the group could plant notes in it
     return folder
 
 
@@ -119,10 +118,13 @@ def _require_own(note: Path) -> None:
         CheckpointError: for any other, which could have any address read.
     """
     cache = server_cache().resolve()
-    place = note.parent.resolve() / note.name
-    own = place.is_relative_to(cache) and not note.is_symlink()
-    if not own or note.stat().st_uid != os.geteuid():
-        raise CheckpointError(
-            f"{printable(str(note))}: is a note of weights on a server, and not emberge's own: only those in "
-            f"{cache} count. Name the model by its address (https, s3, gs, hf), or get its weights"
-        )
+    try:
+        if (note.parent.resolve() / note.name).is_relative_to(cache):
+            require_ours(note)
+            return
+    except NotOursError as error:
+        raise CheckpointError(f"{error}: no note of weights on a server") from None
+    raise CheckpointError(
+        f"{printable(str(note))}: is a note of weights on a server, and not emberge's own: only those in "
+        f"{cache} count. Name the model by its address (https, s3, gs, hf), or get its weights"
+    )
