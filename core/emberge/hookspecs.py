@@ -151,12 +151,22 @@ def write_board(out: Path, model: Path, facts: Mapping[str, Any]) -> list[str] |
 
 
 @hookspec
-def complete_result(folder: Path, artifact: Artifact, plugins: Any) -> None:
-    """Add files to the result of a step before anybody sees it: they are published with it or not at all.
+def complete_result(folder: Path, artifact: Artifact, plugins: Any) -> Mapping[str, str]:
+    """Return texts of files to add to the result of a step before anybody sees it, by their names.
 
-    `folder` is complete but for `artifact.json`; `plugins` are the loaded `Plugins`, to find components in.
-    What is added must follow from the folder's files alone, so that a step that was killed ends in the same
-    bytes. An error ends the step.
+    `folder` is complete but for `artifact.json`, and is only read; `plugins` are the loaded `Plugins`, to
+    find components in. What is added must follow from the folder's files alone, so that a step that was
+    killed ends in the same bytes, and be cheap: every result waits for it. A plugin that fails is warned
+    about, and the result is kept without its files.
+    """
+
+
+@hookspec
+def complete_publication(folder: Path, plugins: Any) -> Mapping[str, str]:
+    """Return texts of files to publish beside those of the model in `folder`, or in their place, by names.
+
+    A model may be loaded here, as publishing waits for more than that. A plugin that fails is noted, and the
+    model is published without its files.
     """
 
 

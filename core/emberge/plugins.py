@@ -10,10 +10,11 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
@@ -29,11 +30,10 @@ from emberge.contracts.dataset import Reader
 from emberge.contracts.evaluator import Evaluator
 from emberge.contracts.launcher import Launcher
 from emberge.contracts.loss import Loss, TokenLoss
-from emberge.contracts.reference import Artifact
 from emberge.contracts.sampler import Sampler
 from emberge.contracts.stage import ChainSpec, MergeStrategy, MergeTransform
 from emberge.contracts.step import Step
-from emberge.errors import EmbergeError, PluginError, suggest
+from emberge.errors import PluginError, suggest
 from emberge.plugin_checks import (
     BLOCK,
     PluginSource,
@@ -44,10 +44,13 @@ from emberge.plugin_checks import (
     require_place,
 )
 from emberge.plugin_verbs import Verb
+from emberge.wording import printable
 
-__all__ = ["KINDS", "Component", "Plugins", "load_plugins"]
+__all__ = ["KINDS", "Completion", "Component", "Plugins", "load_plugins"]
 
 GROUP = "emberge"
+# The record of a result, which is written last.
+_ARTIFACT = "artifact.json"
 
 # Kind of component: (the hook that registers it, the contracts it may follow).
 KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
@@ -123,6 +126,14 @@ class Component:
     def summary(self) -> str:
         """First line of the documentation."""
         return self.doc.partition("\n")[0]
+
+
+@dataclass
+class Completion:
+    """Files that plugins add to what is finished: texts by name, and a line on each plugin that failed."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
 
 
 class Plugins:
@@ -242,23 +253,23 @@ class Plugins:
                 return component
         raise PluginError(f"{getattr(type_, '__name__', type_)} was added by no plugin")
 
-    def complete(self, folder: Path, artifact: Artifact) -> None:
-        """Let every plugin add its files to a step's result.
-
-        Raises:
-            PluginError: naming the plugin that failed.
-        """
-        for implementation in reversed(self.hook.complete_result.get_hookimpls()):
-            given = {"folder": folder, "artifact": artifact, "plugins": self}
+    def completing(self, hook: str, **details: Any) -> Completion:
+        """Return the files that plugins add by a `complete_*` hook, and who failed; it changes nothing."""
+        found = Completion()
+        given = {**details, "plugins": self}
+        for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):
+            plugin = implementation.plugin_name
             try:
-                implementation.function(**{name: given[name] for name in implementation.argnames})
-            except (EmbergeError, OSError):
-                raise  # says itself what is wrong: a model, or a full disk
+                added = implementation.function(**{n: given[n] for n in implementation.argnames})
+                new = {_file_name(name): _text(text) for name, text in dict(added or {}).items()}
+                if both := sorted(new.keys() & found.files.keys()):
+                    raise PluginError(f"another plugin adds {both[0]}")
             except (Exception, SystemExit) as error:
-                name = implementation.plugin_name
-                raise PluginError(
-                    f"plugin '{name}' failed to complete the result ({error!r}); without it: {BLOCK}={name}"
-                ) from error
+                why = printable(str(error) or repr(error), most=200)
+                found.failures.append(f"plugin '{plugin}' has failed and adds nothing: {why}")
+            else:
+                found.files.update(new)
+        return found
 
     def announce(self, event: str, **details: Any) -> None:
         """Announce an event to every listener; one that fails ends no run, and is dropped with a warning."""
@@ -300,12 +311,24 @@ def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = No
     return plugins
 
 
+def _file_name(name: Any) -> str:
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name) or name == _ARTIFACT:
+        raise PluginError(f"{name!r} is no name of a file to add")
+    return name
+
+
+def _text(text: Any) -> str:
+    if not isinstance(text, str):
+        raise PluginError(f"a file to add is a text, not {type(text).__name__}")
+    return text
+
+
 def _at_place(source: PluginSource, place: str) -> Any:
     """Return what is at `module:Name`."""
     module, _, name = place.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(failed(source, error)) from error
 
 
@@ -316,7 +339,7 @@ def _registered(module: object, source: PluginSource, hook: str) -> Mapping[str,
         return {}
     try:
         added = function()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(failed(source, error)) from error
     if not isinstance(added, Mapping):
         raise PluginError(
@@ -342,7 +365,7 @@ def _entry_points() -> list[tuple[PluginSource, EntryPoint]]:
 def _load(entry: EntryPoint, source: PluginSource) -> object:
     try:
         module: object = entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(failed(source, error)) from error
     return module
 
@@ -359,7 +382,7 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise PluginError(f"{path}: the plugin cannot be imported: {error!r}") from error
     return module

@@ -21,7 +21,12 @@ from emberge_index.space.options import (
 if TYPE_CHECKING:
     from emberge import Artifact, Plugins
 
-__all__ = ["complete_result", "register_steps", "register_verbs"]  # hooks
+__all__ = [  # hooks
+    "complete_publication",
+    "complete_result",
+    "register_steps",
+    "register_verbs",
+]
 
 
 @hookimpl
@@ -35,11 +40,19 @@ def register_steps() -> Mapping[str, type[Step] | str]:
 
 
 @hookimpl
-def complete_result(folder: Path, artifact: Artifact, plugins: Plugins) -> None:
-    if artifact.kind == "model":
-        from emberge_index.space.passport_of_result import add_passport
+def complete_result(folder: Path, artifact: Artifact) -> Mapping[str, str]:
+    if artifact.kind != "model":
+        return {}
+    from emberge_index.space.passport_of_result import result_passport
 
-        add_passport(folder, plugins)
+    return result_passport(folder)
+
+
+@hookimpl
+def complete_publication(folder: Path, plugins: Plugins) -> Mapping[str, str]:
+    from emberge_index.space.passport_of_result import published_passport
+
+    return published_passport(folder, plugins)
 
 
 @hookimpl

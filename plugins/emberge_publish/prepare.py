@@ -63,6 +63,8 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
     }
     whole = published_card(text, choices.name, ancestors, terms, tasks, scored)
     files[CARD] = whole.encode()
+    added = plugins.completing("complete_publication", folder=result)
+    files |= {name: text.encode() for name, text in added.files.items() if name != CARD}
     require_no_token(files)
     found = Publication(
         choices,
@@ -72,7 +74,7 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
         terms,
         ancestors,
         _board(result, repository, ancestors, terms, tasks, results, plugins),
-        tuple(_notes(ancestors, tasks, scored)),
+        (*added.failures, *_notes(ancestors, tasks, scored)),
         plugins,
     )
     with tempfile.TemporaryDirectory(prefix="emberge-publish-") as place:

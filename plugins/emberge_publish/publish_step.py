@@ -18,7 +18,6 @@ from emberge import (
     Step,
     StepRef,
     Workspace,
-    load_plugins,
 )
 from emberge.engine import code_block
 
@@ -114,7 +113,7 @@ class Publish(Step):
             licence=self.licence,
             licences=dict(self.licences),
         )
-        found = prepare(model.folder, choices, load_plugins(), self.model.folder)
+        found = prepare(model.folder, choices, workspace.plugins, self.model.folder)
         for note in found.notes:
             workspace.warn(note)
         details: dict[str, Any] = {

@@ -58,6 +58,7 @@ ARGUMENTS: dict[str, Any] = {
     "note": "",
     "folder": Path("out/soup-1"),
     "error": None,
+    "plugins": None,
     "artifact": Artifact(kind="model"),
     "seconds": 1.5,
     "message": "two models are alike",
@@ -109,6 +110,7 @@ def listener() -> tuple[types.ModuleType, dict[str, dict[str, Any]]]:
             name, answer
         )
         answer = "an answer" if name in ASKING else answer
+        answer = {f"{name}.txt": "an answer"} if name in COMPLETING else answer
         scope: dict[str, Any] = {"told": told, "answer": answer}
         # Written out, because pluggy reads an implementation's arguments from its signature.
         exec(
@@ -129,7 +131,7 @@ def test_the_specification_is_a_table_of_contents() -> None:
     assert set(CONTRACTS) == {hook for hook, _ in KINDS.values()}
     assert {*CONTRACTS, "register_architectures", "register_verbs"} == REGISTERING
     assert {"locate_model", "read_recipe", "draw_page", "tasks_trained_on", "write_board"} == ASKING
-    assert {"complete_result"} == COMPLETING
+    assert {"complete_publication", "complete_result"} == COMPLETING
     assert {"run_started", "step_finished", "run_finished"} <= EVENTS
 
 
@@ -150,12 +152,14 @@ def test_a_plugin_that_implements_every_hook_hears_all_of_them() -> None:
     assert plugins.verbs == VERBS
     for name in ASKING:
         assert getattr(plugins.hook, name)(**arguments_of(name)) == "an answer"
-    plugins.complete(ARGUMENTS["folder"], ARGUMENTS["artifact"])
+    for name in COMPLETING:
+        found = plugins.completing(name, **arguments_of(name))
+        assert (found.files, found.failures) == ({f"{name}.txt": "an answer"}, [])
     for name in EVENTS:
         plugins.announce(name, **arguments_of(name))
     expected = {n: arguments_of(n) for n in set(SPECS) - COMPLETING}
-    given = {"folder": ARGUMENTS["folder"], "artifact": ARGUMENTS["artifact"], "plugins": plugins}
-    assert told == {**expected, "complete_result": given}
+    given = {n: {**arguments_of(n), "plugins": plugins} for n in COMPLETING}
+    assert told == {**expected, **given}
 
 
 def test_an_implementation_takes_only_the_arguments_it_wants() -> None:

@@ -163,6 +163,11 @@ class Workspace(Protocol):
         ...
 
     @property
+    def plugins(self) -> Any:
+        """The loaded `Plugins`, those given by `--plugin` among them, to find components in."""
+        ...
+
+    @property
     def provenance(self) -> Mapping[str, Any]:
         """Recipe hash, seed and versions, for the headers of written files."""
         ...

@@ -97,7 +97,9 @@ class Space:
         faults = self.backbone.check(self.folder)
         if faults:
             raise CheckpointError(f"{self.name}: {faults[0]}")
-        found = passport_of(self.folder, self.backbone.dimension(self.folder))
+        found = passport_of(self.folder)
+        if found.dimension is None:
+            found = replace(found, dimension=self.backbone.dimension(self.folder))
         try:
             kept = read_passport(self.folder)
         except CheckpointError:

@@ -10,17 +10,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
-from emberge.engine import content_fingerprints, read_layout, read_settings, write_text
+from emberge.engine import content_fingerprints, read_layout, read_object, read_settings, write_text
 
 from emberge_index.space.canaries import CANARIES, prompts_of
 
 if TYPE_CHECKING:
+    from emberge.engine import Layout
+
     from emberge_index.space.canaries import Canaries
 
-__all__ = ["PASSPORT", "Passport", "passport_of", "read_passport", "write_passport"]
+__all__ = [
+    "PASSPORT",
+    "Passport",
+    "passport_of",
+    "passport_text",
+    "read_passport",
+    "write_passport",
+]
 
 PASSPORT = "space.json"
 _FORMAT = 1
+# Names of the hidden size in configs: BERT's and most others', T5's, DistilBERT's, GPT-2's.
+_SIZES = ("hidden_size", "d_model", "dim", "n_embd")
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ class Passport:
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
-def passport_of(folder: Path, dimension: int | None = None) -> Passport:
+def passport_of(folder: Path) -> Passport:
     """Return the passport of a model's folder as it is now, without canaries, from its files.
 
     Raises:
@@ -70,15 +81,35 @@ def passport_of(folder: Path, dimension: int | None = None) -> Passport:
         tokenizer=tokenizer,
         pooling=f"{'+'.join(layout.pooling)}{prompt}, {' '.join(chain) or 'no modules'}",
         prompts=prompts_of(layout.prompts),
-        dimension=dimension,
+        dimension=_dimension(layout),
         normalised="Normalize" in chain,
         max_length=layout.max_length,
         similarity=str(read_settings(folder).get("similarity_fn_name") or "cosine"),
     )
 
 
+def _dimension(layout: Layout) -> int | None:
+    """Return the outputs of the last Dense, or the hidden size once a way of pooling; None if unknown."""
+    config = read_object(layout.trunk_folder / "config.json")
+    inner = config.get("text_config")
+    found = {**config, **(inner if isinstance(inner, dict) else {})}
+    size = next((found[name] for name in _SIZES if isinstance(found.get(name), int)), None)
+    for module in layout.modules:
+        if module.kind == "Pooling" and size is not None:
+            size *= max(1, len(layout.pooling))
+        elif module.kind == "Dense":
+            size = read_object(layout.folder / module.path / "config.json").get("out_features")
+    return size if isinstance(size, int) else None
+
+
 def write_passport(folder: Path, passport: Passport) -> Path:
     """Write a passport into a model's folder and return its file."""
+    write_text(folder / PASSPORT, passport_text(passport))
+    return folder / PASSPORT
+
+
+def passport_text(passport: Passport) -> str:
+    """Return a passport as its file has it."""
     content: dict[str, Any] = {
         "format": _FORMAT,
         "fingerprint": passport.fingerprint,
@@ -96,9 +127,7 @@ def write_passport(folder: Path, passport: Passport) -> Path:
             "texts": CANARIES,
             "float16": {side: _packed(rows) for side, rows in passport.canaries.items()},
         }
-    text = json.dumps(content, indent=1, ensure_ascii=False)
-    write_text(folder / PASSPORT, text + "\n")
-    return folder / PASSPORT
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_passport(path: Path) -> Passport:

@@ -1,43 +1,59 @@
-"""The passport of a model that a step has made, written before its folder is published."""
+"""The passport that goes with a model: its facts with every result, its canaries where it is published."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import CheckpointError
 from emberge.engine import read_layout
 
-from emberge_index.space.one_space import Space
-from emberge_index.space.passport import write_passport
+from emberge_index.space.passport import PASSPORT, passport_of, passport_text
 
 if TYPE_CHECKING:
     from emberge import Plugins
 
-__all__ = ["SMALL", "add_passport"]
+__all__ = ["published_passport", "result_passport"]
 
-# Bytes of weights up to which a model is loaded for its canaries. A larger one gets the facts alone: a merge
-# that streams needs a fraction of its memory, and `emberge space MODEL` embeds them where there is room.
+# Bytes of weights up to which a model that is published is loaded for its canaries. A larger one gets the
+# facts alone, and `emberge space MODEL` embeds its canaries where there is room.
 SMALL = 1 << 28
 
 
-def add_passport(folder: Path, plugins: Plugins) -> None:
-    """Write the passport of an encoder into its folder, with canaries where it is small and finite.
+def result_passport(folder: Path) -> Mapping[str, str]:
+    """Return the passport of a step's encoder, from its files: no model is loaded, and none is asked about.
 
     An adapter or a trunk alone embeds nothing, and a folder that is no encoder of texts has no space.
     """
-    if (folder / "adapter_config.json").is_file():
-        return
+    if not _has_space(folder):
+        return {}
     try:
-        if read_layout(folder).bare:
-            return
-        space = Space(folder.name, folder, plugins.find("text_encoder", "backbone").type())
-        passport = space.passport
+        return {PASSPORT: passport_text(passport_of(folder))}
     except CheckpointError:
-        return
-    if sum(file.stat().st_size for file in folder.rglob("*.safetensors")) <= SMALL:
-        # The model is whole all the same; whoever asks for its canaries later is told what is wrong.
-        with suppress(CheckpointError, OSError, RuntimeError, ValueError):
-            passport = space.with_canaries
-    write_passport(folder, passport)
+        return {}
+
+
+def published_passport(folder: Path, plugins: Plugins) -> Mapping[str, str]:
+    """Return the passport of a model that is published, with canaries where it is small.
+
+    Raises:
+        PluginError: without a backbone that can load it.
+        CheckpointError: for a model that cannot embed.
+    """
+    from emberge_index.space.one_space import Space
+
+    weights = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
+    if weights > SMALL or not _has_space(folder):
+        return {}
+    space = Space(folder.name, folder, plugins.find("text_encoder", "backbone").type())
+    return {PASSPORT: passport_text(space.with_canaries)}
+
+
+def _has_space(folder: Path) -> bool:
+    if (folder / "adapter_config.json").is_file():
+        return False
+    try:
+        return not read_layout(folder).bare
+    except CheckpointError:
+        return False

@@ -10,6 +10,7 @@ from typing import Any
 import emberge_index.space.passport_of_result as passport_of_result
 import numpy as np
 import pytest
+from emberge import load_plugins
 from emberge.cli.main import main
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_index.space.canaries import embed_canaries
@@ -55,12 +56,8 @@ def test_models_of_every_kind_of_step_carry_the_passport_of_what_they_are(
     for step in ("trained", "soup", "fit"):
         folder = out / step
         kept = read_passport(folder)
-        assert kept == passport_of(folder, 32), step
-        encoder = TextEncoder().load(folder, device="cpu", dtype="float32")
-        for side, rows in embed_canaries(encoder).items():
-            np.testing.assert_allclose(
-                kept.canaries[side], rows, rtol=2**-10, atol=1e-6, err_msg=step
-            )
+        assert kept == passport_of(folder), step
+        assert (kept.dimension, kept.canaries) == (32, {}), step
         assert PASSPORT not in json.loads((folder / "artifact.json").read_text())["files"]
     assert len({read_passport(out / step).fingerprint for step in ("trained", "soup", "fit")}) == 3
     assert all(main(["verify", str(out / step)]) == 0 for step in ("trained", "soup", "fit"))
@@ -82,29 +79,50 @@ def test_adapters_and_trunks_alone_have_no_passport(bert: Path, tmp_path: Path) 
     assert not (out / "trunk" / PASSPORT).exists()
 
 
-def test_a_large_model_is_not_loaded_for_its_canaries(
+def test_the_passport_of_a_result_loads_no_model_and_no_backbone(
     berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: object, **__: object) -> None:
-        raise AssertionError("the model was loaded")
+        raise AssertionError("a backbone was asked")
 
-    monkeypatch.setattr(passport_of_result, "SMALL", 1000)
-    monkeypatch.setattr(TextEncoder, "load", never)
+    for name in ("load", "check", "dimension"):
+        monkeypatch.setattr(TextEncoder, name, never)
     out = made(tmp_path, soup=soup(berts))
-    kept = read_passport(out / "soup")
-    assert kept == passport_of(out / "soup", 32)
-    assert kept.canaries == {}
+    assert read_passport(out / "soup") == passport_of(out / "soup")
 
 
-def test_a_model_that_cannot_embed_is_kept_with_the_facts_alone(
-    berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def published(folder: Path) -> dict[str, str]:
+    found = load_plugins().completing("complete_publication", folder=folder)
+    assert found.failures == []
+    return found.files
+
+
+def test_a_model_that_is_published_gets_its_canaries(bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "space.json").write_text(published(bert)[PASSPORT])
+    kept = read_passport(tmp_path)
+    assert kept == passport_of(bert)
+    encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
+    for side, rows in embed_canaries(encoder).items():
+        np.testing.assert_allclose(kept.canaries[side], rows, rtol=2**-10, atol=1e-6)
+
+
+def test_a_large_model_is_published_with_the_facts_alone(
+    bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passport_of_result, "SMALL", 1000)
+    assert published(bert) == {}
+
+
+def test_a_model_that_cannot_embed_is_published_with_the_facts_alone(
+    bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("not enough memory")
 
     monkeypatch.setattr(TextEncoder, "load", fails)
-    out = made(tmp_path, soup=soup(berts))
-    assert read_passport(out / "soup") == passport_of(out / "soup", 32)
+    found = load_plugins().completing("complete_publication", folder=bert)
+    assert found.files == {}
+    assert ["'index' has failed" in line and "not enough memory" in line for line in found.failures]
 
 
 def test_a_run_killed_around_the_passport_ends_in_the_same_bytes(

@@ -205,7 +205,7 @@ def test_a_passport_is_read_as_it_was_written(bert: Path, tmp_path: Path) -> Non
     folder = changed(bert, tmp_path / "model")
     list(space(folder).written())
     kept = read_passport(folder)
-    assert kept == passport_of(folder, 32)
+    assert kept == passport_of(folder)
     own = space(bert).with_canaries.canaries["document"]
     # Sixteen bits keep eleven of a number's.
     np.testing.assert_allclose(kept.canaries["document"], own, rtol=2**-11, atol=2**-24)

@@ -52,8 +52,11 @@ def test_what_is_shown_is_what_is_there_afterwards(
     assert files - {".gitattributes"} == set(shown)
     assert set(shown.values()) == {"new"}
     assert {"model.safetensors", "modules.json", "README.md", "artifact.json"} <= files
-    for name in files - {".gitattributes", "README.md"}:
+    for name in files - {".gitattributes", "README.md", "space.json"}:
         assert (there(hub) / name).read_bytes() == (folder / name).read_bytes()
+    local, public = (json.loads((f / "space.json").read_text()) for f in (folder, there(hub)))
+    assert len(public.pop("canaries")["texts"]) == 32
+    assert public == local, "facts that a merge writes, with the canaries that publishing adds"
 
 
 def test_the_card_has_licence_lineage_and_data_of_all_parents(hub: Hub, merged: Merged) -> None:

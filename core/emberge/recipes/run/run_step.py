@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 from emberge.contracts.reference import Artifact
 from emberge.errors import EmbergeError, PluginError, exits_refused
-from emberge.files.atomic import make_folder, sync
+from emberge.files.atomic import make_folder, sync, write_text
 from emberge.files.locks import lock_folder
 from emberge.files.ours import claim_folder, require_tree_ours
 from emberge.heap import return_freed_memory
@@ -66,7 +67,7 @@ def run_step(
             with noting_contents() as notes:
                 with inside or contextlib.nullcontext(), exits_refused(f"step '{step.id}'"):
                     artifact = _require_artifact(step, step.step.run(workspace))
-                results.plugins.complete(workspace.folder, artifact)
+                _complete(workspace, artifact)
             warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
             artifact = dataclasses.replace(artifact, warnings=warnings)
             workspace.write_metrics()
@@ -80,6 +81,21 @@ def run_step(
             workspace.close()
             return_freed_memory()
     return StepResult(folder, artifact, seconds)
+
+
+def _complete(workspace: StepWorkspace, artifact: Artifact) -> None:
+    """Add the files of plugins to what the step has made, which none of them can lose."""
+    plugins, folder = workspace.context.results.plugins, workspace.folder
+    found = plugins.completing("complete_result", folder=folder, artifact=artifact)
+    for name, text in found.files.items():
+        if os.path.lexists(folder / name):
+            found.failures.append(
+                f"a plugin adds {name}, which the step has written; the step's is kept"
+            )
+        else:
+            write_text(folder / name, text)
+    for failure in found.failures:
+        workspace.warn(failure)
 
 
 def result_of(place: OutFolder, step: str, fingerprint: str) -> Artifact | None:

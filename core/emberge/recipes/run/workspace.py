@@ -122,6 +122,10 @@ class StepWorkspace:
         return installed_readers(self.context.results.plugins)
 
     @property
+    def plugins(self) -> Plugins:
+        return self.context.results.plugins
+
+    @property
     def provenance(self) -> Mapping[str, Any]:
         """The result's provenance: step, fingerprint of options, seed and inputs, versions, plugins."""
         return {
