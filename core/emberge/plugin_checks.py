@@ -34,7 +34,7 @@ class PluginSource:
     version: str
 
 
-def failed(source: PluginSource, error: Exception) -> str:
+def failed(source: PluginSource, error: BaseException) -> str:
     """Describe a plugin that failed to import: its name, its distribution, and how to block it."""
     if not source.version:
         return f"plugin '{source.name}' ({source.distribution}) cannot be imported: {error!r}"
