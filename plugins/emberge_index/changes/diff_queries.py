@@ -20,7 +20,6 @@ from emberge_index.changes.changed_queries import (
 )
 from emberge_index.changes.topics import Topic, topics_of
 from emberge_index.space.one_space import Space, space_at
-from emberge_index.space.options import require_places
 
 if TYPE_CHECKING:
     from emberge import Plugins
@@ -33,7 +32,6 @@ _SHOWN, _PAGE, _LONG = 10, 200, 120
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Print the queries that change most, write the files, and return the exit code."""
-    require_places(options.json, options.page)
     if options.page is not None and not plugins.hook.draw_page.get_hookimpls():
         raise RecipeError("--page: no plugin that draws pages is loaded; leave it out, or load one")
     if options.topics is not None and options.topics < 1:

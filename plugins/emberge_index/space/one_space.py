@@ -21,7 +21,6 @@ from emberge_index.space.compare import (
     fit_error,
     verdict_of,
 )
-from emberge_index.space.options import require_places
 from emberge_index.space.passport import Passport, passport_of, read_passport, write_passport
 from emberge_index.space.stored_vectors import (
     require_passport,
@@ -41,7 +40,6 @@ _SAMPLE = 32
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Write a model's passport, or print the verdict on two; return its exit code."""
-    require_places(options.json)
     first = space_at(options.first, options, plugins)
     if options.second is None:
         _refuse_beside(options)

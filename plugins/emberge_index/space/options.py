@@ -5,28 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from emberge import RecipeError
-
-__all__ = [
-    "add_diff_options",
-    "add_space_options",
-    "add_threshold_options",
-    "require_places",
-]
-
-
-def require_places(*files: Path | None) -> None:
-    """Make sure before any work that files can be written, each another one; None is none.
-
-    Raises:
-        RecipeError: for a folder, a file in a folder that does not exist, and one that is named twice.
-    """
-    named = [file for file in files if file is not None]
-    for file in named:
-        if file.is_dir() or not file.absolute().parent.is_dir():
-            raise RecipeError(f"{file}: give a file in a folder that exists")
-    if len({file.resolve() for file in named}) < len(named):
-        raise RecipeError(f"{named[0]}: is named for two files; give each its own name")
+__all__ = ["add_diff_options", "add_space_options", "add_threshold_options"]
 
 
 def add_space_options(parser: argparse.ArgumentParser) -> None:

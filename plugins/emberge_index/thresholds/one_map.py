@@ -12,7 +12,6 @@ from emberge.engine import read_texts, write_text
 
 from emberge_index.space.canaries import probe_texts
 from emberge_index.space.one_space import space_at
-from emberge_index.space.options import require_places
 from emberge_index.thresholds.threshold_map import ThresholdMap, threshold_map
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ __all__ = ["run"]
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Print the map of two models' thresholds, and those that were asked for; return the exit code."""
-    require_places(options.json)
     asked = _thresholds(options.at)
     texts = read_texts(options.texts) if options.texts is not None else probe_texts()
     texts = list(dict.fromkeys(texts))

@@ -62,20 +62,19 @@ def _nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequence[
 
     header, mapped = fit.translation.header, fit.folds.out_of_fold
     forwards = not fit.backwards
-    most = min(MOST_DOCUMENTS, len(fit.probes.documents))
-    documents = {"old": fit.old.documents[:most], "new": fit.new.documents[:most]}
+    chosen, places = _compared(fit.probes.relevant, len(fit.probes.documents))
+    documents = {"old": fit.old.documents[places], "new": fit.new.documents[places]}
     asked: dict[str, Any] = dict(documents)
-    own: NDArray[np.int64] | None = np.arange(min(MOST_QUERIES, most))
+    own: NDArray[np.int64] | None = None
     relevant: list[Sequence[int]] = []
-    chosen: Any = own
-    if fit.old.queries is not None and fit.new.queries is not None:
-        known = [[place for place in one if place < most] for one in fit.probes.relevant]
-        chosen = np.array([i for i, one in enumerate(known) if one][:MOST_QUERIES], np.int64)
-        relevant, own = [known[i] for i in chosen], None
+    if len(chosen) and fit.old.queries is not None and fit.new.queries is not None:
+        relevant = [np.searchsorted(places, fit.probes.relevant[i]).tolist() for i in chosen]
         asked = {"old": fit.old.queries, "new": fit.new.queries}
+    else:
+        chosen = own = np.arange(min(MOST_QUERIES, len(places)))
     queries = {arm: vectors[chosen] for arm, vectors in asked.items()}
     if header.side == "documents":
-        pairs = {"mapped": (queries["new" if forwards else "old"], mapped[:most])}
+        pairs = {"mapped": (queries["new" if forwards else "old"], mapped[places])}
     else:
         side = "new" if forwards else "old"
         pairs = {"mapped": (mapped[chosen], documents[side])}
@@ -83,6 +82,24 @@ def _nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequence[
     if fit.old.documents.dimension == fit.new.documents.dimension:
         pairs["untouched"] = (queries["new"], documents["old"])
     return {arm: ten_nearest(*pairs[arm], own) for arm in ARMS if arm in pairs}, relevant
+
+
+def _compared(
+    relevant: Sequence[Sequence[int]], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the queries to ask, and the documents that they are compared with, both by place, rising.
+
+    The documents are the first ones, and those of these queries wherever they are.
+    """
+    import numpy as np
+
+    chosen = [place for place, one in enumerate(relevant) if one][:MOST_QUERIES]
+    while sum(len(relevant[place]) for place in chosen[1:]) > MOST_DOCUMENTS:
+        chosen.pop()
+    wanted = {document for query in chosen for document in relevant[query]}
+    first = [place for place in range(min(count, MOST_DOCUMENTS)) if place not in wanted]
+    places = sorted(wanted) + first[: max(0, MOST_DOCUMENTS - len(wanted))]
+    return np.array(chosen, np.int64), np.array(sorted(places), np.int64)
 
 
 def table_of(measured: Mapping[str, Any], title: str) -> list[str]:

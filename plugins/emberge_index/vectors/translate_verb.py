@@ -129,13 +129,13 @@ def _write(plan: Plan, translation: Translation, out: Path, progress: Any) -> in
 
 
 def _key(plan: Plan, translation: Translation) -> str:
-    """Return a text that decides the bytes: the input as a file, its column, and the map with its facts."""
+    """Return a text that decides the bytes: the input file, its rows there, and the map with its facts."""
     status = os.stat(plan.path)
     named = [
         str(plan.path.resolve()),
         status.st_size,
         status.st_mtime_ns,
-        getattr(plan.rows, "column", None),
+        repr(plan.rows),
         asdict(translation.header),
         hashlib.sha256(translation.fitted.matrix.tobytes()).hexdigest(),
         hashlib.sha256(translation.fitted.offset.tobytes()).hexdigest(),

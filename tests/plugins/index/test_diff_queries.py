@@ -148,4 +148,4 @@ def test_files_that_cannot_be_used_are_refused_before_work(
     assert main(asked) == 2
     assert "none.txt: has no text" in capsys.readouterr().err
     assert main([*asked, "--json", str(tmp_path / "no" / "x.json")]) == 2
-    assert "folder that exists" in capsys.readouterr().err
+    assert "create it first" in capsys.readouterr().err

@@ -211,3 +211,15 @@ def test_the_verb_loads_no_torch(tmp_path: Path) -> None:
         "assert not {'torch', 'transformers', 'pyarrow'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("rank", [1, 5, 11])
+def test_a_change_of_low_rank_is_added_to_the_vectors(tmp_path: Path, rank: int) -> None:
+    draw = np.random.default_rng(0)
+    translation = write_translation(tmp_path / "by", 24, kind="low_rank", rank=rank)
+    change = draw.normal(size=(24, rank)) @ draw.normal(size=(rank, 24)) / 24
+    translation.fitted.matrix[:] = np.eye(24) + change
+    translation.write(tmp_path / "by", {})
+    given = vectors(ROWS, 24)
+    np.save(tmp_path / "old.npy", given)
+    assert_near(np.load(translated(tmp_path / "old.npy")), expected(translation, given))
