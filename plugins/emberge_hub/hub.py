@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from emberge import CheckpointError
@@ -136,8 +136,11 @@ def _has_weights(folder: Path) -> bool:
 
 def _refusal(reference: str, revision: str | None, error: Exception) -> CheckpointError | None:
     """Return the hub's own reason to refuse a model as an error; None when it could not be asked."""
-    if isinstance(error, CheckpointError) and not isinstance(error, ConnectionError):
-        return error  # an answer that may not be taken
+    for one in _causes(
+        error
+    ):  # the client may have another word for an answer that may not be taken
+        if isinstance(one, CheckpointError) and not isinstance(one, ConnectionError):
+            return one
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
@@ -164,6 +167,14 @@ def _refusal(reference: str, revision: str | None, error: Exception) -> Checkpoi
             "write it so"
         )
     return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, and those that it came from."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__
 
 
 def _reason(error: Exception) -> str:

@@ -120,7 +120,10 @@ def require_redirect(named: Origin, target: Origin) -> None:
 
 def is_named(host: str) -> bool:
     """Return whether the user named a host in a way that may mean a private network."""
-    if host == "localhost" or host.endswith(".localhost") or host == hub_origin().host:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    hub = hub_origin()
+    if host == hub.host and not is_of_hub(hub):  # set in the environment
         return True
     listed = os.environ.get("EMBERGE_PRIVATE_HOSTS", "").lower().replace(",", " ").split()
     if host in listed:

@@ -1,0 +1,247 @@
+"""Hubs that lead elsewhere, drown, starve or keep waiting: huggingface_hub's client has limits here."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge.engine import hub_client
+from emberge.network import connection
+from emberge.network import hub_client as client_module
+from emberge.network.hub_transport import LONGEST_ANSWER, HubState, transport_of
+from emberge.network.interruptible import request_threads
+from emberge.network.request_errors import (
+    ForbiddenAddressError,
+    RequestStoppedError,
+    UnsoundAnswerError,
+)
+from huggingface_hub import get_session
+
+from tests.support.hostile_server import HostileServer, Request, answer, hostile, pausing
+
+STATE = HubState()
+
+
+@pytest.fixture(scope="module")
+def library() -> Any:
+    """The HTTP library of huggingface_hub: httpx or its successor."""
+    return importlib.import_module(type(get_session()).__module__.partition(".")[0])
+
+
+@pytest.fixture
+def client(library: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    hooks = {"request": [client_module._require_own]}
+    with library.Client(
+        transport=transport_of(library, STATE), follow_redirects=True, event_hooks=hooks
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+def hub(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[HostileServer]:
+    with hostile(request.param) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+
+
+def chunks(_: Request) -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    yield from itertools.repeat(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
+
+
+def until_the_end(_: Request) -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\n\r\n"
+    yield from itertools.repeat(bytes(1 << 20))
+
+
+@pytest.mark.parametrize("hub", [chunks, until_the_end], indirect=True)
+def test_an_answer_of_unknown_length_is_bounded(
+    hub: HostileServer, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emberge.network.hub_transport.LONGEST_ANSWER", 3 << 20)
+    with pytest.raises(UnsoundAnswerError, match="more than was announced"):
+        client.get(f"{hub.url}/o/m/resolve/main/config.json")
+    assert hub.sent < 40 << 20
+
+
+def announced(_: Request) -> Iterator[bytes]:
+    yield answer("200 OK", bytes(1000), length=5_300_000_000)
+
+
+@pytest.mark.parametrize("hub", [announced], indirect=True)
+def test_an_answer_longer_than_the_largest_file_is_refused_before_it_comes(
+    hub: HostileServer, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(STATE, "largest", LONGEST_ANSWER + 1)
+    for path in ("o/m/resolve/main/model.safetensors", "api/models/o/m"):
+        with pytest.raises(UnsoundAnswerError, match="more than was announced"):
+            client.get(f"{hub.url}/{path}")
+
+
+@pytest.mark.parametrize(
+    "hub",
+    [lambda _: iter([answer("200 OK", gzip.compress(bytes(1 << 20)), "Content-Encoding: gzip")])],
+    indirect=True,
+)
+def test_an_answer_that_is_compressed_unasked_is_refused(hub: HostileServer, client: Any) -> None:
+    with pytest.raises(UnsoundAnswerError, match=r"compressed \(gzip\)"):
+        client.get(f"{hub.url}/api/models/o/m")
+    assert hub.requests[0].headers["accept-encoding"] == "identity"
+
+
+def test_a_redirect_to_another_server_is_not_followed(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        hostile(lambda _: iter([answer("200 OK", b"{}")])) as other,
+        hostile(lambda _: iter([answer("302 Found", b"", f"Location: {other.url}/x")])) as server,
+    ):
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        for ask in (client.get, client.head):
+            with pytest.raises(ForbiddenAddressError, match="leads to another server"):
+                ask(f"{server.url}/o/m/resolve/main/config.json")
+        assert other.requests == []
+
+
+def test_uploads_go_where_the_hub_has_them_go_and_never_in_the_clear(library: Any) -> None:
+    for method, url, allowed in (
+        ("PUT", "https://storage.example/x", True),
+        ("PUT", "http://storage.example/x", False),
+        ("GET", "https://storage.example/x", False),
+        ("GET", "https://cdn-lfs.hf.co/x", True),
+        ("HEAD", "https://huggingface.co/x", True),
+    ):
+        request = library.Request(method, url)
+        if allowed:
+            client_module._require_own(request)
+        else:
+            with pytest.raises(ForbiddenAddressError):
+                client_module._require_own(request)
+
+
+def test_the_hubs_name_that_means_a_private_address_is_not_connected_to(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("169.254.169.254", 443))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(connection, "_open", lambda *_: pytest.fail("connected"))
+    with pytest.raises(ForbiddenAddressError, match="private network"):
+        client.get("https://huggingface.co/api/models/o/m")
+
+
+def slow(_: Request) -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
+    yield from pausing(itertools.repeat(b"x"), 0.02)
+
+
+@pytest.mark.parametrize("hub", [slow], indirect=True)
+def test_a_hub_below_the_lowest_rate_is_given_up(
+    hub: HostileServer, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "SLOW_SECONDS", 0.3)
+    with pytest.raises(UnsoundAnswerError, match="slower than"):
+        client.get(f"{hub.url}/o/m/resolve/main/config.json", timeout=None)
+
+
+@pytest.mark.parametrize("hub", [slow], indirect=True)
+def test_a_client_that_waits_no_longer_than_so_long_is_obeyed(
+    hub: HostileServer, client: Any, library: Any
+) -> None:
+    def silent(_: Request) -> Iterator[bytes]:
+        yield from pausing(itertools.repeat(b""), 0.1)
+
+    hub._reply = silent
+    with pytest.raises(library.ReadTimeout):
+        client.get(f"{hub.url}/o/m", timeout=0.3)
+
+
+@pytest.mark.parametrize("hub", [slow], indirect=True)
+def test_requests_of_a_hubs_client_end_with_the_work_around_them(hub: HostileServer) -> None:
+    began = threading.Event()
+
+    def ask() -> None:
+        began.set()
+        threading.Event().wait(20)
+
+    def work() -> None:
+        with request_threads(1) as (threads, _):
+            futures.append(threads.submit(hub_client.ask, ask))
+            began.wait(10)
+            raise ZeroDivisionError
+
+    futures: list[Any] = []
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert isinstance(futures[0].exception(), RequestStoppedError)
+
+
+def test_a_connection_that_is_refused_is_the_librarys_own_error(
+    client: Any, library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By it datasets and others know that they are to look into their caches."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    monkeypatch.setenv("HF_ENDPOINT", url)
+    with pytest.raises(library.ConnectError, match="no connection"):
+        client.get(url)
+
+
+_ASK = """
+import sys
+from emberge import CheckpointError
+from emberge_hub.locate import locate_model
+for files in ("metadata", "all", "ranges"):
+    reference = "hf://o/m" if files == "ranges" else "o/m"
+    try:
+        print("FOUND", locate_model(reference, None, files))
+    except (CheckpointError, ConnectionError) as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_hub_that_leads_to_another_server_gives_no_model(tmp_path: Path) -> None:
+    """From end to end: what is listed is there, and every file leads elsewhere."""
+
+    def reply(request: Request) -> Iterator[bytes]:
+        if request.path.startswith("/api/models/o/m/tree"):
+            entry = {"type": "file", "path": "config.json", "size": 2, "oid": "1" * 40}
+            return iter([answer("200 OK", json.dumps([entry]).encode())])
+        if request.path.startswith("/api/"):
+            info = {"id": "o/m", "sha": "c" * 40, "siblings": [{"rfilename": "config.json"}]}
+            return iter([answer("200 OK", json.dumps(info).encode())])
+        facts = ('ETag: "1"', "X-Linked-Size: 2", f"X-Repo-Commit: {'c' * 40}")
+        return iter([answer("302 Found", b"", f"Location: {other.url}/x", *facts)])
+
+    with (
+        hostile(lambda _: iter([answer("200 OK", b"{}", 'ETag: "x"')])) as other,
+        hostile(reply) as server,
+    ):
+        own = {
+            "HF_ENDPOINT": server.url,
+            "HF_HUB_OFFLINE": "0",
+            "HF_HOME": str(tmp_path / "home"),
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", _ASK],
+            env=os.environ | own,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.stdout.count("ForbiddenAddressError") == 3, done.stdout + done.stderr
+        assert other.requests == []
