@@ -26,6 +26,7 @@ from emberge.tensor_files.safetensors_header import (
     parse_json,
     printable,
     read_header,
+    require_count,
 )
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class Checkpoint:
             for name, spec in self._specs_of(self.folder / part).items():
                 _require_distinct(prefix + name, spec, found)
                 found[prefix + name] = spec.renamed(prefix + name)
+        require_count(self.folder, len(found))
         for module in self.chain:
             if module.path and not _weight_files(self.folder / module.path):
                 _refuse_pickle(self.folder, self.folder / module.path)

@@ -21,6 +21,7 @@ from emberge.tensor_files.remote_file import RemoteFile, is_remote
 
 __all__ = [
     "DTYPES",
+    "MOST_TENSORS",
     "WEIGHTS",
     "TensorSpec",
     "encode_header",
@@ -28,6 +29,7 @@ __all__ = [
     "main_dtype",
     "parse_header",
     "read_header",
+    "require_count",
     "total_bytes",
 ]
 
@@ -54,6 +56,9 @@ DTYPES: dict[str, tuple[str, int]] = {
     "BOOL": ("bool", 1),
     "C64": ("complex64", 8),
 }
+MOST_TENSORS = 250_000
+"""Tensors that a model may have; a mixture of 60 layers of 384 experts with scales has 140,000."""
+
 _CODES = {name: code for code, (name, _) in DTYPES.items()}
 _LONGEST_HEADER = 100_000_000  # the limit of the reference implementation
 _LONGEST_NAME = 1000
@@ -237,13 +242,28 @@ def _length(path: Path | str, start: bytes, size: int) -> int:
     return int(length)
 
 
+def require_count(source: Path | str, tensors: int) -> None:
+    """Make sure that a file or a folder has no more tensors than a model can have.
+
+    Raises:
+        CheckpointError: when it has.
+    """
+    if tensors > MOST_TENSORS:
+        raise CheckpointError(
+            f"{source}: has {tensors:,} tensors; at most {MOST_TENSORS:,} are read, and the largest known "
+            "models have 140,000; store the experts of a layer as one tensor"
+        )
+
+
 def _parse(path: Path | str, raw: bytes) -> dict[str, Any]:
+    require_count(path, raw.count(b'"data_offsets"'))  # much quicker than parsing
     try:
         header = parse_json(raw)
     except ValueError as error:
         raise CheckpointError(f"{path}: the header is no JSON ({error}); {_AGAIN}") from None
     if not isinstance(header, dict):
         raise CheckpointError(f"{path}: the header is no mapping of tensors; {_AGAIN}")
+    require_count(path, len(header))
     return header
 
 
@@ -255,26 +275,38 @@ def _metadata(path: Path | str, found: Any) -> dict[str, str]:
 
 
 def _spec(path: Path | str, name: str, entry: Any, data: int) -> TensorSpec:
-    place = f"{path}: tensor '{printable(name)}'"
+    if problem := _problem_of(name, entry):
+        raise CheckpointError(f"{path}: tensor '{printable(name)}' {problem}")
+    code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    return TensorSpec(name, tuple(shape), DTYPES[code][0], Path(path), data + offsets[0])
+
+
+def _problem_of(name: str, entry: Any) -> str | None:
+    """Return what is wrong with a tensor's entry, None if nothing is."""
     if len(name) > _LONGEST_NAME or not name.isprintable():
-        raise CheckpointError(f"{place} has a name that cannot be shown; rename it first")
-    if not isinstance(entry, dict) or not set(entry) >= _FIELDS or _deeper(entry, 100):
-        raise CheckpointError(f"{place} has no dtype, shape and data_offsets; {_AGAIN}")
+        return "has a name that cannot be shown; rename it first"
+    if not isinstance(entry, dict) or not entry.keys() >= _FIELDS or _has_depths(entry):
+        return f"has no dtype, shape and data_offsets; {_AGAIN}"
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
         unknown = printable(code) if isinstance(code, str) else type(code).__name__
-        raise CheckpointError(f"{place} has an unknown element type '{unknown}'; convert it first")
+        return f"has an unknown element type '{unknown}'; convert it first"
     if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
-        raise CheckpointError(f"{place} has a shape or offsets that are no counts; {_AGAIN}")
+        return f"has a shape or offsets that are no counts; {_AGAIN}"
     if len(shape) > _MOST_DIMENSIONS or math.prod(max(1, n) for n in shape) >= 2**60:
-        raise CheckpointError(f"{place} has a shape that no tensor can have; {_AGAIN}")
-    spec = TensorSpec(name, tuple(shape), DTYPES[code][0], Path(path), data + offsets[0])
-    if offsets[1] - offsets[0] != spec.nbytes:
-        raise CheckpointError(
-            f"{place} is {code} {printable(str(shape))}, {spec.nbytes:,} bytes, but the header gives it "
+        return f"has a shape that no tensor can have; {_AGAIN}"
+    nbytes = math.prod(shape) * DTYPES[code][1]
+    if offsets[1] - offsets[0] != nbytes:
+        return (
+            f"is {code} {printable(str(shape))}, {nbytes:,} bytes, but the header gives it "
             f"{offsets[1] - offsets[0]:,}; {_AGAIN}"
         )
-    return spec
+    return None
+
+
+def _has_depths(entry: dict[str, Any]) -> bool:
+    """Return whether fields that are not ours are nested deeper than the reference takes."""
+    return len(entry) > len(_FIELDS) and _deeper(entry, 100)
 
 
 def _deeper(value: Any, levels: int) -> bool:
@@ -291,21 +323,23 @@ def _counts(values: Any) -> bool:
 
 def _require_in_file(path: Path | str, specs: Sequence[TensorSpec], data: int, size: int) -> None:
     """Make sure that every byte after the header belongs to one tensor."""
-    placed = sorted(specs, key=lambda s: (s.offset, s.nbytes))
-    for spec in placed:
-        if (stop := spec.offset + spec.nbytes) > size:
+    placed = sorted((spec.offset, spec.offset + spec.nbytes, spec.name) for spec in specs)
+    for _, stop, name in placed:
+        if stop > size:
             raise CheckpointError(
-                f"{path}: tensor '{printable(spec.name)}' ends at byte {stop:,} and the file at {size:,}: "
+                f"{path}: tensor '{printable(name)}' ends at byte {stop:,} and the file at {size:,}: "
                 f"it is truncated or its header points outside it; {_AGAIN}"
             )
     end, before = data, ""
-    for spec in placed:
-        name, stop = printable(spec.name), spec.offset + spec.nbytes
-        if spec.offset < end:
-            raise CheckpointError(f"{path}: tensors '{before}' and '{name}' share bytes; {_AGAIN}")
-        if spec.offset > end:
+    for start, stop, name in placed:
+        if start < end:
             raise CheckpointError(
-                f"{path}: {spec.offset - end:,} bytes before tensor '{name}' belong to no tensor; {_AGAIN}"
+                f"{path}: tensors '{printable(before)}' and '{printable(name)}' share bytes; {_AGAIN}"
+            )
+        if start > end:
+            raise CheckpointError(
+                f"{path}: {start - end:,} bytes before tensor '{printable(name)}' belong to no tensor; "
+                f"{_AGAIN}"
             )
         end, before = stop, name
     if end < size:

@@ -1,0 +1,143 @@
+"""Headers of safetensors files and indexes of shards that no writer makes: each refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import CheckpointError
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.tensor_files.safetensors_header import MOST_TENSORS, read_header
+
+EMPTY = '"dtype":"F32","shape":[0],"data_offsets":[0,0]'
+
+
+def weights(folder: Path, header: str, data: int = 0, name: str = "model.safetensors") -> Path:
+    """A folder with a file of this header, and so many bytes of tensors."""
+    raw = header.encode()
+    (folder / name).write_bytes(len(raw).to_bytes(8, "little") + raw + bytes(data))
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    return folder
+
+
+def entry(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "named"),
+    [
+        ({"a": entry(shape=[-2], offsets=[0, 8])}, "tensor 'a'"),
+        ({"a": entry(shape=[2**40, 2**40], offsets=[0, 8])}, "tensor 'a'"),
+        ({"a": entry(shape=[2**62, 4], offsets=[0, 0])}, "tensor 'a'"),
+        ({"a": entry(shape=[2.0])}, "tensor 'a'"),
+        ({"a": entry(shape=[True, 2])}, "tensor 'a'"),
+        ({"a": entry(offsets=[8, 0])}, "tensor 'a'"),
+        ({"a": entry(offsets=[-8, 0])}, "tensor 'a'"),
+        ({"a": entry(offsets=[8, 16])}, "tensor 'a'"),
+        (
+            {"a": entry(offsets=[0, 8]), "b": entry(shape=[1], offsets=[4, 8])},
+            "tensors 'a' and 'b'",
+        ),
+        ({"a": entry(offsets=[0, 8]), "b": entry(offsets=[0, 8])}, "tensors 'a' and 'b'"),
+        ({"a": entry(dtype="F33")}, "element type 'F33'"),
+        ({"a": entry(dtype="F4", shape=[16])}, "element type 'F4'"),
+        ({"a\x1b[31m": entry()}, r"tensor 'a\\x1b"),
+        ({"a": entry(), "__metadata__": {"emberge": 3}}, "__metadata__"),
+    ],
+)
+def test_a_header_that_claims_what_cannot_be_is_refused(
+    tmp_path: Path, tensors: dict[str, Any], named: str
+) -> None:
+    weights(tmp_path, json.dumps(tensors), data=8)
+    with pytest.raises(CheckpointError, match=named) as caught:
+        _ = Checkpoint(tmp_path).specs
+    assert "model.safetensors" in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    one = json.dumps(entry())
+    weights(tmp_path, f'{{"a":{one},"a":{one}}}', data=8)
+    with pytest.raises(CheckpointError, match="'a' twice"):
+        _ = Checkpoint(tmp_path).specs
+
+
+@pytest.mark.parametrize("spelling", ["data_offsets", "data\\u005foffsets"])
+def test_more_tensors_than_any_model_has_are_refused_by_their_number(
+    tmp_path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MOST_TENSORS < 400_000
+    monkeypatch.setattr("emberge.tensor_files.safetensors_header.MOST_TENSORS", 3000)
+    many = 3001
+    tensors = ",".join(f'"{i}":{{{EMPTY}}}' for i in range(many)).replace("data_offsets", spelling)
+    folder = weights(tmp_path, f"{{{tensors}}}")
+    with pytest.raises(CheckpointError, match=f"has {many:,} tensors; at most") as caught:
+        _ = Checkpoint(folder).specs
+    assert str(folder) in str(caught.value)
+
+
+def test_shards_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emberge.tensor_files.safetensors_header.MOST_TENSORS", 3)
+    names = {}
+    for shard in ("one", "two"):
+        tensors = ",".join(f'"{shard}{i}":{{{EMPTY}}}' for i in range(2))
+        weights(tmp_path, f"{{{tensors}}}", name=f"{shard}.safetensors")
+        names |= {f"{shard}{i}": f"{shard}.safetensors" for i in range(2)}
+    content = json.dumps({"weight_map": names})
+    (tmp_path / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(CheckpointError, match="has 4 tensors; at most 3"):
+        _ = Checkpoint(tmp_path).specs
+
+
+def test_the_time_of_a_header_grows_with_its_tensors_and_no_faster(tmp_path: Path) -> None:
+    took = []
+    for count in (1_000, 8_000):
+        tensors = ",".join(f'"layers.{i}":{{{EMPTY}}}' for i in range(count))
+        folder = weights(tmp_path, f"{{{tensors}}}")
+        times = []
+        for _ in range(3):
+            begun = time.process_time()
+            assert len(read_header(folder / "model.safetensors")[0]) == count
+            times.append(time.process_time() - begun)
+        took.append(min(times))
+    assert took[1] < 8 * took[0] * 4
+
+
+@pytest.mark.parametrize(
+    "shard",
+    [
+        "../x.safetensors",
+        "/tmp/x.safetensors",
+        "a/../../x.safetensors",
+        "a\\..\\x.safetensors",
+        "..",
+    ],
+)
+def test_an_index_names_files_of_its_folder_alone(tmp_path: Path, shard: str) -> None:
+    inside = tmp_path / "model"
+    inside.mkdir()
+    weights(tmp_path, f'{{"a":{{{EMPTY}}}}}', name="x.safetensors")
+    (inside / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": shard}}))
+    with pytest.raises(CheckpointError, match=r"index\.json: names .* outside the model folder"):
+        _ = Checkpoint(inside).specs
+
+
+def test_an_index_that_is_wrong_about_a_tensor_is_refused(tmp_path: Path) -> None:
+    weights(tmp_path, f'{{"a":{{{EMPTY}}}}}', name="x.safetensors")
+    weights(tmp_path, f'{{"b":{{{EMPTY}}}}}', name="y.safetensors")
+    content = {"weight_map": {"a": "y.safetensors", "b": "x.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=r"places tensor 'a' in 'y\.safetensors'"):
+        _ = Checkpoint(tmp_path).specs
+
+
+def test_a_pipe_in_the_place_of_weights_keeps_nothing_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: not a regular file"):
+        _ = Checkpoint(tmp_path).specs
