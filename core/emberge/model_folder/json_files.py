@@ -8,7 +8,7 @@ from typing import Any
 from emberge.errors import CheckpointError
 from emberge.files import strangers
 
-__all__ = ["read_json", "read_object", "read_object_if_any"]
+__all__ = ["read_json", "read_object", "read_object_if_any", "read_text"]
 
 
 def read_json(path: Path) -> Any:
@@ -21,6 +21,18 @@ def read_json(path: Path) -> Any:
         return strangers.read_json(path)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read as JSON ({error})") from None
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file of a model folder.
+
+    Raises:
+        CheckpointError: when it is no UTF-8, or longer than any of a model.
+    """
+    try:
+        return strangers.read_regular(path, limit=strangers.JSON_LIMIT).decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read as text ({error})") from None
 
 
 def read_object(path: Path) -> dict[str, Any]:

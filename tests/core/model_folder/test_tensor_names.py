@@ -33,7 +33,7 @@ from tests.support import tiny
 def model(folder: Path, tensors: dict[str, Tensor], **config: Any) -> Path:
     folder.mkdir(parents=True)
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps({"model_type": "acme", **config}))
     return folder
 
 

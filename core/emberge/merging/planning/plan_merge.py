@@ -37,6 +37,7 @@ from emberge.model_folder.names.tensor_names import (
     text_trunk,
 )
 from emberge.model_folder.parameter_count import expert_count
+from emberge.model_folder.template_checks import size_faults
 from emberge.tensor_files.foreign_formats import other_format
 
 if TYPE_CHECKING:
@@ -61,10 +62,10 @@ def plan_merge(
     unseen = frozenset(everyone - names.keys())
     try:
         template, pattern = _template(request, checkpoints, names)
+        if template is not None:
+            problems += template_problems(request, template, pattern)
     except EmbergeError as error:
         return MergePlan(request=request, problems=(*problems, Problem(str(error))), unseen=unseen)
-    if template is not None:
-        problems += template_problems(request, template, pattern)
     plan = MergePlan(request=request, problems=tuple(problems), template=template, unseen=unseen)
     if (template is None or pattern is None) and out is None:
         return _from_folders(plan, checkpoints)
@@ -155,6 +156,9 @@ def _with_tensors(
     request, template = plan.request, plan.template
     assert template is not None
     plan = _with_tokens(plan, tokens := _tokens(request, template, checkpoints, names, pattern))
+    sized = request.vocabulary is not None or (tokens is not None and tokens.rows is not None)
+    faults = size_faults(template, pattern, vocabulary=not sized)
+    plan = replace(plan, problems=(*plan.problems, *map(Problem, faults)))
     if tokens is not None:
         from emberge.merging.tokens.token_rows import moved_names
 

@@ -18,8 +18,10 @@ from emberge.model_folder.compare_models import (
     unlike,
     unlike_trunks,
 )
+from emberge.model_folder.model_files import tokenizer_folder
 from emberge.model_folder.names.name_aliases import HEAD
 from emberge.model_folder.names.tensor_names import Names
+from emberge.model_folder.template_checks import template_faults, tokenizer_faults
 from emberge.model_folder.template_warnings import remarks
 
 __all__ = [
@@ -169,7 +171,10 @@ def architectures_differ(
 def template_problems(
     request: MergeRequest, template: Checkpoint, pattern: Names | None
 ) -> Iterator[Problem]:
-    """Yield a problem if the template is a model of which only a part is taken."""
+    """Yield what of a template's files keeps the result from being opened, or is only a part's."""
+    yield from map(Problem, template_faults(template))
+    if request.tokenizer is not None and request.tokenizer.is_dir():
+        yield from map(Problem, tokenizer_faults(tokenizer_folder(Checkpoint(request.tokenizer))))
     first = request.inputs[0]
     if request.template is not None or first.part == "whole":
         return

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.json_files import read_json
+from emberge.model_folder.json_files import read_json, read_text
 from emberge.model_folder.model_files import tokenizer_folder
+from emberge.model_folder.tokenizer_json import read_tokenizer_json
 from emberge.wording import join_some
 
 __all__ = [
@@ -76,10 +77,11 @@ def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
     """Read a model's tokenizer; None where no file has its tokens.
 
     Raises:
-        CheckpointError: when a file is no JSON.
+        CheckpointError: when a file is no JSON, or no tokenizer's.
     """
     folder = tokenizer_folder(checkpoint)
-    whole = _mapping(folder / "tokenizer.json")
+    path = folder / "tokenizer.json"
+    whole = read_tokenizer_json(path) if path.is_file() else {}
     tokens = tokens_in(whole) if whole else vocabulary(folder)
     if tokens is None:
         return None
@@ -152,7 +154,7 @@ def quoted(token: str | None) -> str:
 def _chat_template(folder: Path) -> str:
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     for name in ("chat_template.json", "tokenizer_config.json"):
         found = _mapping(folder / name).get("chat_template")
         if found is not None:
@@ -169,14 +171,14 @@ def vocabulary(folder: Path) -> dict[str, int] | None:
     """Read token to id, with added tokens; None where no file has them.
 
     Raises:
-        CheckpointError: when tokenizer.json is no JSON.
+        CheckpointError: when a file is no tokenizer's.
     """
     path = folder / "tokenizer.json"
     if path.is_file():
-        return tokens_in(read_json(path))
+        return tokens_in(read_tokenizer_json(path))
     path = folder / "vocab.txt"
     if path.is_file():
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
         return {token: i for i, token in enumerate(lines)}
     return None
 

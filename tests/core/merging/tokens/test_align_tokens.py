@@ -398,7 +398,11 @@ def test_language_heads_line_up_with_embeddings(tmp_path: Path) -> None:
         state["lm_head.bias"] = torch.randn(len(tokens), generator=generator)
         state["model.norm.weight"] = torch.randn(4, generator=generator)
         save_file(state, folder / "model.safetensors")
-        config = {"tie_word_embeddings": False, "text_config": {"vocab_size": len(tokens)}}
+        config = {
+            "model_type": "acme",
+            "tie_word_embeddings": False,
+            "text_config": {"vocab_size": len(tokens)},
+        }
         (folder / "config.json").write_text(json.dumps(config))
         folders.append(folder)
     a, b = folders
@@ -427,7 +431,9 @@ def bpe(folder: Path, merges: Sequence[tuple[str, str]], letters: str = "abcdefg
     generator = torch.Generator().manual_seed(len(tokens))
     state = {"embed_tokens.weight": torch.randn(len(tokens), 4, generator=generator)}
     save_file(state, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({"vocab_size": len(tokens)}))
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "acme", "vocab_size": len(tokens)})
+    )
     return folder
 
 
@@ -458,7 +464,7 @@ def unigram(folder: Path, tokens: Sequence[str], added: Sequence[str] = ()) -> P
     generator = torch.Generator().manual_seed(size)
     state = {"embed_tokens.weight": torch.randn(size, 4, generator=generator)}
     save_file(state, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({"vocab_size": size}))
+    (folder / "config.json").write_text(json.dumps({"model_type": "acme", "vocab_size": size}))
     return folder
 
 

@@ -38,7 +38,7 @@ def write(
     if algorithm == "BPE":
         model |= {"merges": []}
     (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": special, "model": model}))
-    (folder / "config.json").write_text(json.dumps({"vocab_size": len(rows)}))
+    (folder / "config.json").write_text(json.dumps({"model_type": "acme", "vocab_size": len(rows)}))
     save_file({ROWS: torch.tensor(rows, dtype=torch.float32)}, folder / "model.safetensors")
     return folder
 

@@ -122,7 +122,7 @@ def test_the_memory_foretold_is_about_what_a_run_takes(tmp_path: Path) -> None:
             f"layers.{i}.weight": torch.randn(1024, 2048, generator=generator) for i in range(3)
         }
         save_file(state, tmp_path / name / "model.safetensors")
-        (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "config.json").write_text('{"model_type": "acme"}')
     plan = planned(tmp_path, "a", "b", "c", base="base", strategy=(Trim(), SignConsensus()))
     expected = forecast(plan, Machine(workers=2)).memory
     words = [str(tmp_path / name) for name in "abc"]

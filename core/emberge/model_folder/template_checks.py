@@ -1,0 +1,150 @@
+"""Checks of a template: files that a result needs to be opened, and sizes that agree with the weights.
+
+A result has its config, modules and tokenizer from the template. What is missing or wrong there would be seen
+by whoever opens the result, so it is found from configs and headers before anything is merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from emberge.errors import CheckpointError
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.compare_models import trunk_config
+from emberge.model_folder.json_files import read_object, read_object_if_any
+from emberge.model_folder.model_files import tokenizer_folder
+from emberge.model_folder.names.tensor_names import Names, layer_number
+from emberge.model_folder.st_layout import ModuleFolder
+from emberge.model_folder.tokenizer_json import read_tokenizer_json
+from emberge.tensor_files.safetensors_header import printable
+
+__all__ = ["size_faults", "template_faults", "tokenizer_faults"]
+
+# Modules that may have neither files nor, as packages lose empty folders, a folder.
+_EMPTY = frozenset({"Normalize"})
+_LIBRARIES = ("sentence_transformers.", "pylate.")
+_TRANSFORMERS = ("Transformer", "MLMTransformer", "CLIPModel")
+# Keys that configs have for the width of the rows of the input embedding.
+_WIDTHS = (
+    *("hidden_size", "embedding_size", "d_model", "n_embd", "dim", "emb_dim", "d_embed"),
+    *("word_embed_proj_dim", "hidden_dim", "embedding_dim"),
+)
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+# Classes whose layers share weights, so that there are fewer tensors than layers.
+_SHARED_LAYERS = frozenset({"albert"})
+# Files of tokenizers that are JSON objects.
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
+
+
+def template_faults(template: Checkpoint, *, config: bool = True) -> Iterator[str]:
+    """Yield what in a template's files keeps a result from being opened, with file and remedy.
+
+    Without `config` the result gets a config of its own.
+
+    Raises:
+        CheckpointError: for files that cannot be read.
+    """
+    path = template.folder / "modules.json"
+    for module in template.modules:
+        if not module.type.startswith(_LIBRARIES):
+            yield (
+                f"{path}: module '{printable(module.type)}' is code of its own, which no result takes over; "
+                "name another model as 'template'"
+            )
+        elif fault := _module_fault(template.folder, module):
+            yield f"{path}: {fault}; get the whole model, or name another as 'template'"
+    if config and _needs_config(template):
+        yield from _config_faults(template)
+    yield from tokenizer_faults(tokenizer_folder(template))
+
+
+def tokenizer_faults(folder: Path) -> Iterator[str]:
+    """Yield what is wrong with a tokenizer's files."""
+    for path in (folder / name for name in _TOKENIZERS):
+        if not path.is_file():
+            continue
+        try:
+            read_tokenizer_json(path) if path.name == "tokenizer.json" else read_object(path)
+        except CheckpointError as error:
+            yield str(error)
+
+
+def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) -> Iterator[str]:
+    """Yield sizes in a template's config that its tensors do not have.
+
+    Without `vocabulary` the result gets a vocabulary of its own.
+    """
+    config = trunk_config(template.config)
+    path = template.folder / template.in_trunk("config.json")
+    words = names.embedding()
+    if words is not None and len(words.shape) == 2:
+        rows, width = words.shape
+        size = config.get("vocab_size")
+        if vocabulary and isinstance(size, int) and rows not in _padded(size, config):
+            yield (
+                f"{path}: vocab_size is {size:,}, and '{printable(words.name)}' has {rows:,} rows; "
+                "get the config of these weights, or name another model as 'template'"
+            )
+        stated = {key: config[key] for key in _WIDTHS if isinstance(config.get(key), int)}
+        if stated and width not in stated.values():
+            shown = ", ".join(f"{key} is {value:,}" for key, value in list(stated.items())[:2])
+            yield (
+                f"{path}: {shown}, and the rows of '{printable(words.name)}' have {width:,} numbers; "
+                "get the config of these weights, or name another model as 'template'"
+            )
+    yield from _layer_faults(path, config, names)
+
+
+def _padded(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the rows that an embedding of `size` words may have, as some classes round them up."""
+    multiple = config.get("pad_vocab_size_multiple")
+    if not isinstance(multiple, int) or multiple < 1:
+        return size, size
+    return size, -(-size // multiple) * multiple
+
+
+def _layer_faults(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
+    stated = next(((key, config[key]) for key in _LAYERS if isinstance(config.get(key), int)), None)
+    if stated is None or config.get("model_type") in _SHARED_LAYERS:
+        return
+    numbers = {layer_number(name) for name in names.specs} - {None}
+    # A class may store more, as for predicting several tokens.
+    if numbers and len(numbers) < stated[1]:
+        yield (
+            f"{path}: {stated[0]} is {stated[1]:,}, and the weights have {len(numbers):,} layers; "
+            "get the whole model, or the config of these weights"
+        )
+
+
+def _needs_config(template: Checkpoint) -> bool:
+    """Return whether a class of transformers opens the template's trunk."""
+    if not template.modules:
+        return True
+    return template.modules[0].kind in _TRANSFORMERS
+
+
+def _config_faults(template: Checkpoint) -> Iterator[str]:
+    path = template.folder / template.in_trunk("config.json")
+    if not path.is_file():
+        yield (
+            f"{template.folder}: has no {template.in_trunk('config.json')}, without which nothing opens the "
+            "result; get the whole model, or name another as 'template'"
+        )
+        return
+    kind = template.config.get("model_type")
+    if not isinstance(kind, str) or not kind:
+        yield f"{path}: has no model_type, so nothing opens the result; get the file again"
+
+
+def _module_fault(folder: Path, module: ModuleFolder) -> str | None:
+    """Return what is missing of a module's folder, None if nothing is."""
+    if not module.path or module.kind in _EMPTY:
+        return None
+    place = folder / module.path
+    if not place.is_dir():
+        return f"the folder '{module.path}' of module {module.kind} is missing"
+    if module.kind in ("Pooling", "Dense") and not read_object_if_any(place / "config.json"):
+        return f"module {module.kind} has no {module.path}/config.json"
+    return None

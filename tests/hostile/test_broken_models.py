@@ -1,0 +1,163 @@
+"""Models of the right form that nothing could open or read: refused before any work, with file and remedy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge.engine import Checkpoint, CopyJob, FileSource, TensorReader, build_checkpoint
+from emberge.errors import EmbergeError
+from safetensors.torch import load_file, save_file
+
+from tests.support.whole import edit, merge, plan, problems
+
+
+@pytest.fixture
+def model(bert: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bert, tmp_path / "model"))
+
+
+def write(name: str, content: Any) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_text(json.dumps(content)) and None
+
+
+def change(name: str, **changes: Any) -> Callable[[Path], None]:
+    return lambda folder: edit(folder, name, **changes)
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        place = folder / name
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+
+    return change
+
+
+def without_last_layer(folder: Path) -> None:
+    state = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in state.items() if ".layer.1." not in name}
+    assert len(kept) < len(state)
+    save_file(kept, folder / "model.safetensors")
+
+
+def with_module(type_: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        listed = json.loads((folder / "modules.json").read_text())
+        listed[1]["type"] = type_
+        (folder / "modules.json").write_text(json.dumps(listed))
+
+    return change
+
+
+BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no config": (remove("config.json"), r"has no config\.json"),
+    "config of another kind": (write("config.json", [1]), r"config\.json: must be a JSON object"),
+    "config of nothing": (write("config.json", {}), r"config\.json: has no model_type"),
+    "vocabulary": (
+        change("config.json", vocab_size=7),
+        r"config\.json: vocab_size is 7, and '.*' has \d+ rows",
+    ),
+    "width": (
+        change("config.json", hidden_size=48),
+        r"config\.json: hidden_size is 48, .* have 32 numbers",
+    ),
+    "more layers": (
+        change("config.json", num_hidden_layers=4),
+        r"num_hidden_layers is 4, .* 3 layers",
+    ),
+    "a layer less": (without_last_layer, r"num_hidden_layers is 3, .* 2 layers"),
+    "no modules": (write("modules.json", []), r"modules\.json: lists no module"),
+    "modules of another kind": (write("modules.json", {"a": 1}), r"modules\.json"),
+    "modules of numbers": (write("modules.json", [1, 2]), r"modules\.json"),
+    "no pooling": (remove("1_Pooling"), r"modules\.json: the folder '1_Pooling' .* missing"),
+    "pooling without config": (remove("1_Pooling/config.json"), r"has no 1_Pooling/config\.json"),
+    "module of a stranger": (
+        with_module("custom_st.Pooling"),
+        r"modules\.json: module 'custom_st\.Pooling' is code",
+    ),
+    "tokenizer of another kind": (
+        write("tokenizer.json", [1]),
+        r"tokenizer\.json: is no tokenizer",
+    ),
+    "tokenizer without a model": (write("tokenizer.json", {}), r"tokenizer\.json: is no tokenizer"),
+    "tokenizer's ids": (
+        write("tokenizer.json", {"model": {"vocab": {"a": "b"}}}),
+        r"tokenizer\.json: .* no tokens with ids",
+    ),
+    "tokenizer's added": (
+        write("tokenizer.json", {"model": {}, "added_tokens": [1]}),
+        r"tokenizer\.json: .* added_tokens",
+    ),
+    "tokenizer's config": (
+        write("tokenizer_config.json", 3),
+        r"tokenizer_config\.json: must be a JSON object",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_first_model_that_nothing_could_open_is_refused_before_any_work(
+    case: str, model: Path, bert: Path, tmp_path: Path
+) -> None:
+    breaking, message = BROKEN[case]
+    breaking(model)
+    with pytest.raises(EmbergeError, match=message):
+        merge(tmp_path / "out", model, bert)
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("case", ["no config", "no pooling", "tokenizer of another kind"])
+def test_a_template_is_checked_before_a_folder_is_built_of_it(
+    case: str, model: Path, tmp_path: Path
+) -> None:
+    breaking, message = BROKEN[case]
+    specs = Checkpoint(model).specs
+    breaking(model)
+    with TensorReader() as reader:
+        jobs = [CopyJob(spec, FileSource("a", spec, reader)) for spec in specs.values()]
+        with pytest.raises(EmbergeError, match=message):
+            build_checkpoint(jobs, tmp_path / "out", template=Checkpoint(model), key="")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_that_is_chosen_is_checked_too(model: Path, bert: Path) -> None:
+    (model / "tokenizer.json").write_text("{}")
+    assert "tokenizer.json: is no tokenizer" in problems(bert, bert, tokenizer=model)
+
+
+def test_other_models_may_lack_what_the_template_gives(model: Path, bert: Path) -> None:
+    BROKEN["no pooling"][0](model)
+    assert "1_Pooling" not in problems(bert, model)
+
+
+@pytest.mark.parametrize("case", [case for case in BROKEN if "tokenizer" in case])
+def test_a_tokenizer_of_any_model_is_read_or_named(case: str, model: Path, bert: Path) -> None:
+    BROKEN[case][0](model)
+    assert "model/tokenizer" in problems(bert, model) or case == "tokenizer's config"
+
+
+def test_what_classes_round_up_or_store_beside_is_no_fault(model: Path, bert: Path) -> None:
+    rows = json.loads((model / "config.json").read_text())["vocab_size"]
+    edit(model, "config.json", vocab_size=rows - 3, pad_vocab_size_multiple=rows)
+    assert not plan(model, bert).problems
+    edit(model, "config.json", num_hidden_layers=1)
+    assert "num_hidden_layers" not in problems(model, bert)
+    shutil.rmtree(model / "2_Normalize", ignore_errors=True)
+    assert not plan(model, bert).problems
+
+
+def test_a_weight_that_is_no_number_is_named(model: Path, bert: Path, tmp_path: Path) -> None:
+    state = load_file(model / "model.safetensors")
+    name = "encoder.layer.1.output.dense.weight"
+    state[name][3, 4] = float("nan")
+    save_file(state, model / "model.safetensors")
+    with pytest.raises(EmbergeError, match=name):
+        merge(tmp_path / "out", model, bert)
+    assert torch.isnan(state[name]).any()
+    assert not (tmp_path / "out").exists()
