@@ -120,6 +120,9 @@ from .model_folder.content_fingerprints import content_fingerprints as content_f
 from .model_folder.copy_model import copy_model as copy_model
 from .model_folder.copy_template import copy_template as copy_template
 from .model_folder.json_files import read_object as read_object
+from .model_folder.load_tokenizer import has_tokenizer as has_tokenizer
+from .model_folder.load_tokenizer import load_tokenizer as load_tokenizer
+from .model_folder.load_tokenizer import require_vocabulary as require_vocabulary
 from .model_folder.mask_token import with_mask_token as with_mask_token
 from .model_folder.model_code import code_of_class as code_of_class
 from .model_folder.model_files import model_fingerprint as model_fingerprint

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError, suggest
-from emberge.engine import Checkpoint, find_config_class, with_mask_token
+from emberge.engine import Checkpoint, find_config_class, load_tokenizer, with_mask_token
 
 __all__ = ["MaskToken", "class_config", "find_mask_token", "text_config"]
 
@@ -31,7 +31,7 @@ class MaskToken:
         Raises:
             CheckpointError: where it has another.
         """
-        tokenizer = _load(folder)
+        tokenizer = load_tokenizer(folder)
         if tokenizer.mask_token_id != self.id:
             raise CheckpointError(
                 f"{folder}: its tokenizer gives the mask token '{self.token}' the id "
@@ -45,7 +45,7 @@ def find_mask_token(checkpoint: Checkpoint, given: str | int | None) -> MaskToke
     Raises:
         CheckpointError: for one that the tokenizer has not, or that has no row among the embeddings.
     """
-    tokenizer = _load(checkpoint.trunk)
+    tokenizer = load_tokenizer(checkpoint.trunk)
     known: dict[str, int] = tokenizer.get_vocab()
     wanted = tokenizer.mask_token if given is None else given
     if wanted is None:
@@ -99,15 +99,3 @@ def class_config(checkpoint: Checkpoint) -> Any:
             f"'{checkpoint.config.get('model_type')}' without remote code"
         )
     return known.from_dict(dict(checkpoint.config))
-
-
-def _load(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        line = str(error).strip().splitlines()[0]
-        raise CheckpointError(f"{folder}: has no tokenizer to load: {line}") from error

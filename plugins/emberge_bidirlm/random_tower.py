@@ -18,7 +18,7 @@ from emberge import (
     Workspace,
     stable_seed,
 )
-from emberge.engine import Checkpoint
+from emberge.engine import Checkpoint, load_tokenizer
 
 __all__ = ["RandomTower"]
 
@@ -114,16 +114,12 @@ class RandomTower(Step):
         )
 
     def _tokenizer(self, checkpoint: Checkpoint) -> Any:
-        from transformers import AutoTokenizer
-
         kind = checkpoint.config.get("model_type")
         if kind != "qwen3":
             raise CheckpointError(
                 f"{checkpoint.folder}: is a '{kind}', and the towers are those of Qwen3; take a qwen3"
             )
-        tokenizer = AutoTokenizer.from_pretrained(
-            str(checkpoint.trunk), local_files_only=True, trust_remote_code=False
-        )
+        tokenizer = load_tokenizer(checkpoint.folder)
         tokenizer.add_special_tokens({"additional_special_tokens": list(self.tokens)})
         rows = int(checkpoint.config["vocab_size"])
         if len(tokenizer) > rows:

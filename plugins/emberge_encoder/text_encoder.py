@@ -12,11 +12,13 @@ from typing import Any, Literal
 from emberge import Backbone, CheckpointError, Encoder, MediaFacts
 from emberge.engine import (
     Attention,
+    Checkpoint,
     Layout,
     ModuleFolder,
     declared_attention,
     expert_count,
     find_config_class,
+    has_tokenizer,
     is_causal,
     join_some,
     read_layout,
@@ -132,6 +134,8 @@ class TextEncoder(Backbone):
         """Return problems of this backbone on that checkpoint, from configs alone."""
         try:
             chat_format(*self._layout(checkpoint))
+            if not has_tokenizer(Checkpoint(checkpoint)):
+                return [f"{checkpoint}: has no tokenizer; get its files"]
         except CheckpointError as error:
             return [str(error)]
         if problem := self._slow_experts(checkpoint):

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from emberge import CheckpointError
+from emberge.engine import require_vocabulary
 
 __all__ = ["Exporting"]
 
@@ -36,8 +37,13 @@ class Exporting:
         settings = {"dtype": torch.float32, "local_files_only": True}
         with quiet():
             self.model: Any = SentenceTransformer(
-                str(folder), device="cpu", local_files_only=True, model_kwargs=settings
+                str(folder),
+                device="cpu",
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs=settings,
             ).eval()
+        require_vocabulary(self.model.tokenizer, folder)
         self._float32: Any = None
 
     def write(self, name: str, path: Path) -> int:

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.engine import Checkpoint, CopyJob, FileSource, TensorReader, build_checkpoint
+from emberge.engine import (
+    Checkpoint,
+    CopyJob,
+    FileSource,
+    TensorReader,
+    build_checkpoint,
+    load_tokenizer,
+)
 from emberge.errors import EmbergeError
 from safetensors.torch import load_file, save_file
 
@@ -161,3 +168,47 @@ def test_a_weight_that_is_no_number_is_named(model: Path, bert: Path, tmp_path: 
         merge(tmp_path / "out", model, bert)
     assert torch.isnan(state[name]).any()
     assert not (tmp_path / "out").exists()
+
+
+# ── tokenizers ──────────────────────────────────────────────────────────────────────────────────
+
+
+def without_tokenizer(folder: Path) -> Path:
+    """Remove all files of words; transformers then makes a tokenizer of its special tokens."""
+    for name in ("tokenizer.json", "vocab.txt"):
+        (folder / name).unlink(missing_ok=True)
+    return folder
+
+
+def test_no_tokenizer_is_made_up(model: Path) -> None:
+    with pytest.raises(EmbergeError, match="has no tokenizer"):
+        load_tokenizer(without_tokenizer(model))
+    (model / "tokenizer_config.json").unlink()
+    with pytest.raises(EmbergeError, match="has no tokenizer"):
+        load_tokenizer(model)
+
+
+def test_a_tokenizer_of_a_larger_model_is_refused(model: Path) -> None:
+    edit(model, "config.json", vocab_size=20)
+    with pytest.raises(EmbergeError, match=r"up to id \d+, and the model has 20 rows"):
+        load_tokenizer(model)
+
+
+def test_added_tokens_may_be_without_a_row(model: Path) -> None:
+    content = json.loads((model / "tokenizer.json").read_text())
+    rows = json.loads((model / "config.json").read_text())["vocab_size"]
+    added = {"id": rows, "content": "<image>", "special": True}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    content["added_tokens"].append({**added, **flags})
+    (model / "tokenizer.json").write_text(json.dumps(content))
+    assert load_tokenizer(model).convert_tokens_to_ids("<image>") == rows
+
+
+def test_texts_are_embedded_with_words_alone(model: Path) -> None:
+    from emberge_encoder.text_encoder import TextEncoder
+
+    without_tokenizer(model)
+    with pytest.raises(EmbergeError, match="has no tokenizer"):
+        TextEncoder().load(model, device="cpu", dtype="float32")
+    (model / "tokenizer_config.json").unlink()
+    assert "has no tokenizer" in TextEncoder().check(model)[0]

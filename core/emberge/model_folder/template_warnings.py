@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.file_table import TOKENIZER_FILES
+from emberge.model_folder.load_tokenizer import has_tokenizer
 from emberge.model_folder.model_code import code_of_class, named_code
 from emberge.model_folder.model_files import files_not_copied
 from emberge.wording import join_some
 
 __all__ = ["origin_line", "remarks"]
 
-_TOKENIZERS = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
-_OTHER_TOKENIZERS = (
-    "*.tiktoken",
-    "*.spm",
-    "*.bpe",
-    "*.model",
-    "bpe.codes",
-    "*tokenizer_config.json",
-)
 _SHOWN = 3
 
 
@@ -38,7 +29,7 @@ def origin_line(template: Checkpoint) -> str:
 def remarks(template: Checkpoint) -> Iterator[str]:
     """Yield warnings of what a user of the result will miss or need."""
     reads_text = bool(template.modules) or "model_type" in template.config
-    if reads_text and not _has_tokenizer(template):
+    if reads_text and not has_tokenizer(template):
         yield (
             f"'{template.folder.name}' has no tokenizer, and so the result will have none; "
             "name a model that has one with 'tokenizer'"
@@ -49,14 +40,3 @@ def remarks(template: Checkpoint) -> Iterator[str]:
             f"'{template.folder.name}' names code of its own ({join_some(code, _SHOWN)}), which no result "
             "takes over: the result is loaded by transformers' own class of its model_type"
         )
-
-
-def _has_tokenizer(template: Checkpoint) -> bool:
-    folders = dict.fromkeys([template.trunk, template.folder])
-    if template.chain and template.chain[0].kind == "BoW":
-        return True
-    return any(
-        any((folder / name).is_file() for name in _TOKENIZERS)
-        or any(True for pattern in _OTHER_TOKENIZERS for _ in folder.glob(pattern))
-        for folder in folders
-    )

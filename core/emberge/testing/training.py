@@ -98,7 +98,9 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     assert all(torch.isfinite(g).all() for g in grads), "a gradient is not finite"
     with tempfile.TemporaryDirectory() as folder:
         encoder.save(Path(folder))
-        plain = SentenceTransformer(folder, device="cpu", local_files_only=True)
+        plain = SentenceTransformer(
+            folder, device="cpu", local_files_only=True, trust_remote_code=False
+        )
         theirs = plain.encode(list(TEXTS), show_progress_bar=False)
     assert np.abs(together - theirs).max() <= 1e-5, (
         "the saved folder gives other embeddings through SentenceTransformer"

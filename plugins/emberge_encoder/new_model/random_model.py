@@ -23,6 +23,7 @@ from emberge import (
     stable_seed,
     suggest,
 )
+from emberge.engine import load_tokenizer
 
 __all__ = ["RandomModel"]
 
@@ -84,7 +85,7 @@ class RandomModel(Step):
         if folder is None:
             return
         try:
-            self._config(_load_tokenizer(folder))
+            self._config(load_tokenizer(folder))
         except CheckpointError as error:
             yield context.problem(str(error), "tokenizer")
 
@@ -142,7 +143,7 @@ class RandomModel(Step):
         from emberge_encoder.new_model.byte_pairs import byte_pair_tokenizer
 
         if self.tokenizer is not None:
-            return _load_tokenizer(workspace.model(self.tokenizer).folder)
+            return load_tokenizer(workspace.model(self.tokenizer).folder)
         datasets = load_datasets(
             self.data,
             readers=workspace.readers,
@@ -221,15 +222,3 @@ def _build(config: Mapping[str, Any], *, weights: bool) -> Any:
         raise
     except Exception as error:  # each class refuses in its own way
         raise CheckpointError(f"config: {str(error).strip().splitlines()[0]}") from error
-
-
-def _load_tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        line = str(error).strip().splitlines()[0]
-        raise CheckpointError(f"{folder}: has no tokenizer to load: {line}") from error

@@ -87,7 +87,11 @@ def write_router(queries: Path, documents: Path, out: Path, prompts: Mapping[str
     from sentence_transformers.sentence_transformer.modules import Router
 
     sides = [
-        list(SentenceTransformer(str(folder), device="cpu", local_files_only=True))
+        list(
+            SentenceTransformer(
+                str(folder), device="cpu", local_files_only=True, trust_remote_code=False
+            )
+        )
         for folder in (queries, documents)
     ]
     router = Router.for_query_document(query_modules=sides[0], document_modules=sides[1])

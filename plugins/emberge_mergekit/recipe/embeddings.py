@@ -16,6 +16,7 @@ from emberge.engine import (
     TensorSpec,
     canonical_names,
     find_config_class,
+    load_tokenizer,
 )
 
 from emberge_mergekit.config.chat import chosen_template
@@ -84,6 +85,7 @@ class Vocabulary:
                 referenced_models=tuple(names.values()),
                 tokenizer_source=source,
                 add_tokens=tuple(step.tokens),
+                trust_remote_code=False,
             )
             with _explained(), contextlib.redirect_stderr(io.StringIO()):  # its progress bars
                 info = task.execute()
@@ -153,12 +155,10 @@ class Vocabulary:
 def save_template(step: VocabularyOptions, folders: Mapping[str, Path], out: Path) -> None:
     """Write the tokenizer of the base, or else of the first model, with another chat template."""
     with without_chatter():
-        from transformers import AutoTokenizer
-
         places = _trunks(folders)
         own = places[step.base.text if step.base is not None else next(iter(places))]
         with _explained():
-            tokenizer = AutoTokenizer.from_pretrained(own)
+            tokenizer = load_tokenizer(own)
             _save(tokenizer, step.chat_template, places.values(), out)
 
 
@@ -178,9 +178,7 @@ def _save(tokenizer: Any, template: str | None, models: Iterable[Path], out: Pat
 
 
 def _template(model: Path) -> str | None:
-    from transformers import AutoTokenizer
-
-    found: Any = AutoTokenizer.from_pretrained(model).chat_template
+    found: Any = load_tokenizer(model).chat_template
     chosen: str | None = found.get("default") if isinstance(found, dict) else found
     return chosen
 

@@ -157,7 +157,7 @@ def deep(folder: Path, layers: int, members: int = 3) -> list[str]:
     save_file(
         {n: torch.randn(512, 2048, generator=generator) for n in names}, base / "model.safetensors"
     )
-    (base / "config.json").write_text("{}")
+    (base / "config.json").write_text('{"model_type": "acme"}')
     for member in range(members):
         place = folder / f"a{member}"
         place.mkdir()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, read_modules, read_object, read_settings
+from emberge.engine import Checkpoint, read_modules, read_object, read_settings, require_vocabulary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,8 +98,10 @@ class CrossEncoderModel:
                 device=device,
                 max_length=max_length,
                 local_files_only=True,
+                trust_remote_code=False,
                 model_kwargs={"dtype": torch.float32, "use_safetensors": True},
             )
+        require_vocabulary(self._model.tokenizer, folder)
         self._batch_size = batch_size
         self._plain = _architecture(_config(folder)).endswith(_CLASSIFIER)
         self.limit: int | None = self._model.max_seq_length
