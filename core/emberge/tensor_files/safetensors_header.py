@@ -144,7 +144,11 @@ def _parsed(
     header = _parse(path, raw)
     metadata = _metadata(path, header.pop("__metadata__", None))
     data = 8 + len(raw)
-    specs = {name: _spec(path, name, entry, data) for name, entry in header.items()}
+    file = Path(path)
+    for name, entry in header.items():
+        if problem := _problem_of(name, entry):
+            raise CheckpointError(f"{path}: tensor '{printable(name)}' {problem}")
+    specs = {name: _spec(file, name, entry, data) for name, entry in header.items()}
     _require_in_file(path, list(specs.values()), data, size)
     return specs, metadata
 
@@ -274,11 +278,9 @@ def _metadata(path: Path | str, found: Any) -> dict[str, str]:
     return found
 
 
-def _spec(path: Path | str, name: str, entry: Any, data: int) -> TensorSpec:
-    if problem := _problem_of(name, entry):
-        raise CheckpointError(f"{path}: tensor '{printable(name)}' {problem}")
-    code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    return TensorSpec(name, tuple(shape), DTYPES[code][0], Path(path), data + offsets[0])
+def _spec(file: Path, name: str, entry: Mapping[str, Any], data: int) -> TensorSpec:
+    place = data + entry["data_offsets"][0]
+    return TensorSpec(name, tuple(entry["shape"]), DTYPES[entry["dtype"]][0], file, place)
 
 
 def _problem_of(name: str, entry: Any) -> str | None:
