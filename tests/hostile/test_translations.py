@@ -209,8 +209,10 @@ def test_a_file_that_came_into_being_meanwhile_is_kept(
         out.write_text("mine")
 
     monkeypatch.setattr(translate_verb, "_require_space", late)
+    worked: list[int] = []
     with pytest.raises(RecipeError, match=r"new\.npy: exists"):
-        translate_file(old, by, out)
+        translate_file(old, by, out, progress=lambda done, _: worked.append(done))
+    assert not worked
     assert out.read_text() == "mine"
     assert names(old.parent) == {"by", "old.npy", "new.npy"}
 

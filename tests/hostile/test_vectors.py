@@ -16,6 +16,7 @@ import pytest
 from emberge import DataError, EmbergeError
 from emberge.cli.main import main
 from emberge_index.refreshing.refresh_verb import order_of
+from emberge_index.translation.measures import are_unit
 from emberge_index.vectors import open_vectors, pieces
 from emberge_index.vectors.open_vectors import plan_vectors, read_vectors
 from emberge_index.vectors.translate_verb import translate_file
@@ -83,6 +84,7 @@ def test_empty_documents_vectors_stay_zeros_and_refuse_no_index(
     full = given.any(axis=1)
     wanted = expected(write_translation(by, 24, 16), given[full])
     np.testing.assert_allclose(found[full], wanted, rtol=0, atol=1e-5)
+    assert are_unit(given)
     rows, _ = order_of(tmp_path / "old.npy", by)
     assert sorted(rows[-3:]) == [0, 120, 299], "there is nothing to embed anew"
 

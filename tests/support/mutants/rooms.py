@@ -8,6 +8,7 @@ from pathlib import Path
 
 MERGE = "tests/plugins/merge"
 TRAIN = "tests/plugins/train"
+INDEX, INDEX_SOURCES = "tests/plugins/index", "plugins/emberge_index"
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,53 @@ ROOMS: Mapping[str, Room] = {
         (
             "tests/plugins/data/steps/test_*.py",
             "tests/plugins/data/steps/*/test_*.py",
+        ),
+    ),
+    "index": Room(
+        (
+            f"{INDEX_SOURCES}/changes/changed_queries.py",
+            f"{INDEX_SOURCES}/changes/topics.py",
+            f"{INDEX_SOURCES}/refreshing/*.py",
+            f"{INDEX_SOURCES}/thresholds/pair_cosines.py",
+            f"{INDEX_SOURCES}/thresholds/threshold_map.py",
+            f"{INDEX_SOURCES}/translation/arms.py",
+            f"{INDEX_SOURCES}/translation/folds.py",
+            f"{INDEX_SOURCES}/translation/maps.py",
+            f"{INDEX_SOURCES}/translation/measures.py",
+            f"{INDEX_SOURCES}/translation/translation_file.py",
+            f"{INDEX_SOURCES}/vectors/*.py",
+        ),
+        (
+            f"{INDEX}/test_diff_queries.py",
+            f"{INDEX}/test_killed_translation.py",
+            f"{INDEX}/test_maps.py",
+            f"{INDEX}/test_measures.py",
+            f"{INDEX}/test_refresh.py",
+            f"{INDEX}/test_refused_vectors.py",
+            f"{INDEX}/test_thresholds.py",
+            f"{INDEX}/test_translate_files.py",
+            "tests/hostile/test_translations.py",
+            "tests/hostile/test_vectors.py",
+        ),
+    ),
+    "index_models": Room(
+        (
+            f"{INDEX_SOURCES}/changes/diff_queries.py",
+            f"{INDEX_SOURCES}/space/*.py",
+            f"{INDEX_SOURCES}/thresholds/one_map.py",
+            f"{INDEX_SOURCES}/thresholds/thresholds_step.py",
+            f"{INDEX_SOURCES}/translation/*bridge*.py",
+            f"{INDEX_SOURCES}/translation/probes.py",
+            f"{INDEX_SOURCES}/translation/translate_step.py",
+            f"{INDEX_SOURCES}/translation/two_models.py",
+        ),
+        (
+            f"{INDEX}/test_diff_queries.py",
+            f"{INDEX}/test_passport_of_result.py",
+            f"{INDEX}/test_space.py",
+            f"{INDEX}/test_thresholds.py",
+            f"{INDEX}/test_thresholds_step.py",
+            f"{INDEX}/test_translate_step.py",
         ),
     ),
 }
