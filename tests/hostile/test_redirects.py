@@ -12,6 +12,7 @@ from emberge.network import addresses, connection
 from emberge.network.addresses import Origin, is_public, require_address, require_redirect
 from emberge.network.request_errors import ForbiddenAddressError
 from emberge.tensor_files.servers import server_file
+from huggingface_hub import constants
 
 from tests.support.hostile_server import Request, answer, hostile
 
@@ -21,7 +22,7 @@ ETAG = 'ETag: "one"'
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_file, "_WAITS", (0.001,) * 7)
-    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    monkeypatch.setattr(constants, "ENDPOINT", "https://huggingface.co")
     monkeypatch.delenv("EMBERGE_PRIVATE_HOSTS", raising=False)
 
 
@@ -206,7 +207,7 @@ def test_a_private_address_that_was_named_is_asked(
 
 
 def test_the_hub_that_was_set_may_be_a_private_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://hub.lab:8080")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://hub.lab:8080")
     require_address("hub.lab", "10.0.0.5")
     with pytest.raises(ForbiddenAddressError):
         require_address("db.lab", "10.0.0.5")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import sys
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -93,8 +94,9 @@ def require_scheme(url: str) -> None:
 
 
 def hub_origin() -> Origin:
-    """Return the hub's server: that of `HF_ENDPOINT` where it is set."""
-    return Origin.of(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    """Return the hub's server: that of `HF_ENDPOINT` where it is set, as the hub's client read it."""
+    read = getattr(sys.modules.get("huggingface_hub.constants"), "ENDPOINT", None)
+    return Origin.of(read or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
 
 
 def is_of_hub(origin: Origin) -> bool:

@@ -42,7 +42,7 @@ class HubClient:
         except (KeyboardInterrupt, RequestStoppedError):
             self._state.stop.set()
             time.sleep(2 * POLL)  # the threads of the client look
-            self._state.stop = Stop()
+            self._state.stop = Stop(alone=True)
             raise
 
     @contextmanager

@@ -30,7 +30,7 @@ LONGEST_ANSWER = 64 << 20
 class HubState:
     """The state of the client: the event that ends its requests, and the largest file expected."""
 
-    stop: Stop = field(default_factory=Stop)
+    stop: Stop = field(default_factory=lambda: Stop(alone=True))
     largest: int | None = None
 
 

@@ -26,11 +26,11 @@ _LOCAL = threading.local()
 
 
 class Stop:
-    """The end of some work: set for it, or for the work around it that its thread belongs to."""
+    """The end of some work: set for it or, unless `alone`, for the work that its thread belongs to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool = False) -> None:
         self._own = threading.Event()
-        self._outer: Stop | None = getattr(_LOCAL, "stop", None)
+        self._outer: Stop | None = None if alone else getattr(_LOCAL, "stop", None)
 
     def set(self) -> None:
         """End the work."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,11 +24,8 @@ from emberge.tensor_files.servers import server_file, tensor_fetcher
 from safetensors.torch import load_file
 
 from tests.support import tiny
+from tests.support.hub_here import hub_at
 from tests.support.range_server import Faults, RangeServer, serving_ranges
-
-pytest.importorskip(
-    "aiohttp", reason="fsspec reads web servers with it: pip install 'emberge[remote]'"
-)
 
 WEIGHTS = "model.safetensors"
 MERGE = """
@@ -274,60 +268,27 @@ def test_a_file_is_known_by_hash_or_version_and_not_by_its_place(server: RangeSe
     assert hashed.content == "f" * 64
 
 
-_HUB = """
-import json, sys
-from pathlib import Path
-from emberge import CheckpointError, load_plugins, parse_recipe, check_recipe, run_recipe
-from emberge.engine import read_artifact
-plugins = load_plugins()
-recipe = parse_recipe(sys.argv[1], plugins, path=Path("recipe.yaml"))
-try:
-    check_recipe(recipe, plugins).raise_errors()
-    out = Path(run_recipe(recipe, Path(sys.argv[2]), plugins, quiet=True)["merged"])
-    print(json.dumps({"folder": str(out), "fetched": read_artifact(out).details["fetched"]}))
-except Exception as error:
-    print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
-"""
-
-
-def of_hub(text: str, out: Path, server: RangeServer) -> dict[str, object]:
-    """A merge in a process of its own, as the hub's client reads its settings once."""
-    environment = {
-        **os.environ,
-        "HF_ENDPOINT": server.url,
-        "HF_HUB_OFFLINE": "0",
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HOME": str(out.parent / "home"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", _HUB, text, str(out)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+def of_hub(text: str, out: Path, server: RangeServer, plugins: Plugins) -> Path:
+    """Return the result of a merge of models on the server as a hub."""
+    with hub_at(server.url, out.parent / "home"):
+        return merged(text, out, plugins)
 
 
 def test_a_hub_is_read_by_ranges_and_checked_against_its_hashes(
     server: RangeServer, root: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
     from_disk = merged(MERGE.format(root / "owner", "task_arithmetic"), tmp_path / "disk", plugins)
-    answer = of_hub(MERGE.format("hf://owner", "task_arithmetic"), tmp_path / "ranged", server)
-    assert "error" not in answer, answer
-    assert same_tensors(from_disk, Path(str(answer["folder"])))
-    fetched = answer["fetched"]
-    assert isinstance(fetched, list)
-    assert [one["checked"] for one in fetched] == ["sha256"] * 4
+    text = MERGE.format("hf://owner", "task_arithmetic")
+    ranged = of_hub(text, tmp_path / "ranged", server, plugins)
+    assert same_tensors(from_disk, ranged)
+    artifact = read_artifact(ranged)
+    assert artifact is not None
+    assert [one["checked"] for one in artifact.details["fetched"]] == ["sha256"] * 4
     damaged = root / "owner" / "c" / WEIGHTS
     server.after[f"owner/c/{WEIGHTS}"] = lambda: flip_last_byte(damaged)
     shutil.rmtree(tmp_path / "cache")
-    broken = of_hub(MERGE.format("hf://owner", "task_arithmetic"), tmp_path / "broken", server)
-    assert "CheckpointError" in str(broken["error"])
-    assert "hf://owner/c" in str(broken["error"])
+    with pytest.raises(CheckpointError, match="hf://owner/c"):
+        of_hub(text, tmp_path / "broken", server, plugins)
 
 
 def flip_last_byte(path: Path) -> None:

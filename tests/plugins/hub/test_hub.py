@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,22 +10,8 @@ from emberge import CheckpointError
 from emberge.model_folder.package_model import in_package
 from emberge_hub.locate import locate_model
 
+from tests.support.hub_here import hub_at
 from tests.support.loopback_hub import COMMITS, Hub, serving
-
-_ASK = """
-import json, sys
-from emberge_hub.locate import locate_model
-from emberge import CheckpointError
-answers = []
-for reference, revision, files in json.loads(sys.argv[1]):
-    try:
-        found = locate_model(reference, revision, files)
-        names = sorted(p.relative_to(found).as_posix() for p in found.rglob("*") if p.is_file())
-        answers.append({"folder": str(found), "files": names})
-    except (CheckpointError, ConnectionError) as error:
-        answers.append({"error": type(error).__name__, "says": str(error)})
-print(json.dumps(answers))
-"""
 
 
 @pytest.fixture
@@ -60,29 +42,20 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 
 def ask(
-    home: Path, url: str, *questions: tuple[str, str | None, str], **more: str
+    home: Path, url: str, *questions: tuple[str, str | None, str], offline: bool = False
 ) -> list[dict[str, object]]:
-    """Answers of `locate_model` in a process of its own, as the hub's client reads its settings once."""
-    environment = {
-        **os.environ,
-        "HF_ENDPOINT": url,
-        "HF_HUB_OFFLINE": "0",
-        "HF_HOME": str(home),
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_HUB_DISABLE_XET": "1",
-        "NO_PROXY": "127.0.0.1",
-        **more,
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", _ASK, json.dumps(questions)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answers: list[dict[str, object]] = json.loads(done.stdout)
+    """Answers of `locate_model`, from a hub and a cache of its files."""
+    answers: list[dict[str, object]] = []
+    with hub_at(url, home, offline=offline):
+        for reference, revision, files in questions:
+            try:
+                found = locate_model(reference, revision, files)
+            except (CheckpointError, ConnectionError) as error:
+                answers.append({"error": type(error).__name__, "says": str(error)})
+                continue
+            assert found is not None
+            names = sorted(p.relative_to(found).as_posix() for p in found.rglob("*") if p.is_file())
+            answers.append({"folder": str(found), "files": names})
     return answers
 
 
@@ -147,7 +120,7 @@ def test_no_network_is_a_connection_error_until_the_cache_has_a_copy(
     ask(tmp_path / "home", hub.url, question)
     (kept,) = ask(tmp_path / "home", nowhere, question)
     assert "model.safetensors" in kept["files"]  # type: ignore[operator]
-    (offline,) = ask(tmp_path / "home", hub.url, question, HF_HUB_OFFLINE="1")
+    (offline,) = ask(tmp_path / "home", hub.url, question, offline=True)
     assert offline == kept
 
 
