@@ -147,7 +147,7 @@ def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
     except CheckpointError as error:
         return [str(error)]
     with torch.device("meta"):
-        model = loader.from_config(built)
+        model = loader.from_config(built, trust_remote_code=False)
     parts = tuple(f"{name}." for name in _head_names(model))
     tied = model.all_tied_weights_keys
     wanted = sorted(n for n in model.state_dict() if n.startswith(parts) and n not in tied)

@@ -20,7 +20,10 @@ def freezing_problems(folder: Path, config: Mapping[str, Any], parts: Sequence[s
 
     try:
         with torch.device("meta"), quiet():
-            trunk = AutoModel.from_config(config_of(folder, config))  # type: ignore[no-untyped-call]
+            built = config_of(folder, config)
+            trunk = AutoModel.from_config(  # type: ignore[no-untyped-call]
+                built, trust_remote_code=False
+            )
     except CheckpointError as error:
         return [str(error)]
     return _unknown(trunk, folder, parts)

@@ -217,7 +217,9 @@ def _build(config: Mapping[str, Any], *, weights: bool) -> Any:
     loader = language_model_loader(place, config)
     try:
         with torch.device("cpu" if weights else "meta"):
-            return loader.from_config(config_of(place, config), dtype=torch.float32)
+            return loader.from_config(
+                config_of(place, config), dtype=torch.float32, trust_remote_code=False
+            )
     except EmbergeError:
         raise
     except Exception as error:  # each class refuses in its own way
