@@ -66,7 +66,10 @@ from .files.disk_space import writing as writing
 from .files.hashes import HashCache as HashCache
 from .files.hashes import text_keys as text_keys
 from .files.locks import working_in as working_in
+from .files.strangers import JSON_LIMIT as JSON_LIMIT
 from .files.strangers import open_regular as open_regular
+from .files.strangers import read_json as read_json
+from .files.strangers import read_regular as read_regular
 from .media.image_files import image_size as image_size
 from .media.image_files import read_image as read_image
 from .media.media_folder import MediaFolder as MediaFolder
@@ -157,6 +160,9 @@ from .recipes.folder.lineage import model_outside as model_outside
 from .recipes.folder.lineage import results_in as results_in
 from .recipes.folder.lineage import with_card as with_card
 from .recipes.folder.locate import locate_model as locate_model
+from .recipes.folder.provenance import record_text as record_text
+from .recipes.folder.provenance import with_contents as with_contents
+from .recipes.folder.provenance import write_with_record as write_with_record
 from .recipes.folder.row_lists import rows_seen as rows_seen
 from .recipes.folder.row_lists import write_bags as write_bags
 from .recipes.folder.run_folder import OutFolder as OutFolder

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from emberge import EmbergeError, RecipeError
 from emberge.engine import hub_client
 
+from emberge_publish.credentials import Content, hide_credentials
+
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["Content", "HubError", "Remote", "RemoteFile", "Repository", "card_on_hub", "no_token"]
+__all__ = ["HubError", "Remote", "RemoteFile", "Repository", "card_on_hub"]
 
-Content = Path | bytes
 _Answer = TypeVar("_Answer")
 _NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
-_TOKEN = re.compile(r"hf_[A-Za-z0-9]{16,}")
 # Answers after which the same request may succeed; tries, and the longest wait for one in seconds.
 _BUSY = (429, 500, 502, 503, 504)
 _TRIES, _LONGEST_WAIT = 3, 120.0
@@ -45,14 +45,6 @@ class Remote:
 
     commit: str | None = None
     files: Mapping[str, RemoteFile] = field(default_factory=dict)
-
-
-def no_token(text: str) -> str:
-    """Return a text without the user's token and without anything that has the form of one."""
-    from huggingface_hub import get_token
-
-    token = get_token()
-    return _TOKEN.sub("hf_…", text.replace(token, "hf_…") if token else text)
 
 
 class Repository:
@@ -159,7 +151,7 @@ class Repository:
                 wait = _seconds_to_wait(error, number)
                 if wait is None or number == _TRIES:
                     # Not chained: what a request looked like is nobody's to see.
-                    raise HubError(no_token(self._words(error))) from None
+                    raise HubError(hide_credentials(self._words(error))) from None
                 time.sleep(wait)
         raise AssertionError("unreachable")
 

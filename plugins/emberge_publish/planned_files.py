@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from emberge import EmbergeError
+from emberge_publish.credentials import Content
+from emberge_publish.hub_repository import Remote, RemoteFile
 
-from emberge_publish.hub_repository import Content, Remote, RemoteFile, no_token
-
-__all__ = ["Planned", "plan_files", "require_no_token", "shown_size"]
+__all__ = ["Planned", "plan_files", "shown_size"]
 
 # Files that hubs write into a repository themselves.
 _OF_THE_HUB = (".gitattributes",)
-# Text files up to this size are looked through for tokens.
-_LOOKED_THROUGH = 16 * 2**20
 State = Literal["new", "changed", "same", "removed"]
 
 
@@ -35,22 +32,6 @@ def plan_files(files: Mapping[str, Content], remote: Remote) -> list[Planned]:
     found = [_planned(path, content, remote) for path, content in files.items()]
     left = [path for path in remote.files if path not in files and path not in _OF_THE_HUB]
     return found + [Planned(path, remote.files[path].size, "removed") for path in left]
-
-
-def require_no_token(files: Mapping[str, Content]) -> None:
-    """Look through all text for tokens.
-
-    Raises:
-        EmbergeError: naming the file.
-    """
-    for path, content in files.items():
-        if isinstance(content, Path):
-            if content.suffix == ".safetensors" or content.stat().st_size > _LOOKED_THROUGH:
-                continue
-            content = content.read_bytes()
-        text = content.decode("utf-8", errors="ignore")
-        if no_token(text) != text:
-            raise EmbergeError(f"{path}: has a hub's token in it; take it out, and revoke it")
 
 
 def _planned(path: str, content: Content, remote: Remote) -> Planned:

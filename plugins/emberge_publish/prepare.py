@@ -10,27 +10,30 @@ from typing import Any
 
 from emberge import CheckpointError, Plugins
 from emberge.engine import (
+    JSON_LIMIT,
     HashCache,
     join_some,
     model_fingerprint,
-    published_files,
     read_artifact,
+    read_json,
+    read_regular,
+    record_text,
     read_scores,
     require_sound_result,
     results_in,
     safe_file_name,
+    with_contents,
 )
 
 from emberge_publish.ancestors import Ancestors, find_ancestors, is_of_hub
-from emberge_publish.hub_repository import Content, Repository, card_on_hub
+from emberge_publish.chosen_files import CARD, RECORD, choose_files, left_notess
+from emberge_publish.credentials import Content, require_no_credentials
+from emberge_publish.hub_repository import Repository, card_on_hub
 from emberge_publish.licences import Terms, joint_terms
-from emberge_publish.planned_files import require_no_token
 from emberge_publish.publication import Choices, Publication
 from emberge_publish.published_card import overlap_of, published_card
 
 __all__ = ["prepare"]
-
-CARD = "README.md"
 
 
 def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> Publication:
@@ -43,7 +46,7 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
             and facts that the leaderboard refuses; for files that are not as the step left them.
         NotOursError: for a result that another user made.
         RecipeError: for a name that is none.
-        EmbergeError: for a file with a token in it.
+        EmbergeError: for a file with a token or a key in it.
     """
     repository = Repository(choices.name)
     result = folder.absolute()
@@ -55,17 +58,15 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
         raise CheckpointError(f"{folder}: {terms.problem}")
     tasks = {one.name: _trained_on(one.bases, plugins) for one in ancestors.models}
     results = _results(result)
-    card = result / CARD
-    text = card.read_text(encoding="utf-8") if card.is_file() else ""
     scored = [path.stem for path in results]
-    files: dict[str, Content] = {
-        path.relative_to(result).as_posix(): path for path in published_files(result)
-    }
-    whole = published_card(text, choices.name, ancestors, terms, tasks, scored)
-    files[CARD] = whole.encode()
+    record = read_json(result / RECORD)
+    chosen = choose_files(result.resolve(), record)
+    whole = published_card(_card(chosen.files), choices.name, ancestors, terms, tasks, scored)
     added = plugins.completing("complete_publication", folder=result)
-    files |= {name: text.encode() for name, text in added.files.items() if name != CARD}
-    require_no_token(files)
+    made = {name: text.encode() for name, text in {**added.files, CARD: whole}.items()}
+    made[RECORD] = record_text(with_contents(record, made)).encode()
+    files: dict[str, Content] = {**chosen.files, **made}
+    require_no_credentials(files)
     found = Publication(
         choices,
         repository,
@@ -74,12 +75,19 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
         terms,
         ancestors,
         _board(result, repository, ancestors, terms, tasks, results, plugins),
-        (*added.failures, *_notes(ancestors, tasks, scored)),
+        (*added.failures, *_notes(ancestors, tasks, scored), *left_notes(chosen.left)),
         plugins,
     )
     with tempfile.TemporaryDirectory(prefix="emberge-publish-") as place:
         found.write_board(Path(place), None)
     return found
+
+
+def _card(files: Mapping[str, Path]) -> str:
+    """Return the text of the card in a result; "" without one."""
+    if CARD not in files:
+        return ""
+    return read_regular(files[CARD], limit=JSON_LIMIT).decode("utf-8", errors="replace")
 
 
 def _require_model(folder: Path) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from emberge import Plugins, RecipeError
-from emberge.engine import join_some
+from emberge.engine import join_some, printable
 
 from emberge_publish.ancestors import Ancestors
-from emberge_publish.hub_repository import Content, HubError, Remote, Repository
+from emberge_publish.credentials import Content
+from emberge_publish.hub_repository import HubError, Remote, Repository
 from emberge_publish.licences import Terms
 from emberge_publish.planned_files import Planned, plan_files, shown_size
 
@@ -65,12 +66,13 @@ class Publication:
         seen = "private" if self.choices.private else "public"
         where = "is there" if remote.commit else f"will be created, {seen}"
         yield f"{self.repository.url} ({where}), licence {self.terms.licence}"
-        width = max(len(one.path) for one in planned)
-        for one in planned:
-            yield f"  {one.path:<{width}}  {shown_size(one.size):>9}  {one.state}"
+        paths = [printable(one.path) for one in planned]
+        width = max(map(len, paths))
+        for one, path in zip(planned, paths, strict=True):
+            yield f"  {path:<{width}}  {shown_size(one.size):>9}  {one.state}"
         sent = [one for one in planned if one.state in ("new", "changed")]
         yield f"{len(sent)} of {len(planned)} files to send, {shown_size(sum(o.size for o in sent))}"
-        yield from (f"note: {note}" for note in self.notes)
+        yield from (f"note: {printable(note)}" for note in self.notes)
 
     def require_free(self, planned: Sequence[Planned]) -> None:
         """Make sure that no content of others is lost unasked.
@@ -81,7 +83,7 @@ class Publication:
         lost = [one.path for one in planned if one.state in ("changed", "removed")]
         if lost and not self.choices.replace:
             raise RecipeError(
-                f"{self.choices.name}: the repository has other content already ({join_some(lost, 4)}); "
+                f"{self.choices.name}: the repository has other content already ({join_some(map(printable, lost), 4)}); "
                 "choose another name, or give --replace, after which it has exactly the files above (its "
                 "history keeps the others)"
             )
@@ -111,7 +113,7 @@ class Publication:
         if wrong:
             raise HubError(
                 f"{self.choices.name}: at commit {commit[:12]} the hub has other bytes of "
-                f"{join_some(wrong, 4)}; run this again with --replace"
+                f"{join_some(map(printable, wrong), 4)}; run this again with --replace"
             )
 
     def write_board(self, out: Path, commit: str | None) -> list[str]:

@@ -123,9 +123,11 @@ def model_fingerprint(
 
 
 def published_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder that belong to others' copies: all but states, records and hidden files."""
+    """Yield the files of a folder that belong to others' copies: no states, records, hidden files or links."""
     for path in sorted(folder.iterdir()):
         rule = _rule_of(path)
+        if path.is_symlink():
+            continue
         if rule is not None and rule.why in (PLACE, STATE, RECORD):
             continue
         if path.is_dir():

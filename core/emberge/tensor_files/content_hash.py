@@ -15,7 +15,7 @@ from emberge.errors import CheckpointError
 from emberge.files.hashes import file_pieces
 from emberge.tensor_files.safetensors_header import TensorSpec, read_header
 
-__all__ = ["ContentHasher", "FileContent", "contents_of", "file_content"]
+__all__ = ["ContentHasher", "FileContent", "content_of", "contents_of", "file_content"]
 
 _WEIGHTS = ".safetensors"
 
@@ -77,6 +77,13 @@ def file_content(path: Path) -> FileContent:
     hasher = ContentHasher(_specs(path))
     for piece in file_pieces(path):
         hasher.see(piece)
+    return hasher.content()
+
+
+def content_of(content: bytes) -> FileContent:
+    """Return the size and the hash of a file's bytes."""
+    hasher = ContentHasher(())
+    hasher.see(memoryview(content))
     return hasher.content()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact, hookimpl
-from emberge.engine import OutFolder, read_artifact, write_text
+from emberge.engine import OutFolder, read_artifact, write_with_record
 
 if TYPE_CHECKING:
     from emberge.engine import Scores
@@ -65,10 +65,7 @@ def write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
 
     facts = _facts(out, name, folder, artifact)
     text = adapter_card(facts) if is_adapter(facts) else model_card(facts)
-    card = folder.resolve() / CARD
-    if card.is_file() and card.read_text(encoding="utf-8", errors="replace") == text:
-        return
-    write_text(card, text)
+    write_with_record(folder.resolve(), CARD, text)
 
 
 def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:

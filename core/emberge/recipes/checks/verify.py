@@ -21,7 +21,6 @@ from emberge.recipes.folder.locate import (
     locate_adapter,
     locate_model,
 )
-from emberge.recipes.folder.provenance import CHANGING
 from emberge.recipes.folder.results import Results
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder
 from emberge.tensor_files.content_hash import FileContent, contents_of
@@ -141,7 +140,7 @@ def _files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
     if not isinstance(listed, Mapping):
         yield Finding(ARTIFACT, "not seen", "lists no files: an older release wrote it")
         return
-    there = contents_of(folder, leave=CHANGING)
+    there = contents_of(folder, leave=(ARTIFACT,))
     for name, entry in listed.items():
         known = FileContent.of(entry)
         if known is None:

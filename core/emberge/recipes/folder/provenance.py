@@ -7,15 +7,18 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from emberge.contracts.reference import Artifact
 from emberge.errors import PluginError
+from emberge.files.atomic import write_text
+from emberge.files.strangers import read_json
 from emberge.plugins import Plugins
 from emberge.recipes.folder.run_folder import ARTIFACT
 from emberge.recipes.options.component_tree import parts_of
 from emberge.recipes.recipe import Recipe
-from emberge.tensor_files.content_hash import FileContent
+from emberge.tensor_files.content_hash import FileContent, content_of
 
 __all__ = [
     "CHANGING",
@@ -24,10 +27,13 @@ __all__ = [
     "kept_text",
     "plugins_behind",
     "recipe_hash",
+    "record_text",
+    "with_contents",
+    "write_with_record",
 ]
 
-CHANGING = (ARTIFACT, "README.md", "space.json")
-"""Files of a result that its hashes leave out: a model's card gets scores and its passport canaries later."""
+CHANGING = ("README.md",)
+"""Files of a result that may change after its step: a model's card gets scores, and its reader's own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,30 @@ def artifact_record(
 def _input(one: Input) -> dict[str, Any]:
     entry = dataclasses.asdict(one)
     return entry if one.only else {k: v for k, v in entry.items() if k != "only"}
+
+
+def with_contents(record: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the record of a result of which some files have other contents, by their names."""
+    files = {name: content_of(content).plain() for name, content in contents.items()}
+    return {**record, "files": {**record["files"], **files}}
+
+
+def record_text(record: Mapping[str, Any]) -> str:
+    """Return a record as artifact.json has it."""
+    return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_with_record(folder: Path, name: str, text: str) -> None:
+    """Write a file of a finished result, if its text is another, and its hash into artifact.json.
+
+    A kill between the two leaves a hash of before, which the next call mends.
+    """
+    path, content = folder / name, text.encode()
+    if not path.is_file() or path.read_bytes() != content:
+        write_text(path, text)
+    record = read_json(folder / ARTIFACT)
+    if (changed := with_contents(record, {name: content})) != record:
+        write_text(folder / ARTIFACT, record_text(changed))
 
 
 def kept_text(recipe: Recipe) -> str:

@@ -20,7 +20,7 @@ from emberge.files.atomic import make_folder, sync, write_text
 from emberge.files.locks import lock_folder
 from emberge.files.ours import claim_folder, require_tree_ours
 from emberge.heap import return_freed_memory
-from emberge.recipes.folder.provenance import CHANGING, artifact_record
+from emberge.recipes.folder.provenance import artifact_record
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.load_modules import import_modules
@@ -72,7 +72,7 @@ def run_step(
             artifact = dataclasses.replace(artifact, warnings=warnings)
             workspace.write_metrics()
             seconds = time.monotonic() - began
-            files = contents_of(workspace.folder, leave=CHANGING, known=notes.of)
+            files = contents_of(workspace.folder, leave=(ARTIFACT,), known=notes.of)
             inputs = results.inputs(step.step)
             content = artifact_record(artifact, workspace.provenance, inputs, files, seconds)
             folder = place.publish(step.id, fingerprint, content)
