@@ -17,8 +17,8 @@ from emberge.engine import (
     read_artifact,
     read_json,
     read_regular,
-    record_text,
     read_scores,
+    record_text,
     require_sound_result,
     results_in,
     safe_file_name,
@@ -26,7 +26,7 @@ from emberge.engine import (
 )
 
 from emberge_publish.ancestors import Ancestors, find_ancestors, is_of_hub
-from emberge_publish.chosen_files import CARD, RECORD, choose_files, left_notess
+from emberge_publish.chosen_files import CARD, RECORD, choose_files, left_notes
 from emberge_publish.credentials import Content, require_no_credentials
 from emberge_publish.hub_repository import Repository, card_on_hub
 from emberge_publish.licences import Terms, joint_terms

@@ -82,8 +82,9 @@ class Publication:
         """
         lost = [one.path for one in planned if one.state in ("changed", "removed")]
         if lost and not self.choices.replace:
+            shown = join_some(map(printable, lost), 4)
             raise RecipeError(
-                f"{self.choices.name}: the repository has other content already ({join_some(map(printable, lost), 4)}); "
+                f"{self.choices.name}: the repository has other content already ({shown}); "
                 "choose another name, or give --replace, after which it has exactly the files above (its "
                 "history keeps the others)"
             )

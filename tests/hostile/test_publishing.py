@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from emberge import RecipeError, load_plugins, parse_recipe, run_recipe
+from emberge import EmbergeError, RecipeError, load_plugins, parse_recipe, run_recipe
 from emberge.cli.main import main
+from emberge.engine import write_with_record
+from emberge.recipes.checks.verify import verify_result
+from emberge.tensor_files.content_hash import file_content
+from emberge_publish.credentials import require_no_credentials
+from emberge_publish.publication import Publication
 
 from tests.support.loopback_hub import Hub
 from tests.support.publishing import Merged
@@ -68,3 +77,228 @@ def test_a_rehearsal_needs_no_leave_and_sends_nothing(hub: Hub, uploading: Path)
     assert main(["rehearse", str(uploading), "--out", "out", "--quiet"]) == 0
     assert not hub.asked
     assert "me/soup" not in hub.commits
+
+
+# ── what lies in a result's folder ──────────────────────────────────────────────────────────────────
+
+
+def there(hub: Hub) -> set[str]:
+    folder = hub.root / "me/soup/main"
+    files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    return files - {".gitattributes"}
+
+
+def publish(*more: str) -> int:
+    return main(["publish", "soup", "me/soup", "--yes", *more])
+
+
+def rewritten(folder: Path, name: str, content: str | bytes) -> None:
+    """Put a file into a result as if its step had left it."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    record = json.loads((folder / "artifact.json").read_text())
+    record["files"][name] = file_content(path).plain()
+    (folder / "artifact.json").write_text(json.dumps(record))
+
+
+def test_what_no_record_names_stays_and_is_named(
+    hub: Hub, merged: Merged, capsys: Capture, tmp_path: Path
+) -> None:
+    folder = merged("license: mit", "license: mit")
+    before = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    (folder / "notes").mkdir()
+    strays = ("id_rsa", "secrets.txt", "debug.log", "notes/todo.md", ".env")
+    for name in strays:
+        (folder / name).write_text("mine")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "diary.txt").write_text("dear")
+    (folder / "more").symlink_to(tmp_path / "private")
+    (folder / "diary.txt").symlink_to(tmp_path / "private" / "diary.txt")
+    capsys.readouterr()
+    assert publish() == 0
+    shown = capsys.readouterr().out
+    assert there(hub) == before
+    note = next(line for line in shown.splitlines() if "does not name" in line)
+    for name in ("debug.log", "diary.txt", "id_rsa", "more", "notes/todo.md", "secrets.txt"):
+        assert name in note
+    assert "diary" not in shown.replace(note, "")
+
+
+@pytest.mark.parametrize("name", ["README.md", "config.json", "1_Pooling"])
+def test_a_link_in_the_place_of_a_file_is_refused(
+    hub: Hub, merged: Merged, capsys: Capture, tmp_path: Path, name: str
+) -> None:
+    folder = merged("license: mit", "license: mit")
+    os.rename(folder / name, tmp_path / "aside")
+    (folder / name).symlink_to(tmp_path / "aside")
+    capsys.readouterr()
+    assert publish() == 2
+    said = capsys.readouterr().err
+    assert name in said
+    assert not hub.asked
+
+
+def test_a_record_that_names_files_of_elsewhere_is_refused(
+    hub: Hub, merged: Merged, tmp_path: Path
+) -> None:
+    folder = merged("license: mit", "license: mit")
+    (tmp_path / "secret.txt").write_text("s")
+    for name in ("../secret.txt", str(tmp_path / "secret.txt")):
+        record = json.loads((folder / "artifact.json").read_text())
+        content = file_content(tmp_path / "secret.txt").plain()
+        (folder / "artifact.json").write_text(
+            json.dumps({**record, "files": {**record["files"], name: content}})
+        )
+        publish()
+        assert "secret.txt" not in "".join(there(hub))
+
+
+def test_file_names_take_one_line_of_the_list_each(
+    hub: Hub, merged: Merged, capsys: Capture
+) -> None:
+    folder = merged("license: mit", "license: mit")
+    rewritten(folder, "a\n  z.json  1 B  new\x1b[2K.txt", "x")
+    capsys.readouterr()
+    publish()
+    lines = capsys.readouterr().out.splitlines()
+    assert any("a\\n  z.json  1 B  new\\x1b[2K.txt" in line for line in lines)
+    assert not any(line.startswith("  z.json") for line in lines)
+
+
+# ── credentials ─────────────────────────────────────────────────────────────────────────────────────
+
+# Put together here, so that no line of this file has the form of one.
+CREDENTIALS = {
+    "Hugging Face": "hf_" + "aB3dE6gH9" * 4,
+    "AWS": "AKIA" + "IOSFODNN7EXAMPLE",
+    "GitHub": "ghp_" + "a1B2c3D4e5" * 4,
+    "GitHub ": "github_pat_" + "11ABCDEFG0_" + "x9" * 20,
+    "API key": "sk-" + "a1B2c3D4e5F6" * 4,
+    "API key ": "sk-proj-" + "a1_B2-c3D4e5" * 4,
+    "API key  ": "sk-ant-" + "api03-" + "a1_B2-c3D4e5" * 4,
+    "private key": "-----BEGIN " + "OPENSSH PRIVATE KEY-----",
+    "private key ": "-----BEGIN " + "PRIVATE KEY-----",
+    "Slack": "xoxb-" + "123456789012-abcdefGHIJ",
+    "Google": "AIza" + "SyA1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q",
+    "Stripe": "sk_live_" + "a1B2c3D4e5F6g7H8",
+}
+
+
+@pytest.mark.parametrize("kind", CREDENTIALS)
+def test_a_credential_is_refused_with_its_file_and_line_and_is_not_shown(
+    kind: str, tmp_path: Path
+) -> None:
+    secret = CREDENTIALS[kind]
+    (tmp_path / "c.json").write_text(f'{{\n "a": 1,\n "note": "use {secret}"\n}}')
+    for content in (tmp_path / "c.json", (tmp_path / "c.json").read_bytes()):
+        with pytest.raises(EmbergeError) as caught:
+            require_no_credentials({"sub/c.json": content})
+        assert str(caught.value).startswith("sub/c.json:3: ")
+        assert kind.strip() in str(caught.value)
+        assert secret not in str(caught.value)
+
+
+@pytest.mark.parametrize("secret", CREDENTIALS.values())
+def test_a_credential_is_found_wherever_it_is(secret: str, tmp_path: Path) -> None:
+    """After an escaped line end, over the edge of two pieces, in a name, in the header of weights."""
+    require_no_credentials({"fine.txt": b"risk-averse task-specific sk-learn estimators"})
+    far = b"\n" * 5 + b" " * ((1 << 20) - 10 - 5) + secret.encode()
+    weights = json.dumps({"__metadata__": {"note": secret}}).encode()
+    for content, place in (
+        (b'"\\n' + secret.encode() + b'"', ":1:"),
+        (far, ":6:"),
+        (b"\xff\xfe\n" + secret.encode(), ":2:"),
+    ):
+        with pytest.raises(EmbergeError, match=f"a.txt{place}"):
+            require_no_credentials({"a.txt": content})
+    with pytest.raises(EmbergeError, match="its name"):
+        require_no_credentials({f"logs/{secret}.txt": b""})
+    with pytest.raises(EmbergeError, match=r"model\.safetensors:1:"):
+        require_no_credentials(
+            {"model.safetensors": len(weights).to_bytes(8, "little") + weights + b"\0" * 64}
+        )
+
+
+def test_words_that_only_look_like_credentials_pass() -> None:
+    words = "risk-managementandcontrolofrisk hf_model AKIAshort ghp_x xoxo-love task-sk-1 AIza"
+    require_no_credentials(
+        {"vocab.txt": words.encode(), "bin": b"\0" + CREDENTIALS["AWS"].encode()}
+    )
+
+
+@pytest.mark.parametrize("name", ["README.md", "config.json", "tokenizer.json"])
+def test_no_file_with_a_credential_is_uploaded(
+    hub: Hub, merged: Merged, capsys: Capture, name: str
+) -> None:
+    folder = merged("license: mit", "license: mit")
+    secret = CREDENTIALS["AWS"]
+    text = (folder / name).read_text()
+    changed = f"{text}\n\nexport AWS_ACCESS_KEY_ID={secret}\n"
+    if name.endswith(".json"):
+        changed = json.dumps({**json.loads(text), "note": secret}, indent=1)
+    rewritten(folder, name, changed)
+    capsys.readouterr()
+    assert publish() == 1
+    said = capsys.readouterr()
+    assert re.search(rf"{re.escape(name)}:\d+: has a key of AWS", said.err)
+    assert secret not in said.out + said.err
+    assert not hub.asked
+
+
+def test_the_users_own_token_is_refused_whatever_its_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: "own-secret-of-mine")
+    with pytest.raises(EmbergeError, match=r"a\.txt:2: has your token"):
+        require_no_credentials({"a.txt": b"x\nown-secret-of-mine"})
+
+
+# ── the repository and the record ───────────────────────────────────────────────────────────────────
+
+
+def test_a_commit_of_somebody_else_between_looking_and_sending_is_not_overwritten(
+    hub: Hub, merged: Merged, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = merged("license: mit", "license: mit")
+    assert publish() == 0
+    rewritten(folder, "notes.json", "{}")
+    ask = Publication.require_free
+
+    def meanwhile(self: Publication, planned: Any) -> None:
+        ask(self, planned)
+        hub.commits["me/soup"].append("f" * 40)
+
+    monkeypatch.setattr(Publication, "require_free", meanwhile)
+    capsys.readouterr()
+    assert publish("--replace") == 1
+    assert "changed meanwhile" in capsys.readouterr().err
+    assert "notes.json" not in there(hub)
+
+
+def test_a_record_has_the_hash_of_every_other_file(
+    hub: Hub, merged: Merged, tmp_path: Path
+) -> None:
+    folder = merged("license: mit", "license: mit")
+    assert publish() == 0
+    for place in (folder, hub.root / "me/soup/main"):
+        record = json.loads((place / "artifact.json").read_text())
+        files = {
+            p.relative_to(place).as_posix(): file_content(p).plain()
+            for p in place.rglob("*")
+            if p.is_file() and p.name not in ("artifact.json", ".gitattributes")
+        }
+        assert {"README.md", "space.json", "model.safetensors"} <= files.keys()
+        assert record["files"] == files
+        assert main(["verify", str(place)]) == 0
+    (folder / "README.md").write_text("another")
+    found = {one.what: one for one in verify_result(folder).findings}
+    assert "changed" in found["README.md"].words
+
+
+def test_a_card_that_gets_scores_later_has_its_new_hash(merged: Merged, tmp_path: Path) -> None:
+    folder = merged("license: mit", "license: mit")
+    write_with_record(folder, "README.md", "with scores")
+    assert (folder / "README.md").read_text() == "with scores"
+    before = (folder / "artifact.json").stat().st_mtime_ns
+    write_with_record(folder, "README.md", "with scores")
+    assert (folder / "artifact.json").stat().st_mtime_ns == before
+    assert main(["verify", str(folder)]) == 0

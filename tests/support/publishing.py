@@ -26,6 +26,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     (tmp_path / "hub").mkdir()
     with serving(tmp_path / "hub") as server:
         server.token = TOKEN
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
         monkeypatch.setattr(constants, "ENDPOINT", server.url)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)

@@ -123,7 +123,7 @@ def model_fingerprint(
 
 
 def published_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder that belong to others' copies: no states, records, hidden files or links."""
+    """Yield the files of a folder that others get: no states, records, hidden files or links."""
     for path in sorted(folder.iterdir()):
         rule = _rule_of(path)
         if path.is_symlink():

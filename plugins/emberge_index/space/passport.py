@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
-from emberge.engine import content_fingerprints, read_layout, read_object, read_settings, write_text
+from emberge.engine import (
+    content_fingerprints,
+    read_layout,
+    read_object,
+    read_settings,
+    write_with_record,
+)
 
 from emberge_index.space.canaries import CANARIES, prompts_of
 
@@ -104,7 +110,7 @@ def _dimension(layout: Layout) -> int | None:
 
 def write_passport(folder: Path, passport: Passport) -> Path:
     """Write a passport into a model's folder and return its file."""
-    write_text(folder / PASSPORT, passport_text(passport))
+    write_with_record(folder.resolve(), PASSPORT, passport_text(passport))
     return folder / PASSPORT
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from emberge.cli.main import main
+from emberge.tensor_files.content_hash import contents_of
 
 from tests.support.loopback_hub import Hub
 from tests.support.publishing import TOKEN, Merged
@@ -52,7 +53,7 @@ def test_what_is_shown_is_what_is_there_afterwards(
     assert files - {".gitattributes"} == set(shown)
     assert set(shown.values()) == {"new"}
     assert {"model.safetensors", "modules.json", "README.md", "artifact.json"} <= files
-    for name in files - {".gitattributes", "README.md", "space.json"}:
+    for name in files - {".gitattributes", "README.md", "space.json", "artifact.json"}:
         assert (there(hub) / name).read_bytes() == (folder / name).read_bytes()
     local, public = (json.loads((f / "space.json").read_text()) for f in (folder, there(hub)))
     assert len(public.pop("canaries")["texts"]) == 32
@@ -198,7 +199,10 @@ def test_states_and_records_of_a_training_stay_here(hub: Hub, merged: Merged) ->
     for name in ("checkpoints/step-1/model.safetensors", "metrics.jsonl", ".hidden", "bags/a.txt"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")
-    (folder / "space.json").write_text("{}")
+    record = json.loads((folder / "artifact.json").read_text())
+    files = contents_of(folder, leave=("artifact.json",))
+    record["files"] |= {name: one.plain() for name, one in files.items()}
+    (folder / "artifact.json").write_text(json.dumps(record))
     assert publish("--yes") == 0
     names = {p.name for p in there(hub).rglob("*")}
     assert "space.json" in names
@@ -297,9 +301,10 @@ def test_a_repository_that_changed_meanwhile_is_left_alone(
 
 def test_a_token_in_a_file_is_never_sent(hub: Hub, merged: Merged, capsys: Capture) -> None:
     folder = merged("license: mit", "license: mit")
-    (folder / "notes.txt").write_text(f"export HF_TOKEN={TOKEN}")
+    with (folder / "README.md").open("a") as card:
+        card.write(f"\nexport HF_TOKEN={TOKEN}\n")
     said = refused(hub, capsys)
-    assert "notes.txt" in said
+    assert "README.md" in said
     assert not hub.asked
 
 

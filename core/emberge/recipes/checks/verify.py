@@ -21,6 +21,7 @@ from emberge.recipes.folder.locate import (
     locate_adapter,
     locate_model,
 )
+from emberge.recipes.folder.provenance import CHANGING
 from emberge.recipes.folder.results import Results
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder
 from emberge.tensor_files.content_hash import FileContent, contents_of
@@ -147,6 +148,8 @@ def _files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
             yield Finding(name, "differs", f"{ARTIFACT} has no sound entry of it; {_AGAIN}")
         elif name not in there:
             yield Finding(name, "missing", f"is missing; {_AGAIN}")
+        elif name in CHANGING and known.hash != there[name].hash:
+            yield Finding(name, "not seen", "was changed by hand, as it may be")
         else:
             yield _compared(name, known, there[name])
     decisive = hashed_files(folder) if record.get("kind") == "model" else ()

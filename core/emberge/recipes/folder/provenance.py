@@ -32,8 +32,8 @@ __all__ = [
     "write_with_record",
 ]
 
-CHANGING = ("README.md",)
-"""Files of a result that may change after its step: a model's card gets scores, and its reader's own words."""
+CHANGING = ("README.md", "space.json")
+"""Files of a result that may change after its step: a model's card gets scores, its passport canaries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,15 @@ def record_text(record: Mapping[str, Any]) -> str:
 
 
 def write_with_record(folder: Path, name: str, text: str) -> None:
-    """Write a file of a finished result, if its text is another, and its hash into artifact.json.
+    """Write a file into a folder, if its text is another, and its hash into artifact.json if there is one.
 
     A kill between the two leaves a hash of before, which the next call mends.
     """
     path, content = folder / name, text.encode()
     if not path.is_file() or path.read_bytes() != content:
         write_text(path, text)
+    if not (folder / ARTIFACT).is_file():
+        return
     record = read_json(folder / ARTIFACT)
     if (changed := with_contents(record, {name: content})) != record:
         write_text(folder / ARTIFACT, record_text(changed))
