@@ -218,7 +218,7 @@ def compare(
         CheckpointError: for a model that cannot be read.
     """
     probes = read_texts(texts) if texts is not None else probe_texts()
-    stored = _stored(first, probes if texts is not None else None, vectors)
+    probes, stored = _stored(first, probes, vectors, own=texts is not None)
     differences = first.passport.differences(second.passport)
     found = Compared(
         first.name,
@@ -241,28 +241,38 @@ def compare(
     return replace(found, verdict=verdict_of(distance, fit), fit=fit)
 
 
-def _stored(first: Space, texts: Sequence[str] | None, vectors: Path | None) -> Any | None:
-    """Return the vectors that were stored for the texts, once it is clear that they are the model's."""
+def _stored(
+    first: Space, texts: Sequence[str], vectors: Path | None, *, own: bool
+) -> tuple[Sequence[str], Any | None]:
+    """Return texts with the vectors that were stored for them, once it is clear that they are the model's.
+
+    A text whose vector is zeros, as of an empty document, is left out. Without `vectors`, or where the texts
+    are not the user's `own`, there are none.
+    """
     if vectors is None:
-        return None
+        return texts, None
     found = read_vectors(vectors)
     rows = found.rows
     _require_marked(vectors, found.plan.fingerprint, first)
     require_passport(vectors, rows, first.passport, first.name)
-    if texts is None:
-        return None
+    if not own:
+        return texts, None
     if len(texts) != len(rows):
         raise DataError(
             f"{vectors}: has {len(rows)} vectors, and there are {len(texts)} texts; give --texts a line for "
             "each vector, in their order"
         )
+    full = [place for place, known in enumerate(rows.any(axis=1)) if known]
+    if not full:
+        raise DataError(f"{vectors}: has no vector but of zeros; embed the texts again")
+    texts, rows = [texts[place] for place in full], rows[full]
     if first.folder is not None:
         places = list(range(0, len(texts), max(1, len(texts) // _SAMPLE)))[:_SAMPLE]
         some = [texts[place] for place in places]
         require_sample(
             vectors, rows[places], first.documents(some), first.queries(some), first.name
         )
-    return rows
+    return texts, rows
 
 
 def _require_marked(path: Path, fingerprint: str | None, first: Space) -> None:

@@ -318,6 +318,21 @@ def test_vectors_that_are_not_the_models_are_refused(
         assert word in str(refused.value)
 
 
+def test_vectors_of_empty_documents_are_left_out_of_the_comparison(
+    bert: Path, berts: list[Path], texts: Path, tmp_path: Path
+) -> None:
+    rows = space(bert).documents(texts.read_text().splitlines())
+    rows[[0, 24, 399]] = 0
+    np.save(tmp_path / "index.npy", rows)
+    found = compare(space(bert), space(berts[0]), texts=texts, vectors=tmp_path / "index.npy")
+    assert found.verdict == "translatable"
+    assert found.fit is not None
+    assert found.fit.texts == 397
+    np.save(tmp_path / "index.npy", 0 * rows)
+    with pytest.raises(DataError, match="zeros"):
+        compare(space(bert), space(berts[0]), texts=texts, vectors=tmp_path / "index.npy")
+
+
 def test_vectors_of_queries_are_told_from_those_of_documents(
     bert: Path, berts: list[Path], texts: Path, tmp_path: Path
 ) -> None:
