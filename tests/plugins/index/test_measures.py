@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DataError
-from emberge_index.refreshing.refresh_step import _curves
+from emberge_index.refreshing.refresh_step import _curves, _orders
 from emberge_index.translation import arms, folds
 from emberge_index.translation.arms import measures_of, table_of
 from emberge_index.translation.folds import FittedFolds, fit_folds
 from emberge_index.translation.maps import Map
-from emberge_index.translation.measures import NEIGHBOURS, overlap, ten_nearest
+from emberge_index.translation.measures import (
+    NEIGHBOURS,
+    are_unit,
+    gain_kept,
+    ndcg,
+    overlap,
+    ten_nearest,
+)
 from emberge_index.translation.probes import Embedded, Probes
 from emberge_index.translation.translation_file import (
     SpaceOf,
@@ -251,3 +258,100 @@ def test_nearest_of_equals_is_the_earlier_and_never_itself() -> None:
     assert found[0, :4].tolist() == [1, 2, 3, 4]
     assert found[7, :4].tolist() == [5, 6, 8, 9]
     assert ten_nearest(rows[:2], rows[:4]).shape == (2, 4)
+
+
+def test_ndcg_counts_relevant_documents_by_their_ranks() -> None:
+    found = np.array([[5, 1, 2], [7, 8, 9], [3, 4, 6]])
+    scores = [
+        (1 / np.log2(3)) / 1,
+        0.0,
+        (1 + 1 / np.log2(4)) / (1 + 1 / np.log2(3)),
+    ]
+    assert ndcg(found, [[1], [1, 2], [3, 6]]) == pytest.approx(sum(scores) / 3)
+
+
+def test_overlap_and_gain_by_hand() -> None:
+    assert overlap(np.array([[1, 2], [3, 4]]), np.array([[2, 9], [4, 3]])) == 3 / 4
+    assert gain_kept({"old": 0.2, "new": 0.6, "mapped": 0.5}) == pytest.approx(0.75)
+    assert gain_kept({"old": 0.2, "new": 0.6, "untouched": 0.1}, "untouched") == pytest.approx(
+        -0.25
+    )
+    assert gain_kept({"old": 0.2, "new": 0.2, "mapped": 0.5}) is None
+
+
+def test_lengths_are_told_as_far_as_float16_can() -> None:
+    rows = vectors(20, 24)
+    assert are_unit(rows)
+    assert are_unit(rows * 1.004)
+    assert not are_unit(rows * 1.006)
+    assert not are_unit(rows * 0.994)
+    one = rows.copy()
+    one[3] *= 2
+    assert not are_unit(one)
+
+
+def test_a_table_has_a_line_an_arm() -> None:
+    measured = {
+        "texts": 1234,
+        "cosine": {"mean": 0.91234, "p5": 0.8},
+        "overlap": {"old": 0.25, "mapped": 0.5},
+        "ndcg": {"old": 0.2, "mapped": 0.3, "new": 0.4},
+        "gain_kept": {"mapped": 0.5},
+    }
+    assert table_of(measured, "from a to b") == [
+        "# from a to b",
+        "",
+        "Out of fold, 1,234 texts: cosine 0.9123 in the mean, 0.8000 at the lowest 5 %.",
+        "",
+        "| | shared with the new model's first ten | nDCG@10 | gain kept |",
+        "|---|---|---|---|",
+        "| old queries, old documents | 25.0% | 20.00 |  |",
+        "| mapped | 50.0% | 30.00 | 50% |",
+        "| new queries, new documents | 100.0% | 40.00 |  |",
+    ]
+
+
+def test_scores_are_of_each_arm_and_gains_of_those_that_can_gain() -> None:
+    old, new, mapped = (random(40, 1), random(6, 2)), (random(40, 3), random(6, 4)), random(40, 5)
+    relevant = [[place, place + 20] for place in range(6)]
+    found = measures_of(fit_of(old, new, mapped, relevant))
+    assert found["ndcg"] == {
+        "old": ndcg(nearest(old[1], old[0]), relevant),
+        "untouched": ndcg(nearest(new[1], old[0]), relevant),
+        "mapped": ndcg(nearest(new[1], mapped), relevant),
+        "new": ndcg(nearest(new[1], new[0]), relevant),
+    }
+    assert set(found["gain_kept"]) == {"untouched", "mapped"}
+    assert found["gain_kept"]["mapped"] == gain_kept(found["ndcg"])
+    cosine = measures_of(fit_of((new[0], None), (new[0], None), mapped))["cosine"]
+    wanted = (mapped * new[0]).sum(1) / np.linalg.norm(mapped, axis=1)
+    wanted /= np.linalg.norm(new[0], axis=1)
+    assert cosine["mean"] == pytest.approx(wanted.mean(), abs=1e-6)
+    assert cosine["p5"] == pytest.approx(np.quantile(wanted, 0.05), abs=1e-6)
+
+
+def test_the_order_by_chance_is_the_seeds() -> None:
+    made = fit_of((AXES, AXES), (AXES, AXES), -AXES, [[place] for place in range(40)])
+    orders = _orders(made, np.arange(0, 40, 2), 3)
+    assert orders["random"].tolist() == np.random.default_rng(3).permutation(40).tolist()
+
+
+def test_ridges_are_tried_three_a_decade_and_each_is_shown() -> None:
+    seen: list[tuple[int, int]] = []
+    x, y = vectors(60, 6), vectors(60, 6, seed=1)
+    own = np.arange(60) % 5
+    found = fit_folds(x, y, own, "affine", progress=lambda *given: seen.append(given))
+    assert seen == [(number, 28) for number in range(28)]
+    assert folds.RIDGES[0] == pytest.approx(1e-6)
+    assert folds.RIDGES[-1] == pytest.approx(1e3)
+    assert folds.RIDGES[3] / folds.RIDGES[0] == pytest.approx(10)
+    assert found.ridge in folds.RIDGES
+    errors = {}
+    for ridge in folds.RIDGES:
+        fitted = fit_folds(x, y, own, "affine", ridge=ridge).out_of_fold
+        errors[ridge] = float(((fitted - y) ** 2).sum())
+    assert found.ridge == min(errors, key=lambda ridge: errors[ridge])
+    low = fit_folds(x, y, own, "low_rank", rank=2)
+    assert low.ridge in folds.RIDGES
+    assert np.linalg.matrix_rank(low.fitted.matrix - np.eye(6), tol=1e-9) == 2
+    assert fit_folds(x, y, own, "orthogonal").ridge is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emberge.cli.main import main
-from emberge_index.refreshing.order import DEPTH, Hits
+from emberge_index.refreshing.order import DEPTH, Hits, by_hits, strangeness_of_each
 
 from tests.plugins.index.test_translate_step import pairs, recipe
 from tests.plugins.index.translations import expected, vectors, write_translation
@@ -83,3 +83,83 @@ def test_the_curve_ends_with_the_new_models_score(berts: list[Path], tmp_path: P
     for scores in curves["ndcg"].values():
         assert scores[0] == curves["ndcg"]["random"][0]
         assert scores[-1] == curves["new"]
+    lines = (tmp_path / "out" / "made" / "curve.md").read_text().splitlines()
+    assert lines[0] == f"nDCG@10: {100 * curves['old']:.2f} old, {100 * curves['new']:.2f} new."
+    assert lines[2:4] == ["| gain kept, embedded anew | 0% | 50% | 100% |", "|---|---|---|---|"]
+    assert [line.split(" | ")[0] for line in lines[4:]] == ["| hits", "| strange", "| random"]
+    for line, gains in zip(lines[4:], curves["gain_kept"].values(), strict=True):
+        cells = ["" if gain is None else f"{gain:.0%}" for gain in gains]
+        assert line.split(" | ", 1)[1] == " | ".join(cells) + " |"
+    details = json.loads((tmp_path / "out" / "made" / "artifact.json").read_text())["details"]
+    (figure,) = details["figures"]
+    assert figure["lines"]["labels"] == ["0%", "50%", "100%"]
+    assert figure["lines"]["series"] == curves["gain_kept"] == details["curves"]["gain_kept"]
+    assert details["table"] == "curve.md"
+    assert curves["shares"] == [0, 0.5, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"shares": [0, 1.1]}, "shares"),
+        ({"shares": [-0.1]}, "shares"),
+        ({"shares": []}, "shares"),
+        ({"texts": "queries"}, "texts"),
+    ],
+)
+def test_shares_and_sides_without_a_curve_are_refused(
+    berts: list[Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: dict[str, object],
+    place: str,
+) -> None:
+    path = recipe(tmp_path, "refresh", old=str(berts[0]), new=str(berts[1]), **options)
+    assert main(["check", str(path)]) == 2
+    assert place in capsys.readouterr().err
+
+
+def test_of_documents_that_are_hit_alike_the_strangest_come_first() -> None:
+    hits, strange = np.array([1.0, 0, 2, 0, 1]), np.array([3.0, 1, 0, 2, 5])
+    assert by_hits(hits, strange).tolist() == [2, 4, 0, 3, 1]
+
+
+def test_strangeness_is_in_units_of_the_fit(tmp_path: Path) -> None:
+    made = write_translation(tmp_path / "by", 24)
+    given = vectors(300, 24)
+    given[7] = 0
+    each = strangeness_of_each(made, [given[:100], given[100:]])
+    assert each[7] == -1
+    full = np.delete(given, 7, axis=0)
+    assert np.delete(each, 7).mean() == pytest.approx(made.strangeness(full), rel=1e-6)
+    assert strangeness_of_each(made, []).shape == (0,)
+
+
+def test_many_queries_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, documents = vectors(17, 16, seed=1), vectors(30, 16, seed=2)
+    whole = Hits(queries)
+    whole.add(documents, 0)
+    monkeypatch.setattr("emberge_index.refreshing.order.QUERIES", 5)
+    parts = Hits(queries)
+    parts.add(documents[:8], 0)
+    parts.add(documents[8:], 8)
+    np.testing.assert_allclose(parts.weights(30), whole.weights(30), rtol=1e-12)
+    few = Hits(queries)
+    few.add(documents[:3], 0)
+    assert few.weights(3).sum() == pytest.approx(17 * (1 / np.log2([2, 3, 4])).sum())
+
+
+def test_the_first_rows_are_shown_and_that_there_are_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_translation(tmp_path / "by", 24, 16)
+    np.save(tmp_path / "old.npy", vectors(11, 24))
+    found = order(tmp_path)
+    shown = capsys.readouterr().out
+    assert f"embed first: {', '.join(map(str, found[:10]))}, …" in shown
+    assert "11 row numbers" in shown
+    (tmp_path / "first.npy").unlink()
+    np.save(tmp_path / "old.npy", vectors(10, 24))
+    found = order(tmp_path)
+    assert f"{found[9]}\n" in capsys.readouterr().out
+    assert main(["refresh", str(tmp_path / "old.npy"), "--by", "x", "--out", "first.txt"]) == 2

@@ -152,10 +152,87 @@ def test_which_vectors_are_meant(by: Path, capsys: Capture) -> None:
 
 def test_where_nothing_can_be_written_or_read(by: Path, capsys: Capture) -> None:
     path = npy(by, vectors(50, 24))
-    assert "old.npy: exists" in refused(by, path, capsys, out="old.npy")
+    assert "old.npy" in refused(by, path, capsys, out="old.npy")
+    (by.parent / "there.npy").write_text("mine")
+    assert "there.npy: exists" in refused(by, path, capsys, out="there.npy")
     assert ".npy" in refused(by, path, capsys, out="new.parquet")
     assert "no_folder" in refused(by, path, capsys, out="no_folder/new.npy")
     assert "missing.npy" in refused(by, by.parent / "missing.npy", capsys, out="new.npy")
     assert "`translate`" in refused(by.parent, path, capsys)
     (by / "translation.safetensors").write_bytes(b"damaged")
     assert "translation.safetensors" in refused(by, path, capsys)
+
+
+def test_all_rows_that_are_not_finite_are_counted_and_ten_named(by: Path, capsys: Capture) -> None:
+    given = vectors(40, 24)
+    given[3:14, 0] = np.nan
+    error = refused(by, npy(by, given), capsys)
+    assert "11 rows not finite" in error
+    assert "counted from 0: 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 1 more;" in error
+    given[13] = given[0]
+    assert "11, 12;" in refused(by, npy(by, given), capsys)
+
+
+def test_rows_that_are_not_finite_are_named_from_the_first_block_on(
+    by: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from emberge_index.vectors import pieces
+
+    monkeypatch.setattr(pieces, "BLOCK", 24 * 4 * 64)
+    given = vectors(400, 24)
+    given[[130, 399], 0] = np.inf
+    assert "from 0: 130, 399;" in refused(by, npy(by, given), capsys)
+
+
+@pytest.mark.parametrize("dtype", ["longdouble", ">f4"])
+def test_numbers_that_no_other_program_writes(by: Path, capsys: Capture, dtype: str) -> None:
+    assert "old.npy" in refused(by, npy(by, vectors(50, 24).astype(dtype)), capsys)
+
+
+def test_a_disk_without_room_is_named_with_its_size(
+    by: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """240,000 numbers of 4 bytes become 160,000; a parquet file is written twice."""
+    from emberge_index.vectors import translate_verb
+
+    asked = []
+    monkeypatch.setattr(translate_verb, "require_space", lambda *given: asked.append(given))
+    path = npy(by, vectors(10_000, 24))
+    table = by.parent / "old.parquet"
+    pq.write_table(pa.table({"v": list(vectors(10, 24))}), table)
+    for one in (path, table):
+        translate_verb.translate_file(one, by, one.with_name(f"new{one.suffix}"))
+    assert asked == [
+        (by.parent, path.stat().st_size * 16 // 24),
+        (by.parent, 2 * (table.stat().st_size * 16 // 24)),
+    ]
+
+
+def test_vectors_that_are_cut_short_while_they_are_read(by: Path) -> None:
+    from emberge import DataError
+    from emberge_index.vectors.open_vectors import plan_vectors
+
+    path = npy(by, vectors(100, 24))
+    plan = plan_vectors(path, dimension=16)
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(DataError, match=r"old\.npy.*middle"):
+        list(plan.rows.blocks(0, 30))
+
+
+def test_a_marks_text_names_model_side_and_origin(by: Path) -> None:
+    import json
+
+    from emberge_index.translation.translation_file import read_translation
+    from emberge_index.vectors.space_mark import mark_of, read_mark
+
+    text = mark_of(read_translation(by).header)
+    assert json.loads(text) == {
+        "fingerprint": "b" * 64,
+        "model": "new",
+        "side": "documents",
+        "translated_from": "a" * 64,
+    }
+    assert list(json.loads(text)) == sorted(json.loads(text))
+    assert read_mark(text) == read_mark(text.encode()) == ("b" * 64, "documents")
+    for nothing in (None, "", "{}", "[1]", "{", b"\xff"):
+        assert read_mark(nothing) == (None, None)

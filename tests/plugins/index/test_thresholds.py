@@ -162,6 +162,32 @@ def test_memory_grows_with_the_texts_and_not_with_their_pairs(
     assert most < 4 * 1500 * 1500  # the matrix of cosines has twice as many bytes
 
 
+def test_rates_are_even_in_the_logarithm_and_the_table_has_those_of_thirty_pairs() -> None:
+    rates = MAP.rates
+    assert (rates[0], rates[-1]) == (1, 0)
+    assert rates[-2] == pytest.approx(1 / 7140)
+    assert len(rates) == 513
+    assert rates[100] / rates[99] == pytest.approx(rates[300] / rates[299])
+    assert min(rate for rate, *_ in MAP.table()) == 0.005
+    assert MAP.old[-1] == MAP.new[-1] == 1
+    assert MAP.shift == max(abs(new - old) for _, old, new in MAP.table())
+    assert MAP.plain()["format"] == 1
+    assert MAP.plain()["pairs"] == 7140
+    for row, (rate, old, new) in zip(MAP.plain()["table"], MAP.table(), strict=True):
+        assert row == {"rate": rate, "old": old, "new": new}
+    few = threshold_map(OLD[:30], NEW[:30])
+    assert len(few.rates) == 30 * 29 // 2 + 1
+    assert few.pairs == 435
+    with pytest.raises(DataError, match="only 59 pairs"):
+        threshold_map(OLD[:30], OLD[:30], [(i, j) for i in range(30) for j in range(i)][:376])
+    with pytest.raises(DataError, match="of 30 and 31"):
+        threshold_map(OLD[:30], OLD[:31])
+    broken = NEW.copy()
+    broken[3] = np.nan
+    with pytest.raises(DataError, match="new model are not finite"):
+        threshold_map(OLD, broken)
+
+
 # ── what cannot be told ─────────────────────────────────────────────────────────────────────────
 
 
@@ -172,7 +198,9 @@ def test_a_threshold_below_every_pair_cannot_be_told() -> None:
     assert not below.known
     assert below.rate == 1
     assert "all pairs" in below.doubt
-    assert -1 <= below.new <= crowd.new[0]
+    share = (below.old + 1) / (least + 1)
+    assert below.new == pytest.approx(-1 + share * (crowd.new[0] + 1))
+    assert below.shift == pytest.approx(abs(below.new - below.old))
     assert crowd.moved(least).known
     assert crowd.moved(-1).new == -1
     above = crowd.moved(crowd.old[-3])

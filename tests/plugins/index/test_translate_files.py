@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from emberge.cli.main import main
 from emberge_index.translation.translation_file import Translation
-from emberge_index.vectors import pieces, rewrite
+from emberge_index.vectors import pieces, rewrite, translate_verb
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -223,3 +223,65 @@ def test_a_change_of_low_rank_is_added_to_the_vectors(tmp_path: Path, rank: int)
     given = vectors(ROWS, 24)
     np.save(tmp_path / "old.npy", given)
     assert_near(np.load(translated(tmp_path / "old.npy")), expected(translation, given))
+
+
+def test_headers_of_every_npy_version_are_read(tmp_path: Path) -> None:
+    translation = write_translation(tmp_path / "by", 24, 16)
+    given = vectors(100, 24)
+    for version in ((1, 0), (2, 0), (3, 0)):
+        path = tmp_path / "old.npy"
+        with path.open("wb") as file:
+            np.lib.format.write_array(file, given, version=version)
+        out = translated(path)
+        assert_near(np.load(out), expected(translation, given))
+        out.unlink()
+
+
+def test_one_column_among_several_tensors_is_rewritten(tmp_path: Path) -> None:
+    translation = write_translation(tmp_path / "by", 24, 16)
+    given = {"a": vectors(50, 24), "b": vectors(70, 24, seed=3), "c": np.ones(5)}
+    save_file(given, tmp_path / "old.safetensors")
+    with safe_open(
+        str(translated(tmp_path / "old.safetensors", "--column", "b")), framework="numpy"
+    ) as file:
+        assert (file.get_tensor("a") == given["a"]).all()
+        assert (file.get_tensor("c") == 1).all()
+        assert_near(file.get_tensor("b"), expected(translation, given["b"]))
+
+
+def test_parquet_keeps_codec_and_row_groups_are_blocks(tmp_path: Path) -> None:
+    write_translation(tmp_path / "by", 24, 16)
+    table = pa.table({"id": ["x"] * 1000, "v": list(vectors(1000, 24))})
+    pq.write_table(table, tmp_path / "old.parquet", row_group_size=300, compression="gzip")
+    found = pq.ParquetFile(translated(tmp_path / "old.parquet")).metadata
+    assert found.row_group(0).column(0).compression == "GZIP"
+    assert found.row_group(0).num_rows == 64
+    assert found.num_rows == 1000
+    columns = {found.row_group(0).column(i).path_in_schema: i for i in range(found.num_columns)}
+    place = next(i for name, i in columns.items() if name.startswith("v."))
+    assert found.row_group(0).column(place).compression == "UNCOMPRESSED"
+
+
+def test_progress_is_a_line_on_a_terminal_and_now_and_then_in_a_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(translate_verb.time, "monotonic", lambda: clock[0])
+
+    def shown(*, terminal: bool, quiet: bool = False) -> str:
+        clock[0] = 100.0
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+        progress = translate_verb._Progress(quiet=quiet)
+        for later, done in ((1.0, 100), (2.0, 300), (40.0, 1100)):
+            clock[0] = 100.0 + later
+            progress(done, 2000)
+        progress.end()
+        return capsys.readouterr().err
+
+    assert shown(terminal=False) == "1,100 of 2,000 vectors (55%), 26 a second, 35 s left\n"
+    lines = shown(terminal=True).split("\r")[1:]
+    assert lines[0] == "100 of 2,000 vectors (5%), 0 a second\x1b[K"
+    assert lines[1] == "300 of 2,000 vectors (15%), 200 a second, 8 s left\x1b[K"
+    assert lines[-1] == "\x1b[K"
+    assert shown(terminal=True, quiet=True) == ""
+    assert shown(terminal=False, quiet=True) == ""
