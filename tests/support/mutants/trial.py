@@ -91,6 +91,11 @@ class Trial:
     def close(self) -> None:
         """Remove the copy."""
         shutil.rmtree(self.copy, ignore_errors=True)
+        shutil.rmtree(self._scratch(), ignore_errors=True)
+
+    def _scratch(self) -> Path:
+        """Return the place of temporary files: beside the copy, as messages shorten paths inside it."""
+        return self.copy.with_name(f"{self.copy.name}-tmp")
 
     def reach(self, sources: Sequence[Path], tests: Sequence[Path]) -> Reach:
         """Run the tests unchanged and return which lines of the sources each of them runs.
@@ -134,7 +139,7 @@ class Trial:
     def _fork(self, work: Callable[[], int], *, timeout: float) -> tuple[int, str]:
         """Run `work` in a fork with the copy in the place of the project; return its code and output."""
         log = self.copy / ".log"
-        scratch = self.copy / ".tmp"
+        scratch = self._scratch()
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         sys.stdout.flush()
