@@ -594,6 +594,17 @@ def test_ids_and_titles_of_sound_sets_are_read(tmp_path: Path) -> None:
     assert beir._GRADE.fullmatch("-1")
 
 
+@pytest.mark.parametrize("subset", [True, 1.5, float("nan"), ["a"]])
+def test_subsets_are_words(tmp_path: Path, subset: Any) -> None:
+    one = EvalSet(name="a", folder=tmp_path, task="sts", score_range=(0, 1))
+    good = {"query": "a", "pos": ["b"], "pos_scores": [0.5]}
+    json_file(tmp_path, *({**good, "subset": name} for name in ("x", 5)), name="test.jsonl")
+    assert load_eval_set(one, readers=READERS).subsets == ["x", "5"]  # type: ignore[union-attr]
+    json_file(tmp_path, good, {**good, "subset": subset}, name="test.jsonl")
+    with pytest.raises(DataError, match=r"test\.jsonl:2: 'subset' is a word"):
+        load_eval_set(one, readers=READERS)
+
+
 def test_a_half_is_looked_for_where_it_may_be(tmp_path: Path) -> None:
     """Not in all that is below the folder, which may be the whole disk."""
     one = EvalSet(name="a", folder=tmp_path, task="retrieval", where="x:1")

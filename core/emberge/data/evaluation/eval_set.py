@@ -121,7 +121,10 @@ def _pairs(half: _Half) -> PairData:
     rows, decisions = half.rows(half.split, half.eval_set.task)
     subsets = []
     for row, (where, plain) in zip(rows, half.plain(half.split), strict=True):
-        subsets.append(plain.get("subset"))
+        subset = plain.get("subset")
+        if isinstance(subset, bool) or not isinstance(subset, str | int | None):
+            raise DataError(f"{where}: 'subset' is a word, not a {type(subset).__name__}")
+        subsets.append(subset)
         if len(row.positives) != 1 or row.positive_scores is None:
             raise DataError(f"{where}: a pair needs one other text and one score")
     examples = half.sample([decisions.example(row) for row in rows])
