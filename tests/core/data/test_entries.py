@@ -1,0 +1,689 @@
+"""Entries of data: their defaults, the words of catalogues, and every name of a column that is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emberge import Columns, DataEntry, DataError, DataRef, EvalSet
+from emberge.data import data_sources, dataset_store, hub_datasets
+from emberge.data.data_sources import expand
+from emberge.data.entry import Catalogue
+from emberge.data.rows.columns import Layout, LayoutError, column_kind, find_layout
+from emberge.data.sampling import sample_labelled, sample_rows
+from emberge.engine import (
+    DistinctTexts,
+    check_entries,
+    load_catalogue,
+    load_datasets,
+    read_plain_rows,
+)
+from emberge_data.delimited import Delimited
+from emberge_data.json_lines import JsonLines
+from emberge_data.parquet import Parquet
+
+READERS = [JsonLines(), Parquet(), Delimited()]
+
+
+def resolve(reference: DataRef) -> Path:
+    return Path(reference.text)
+
+
+def rows_file(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def load(path: Path, store: Path | None = None, **options: Any) -> Any:
+    entry = DataEntry(path=DataRef(str(path)), **options)
+    return load_datasets([entry], readers=READERS, resolve=resolve, store=store)
+
+
+def catalogue(folder: Path, text: str) -> Path:
+    path = folder / "datasets.yaml"
+    path.write_text(text)
+    return path
+
+
+# ── entries ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_entry_that_says_nothing_leaves_all_open() -> None:
+    assert dataclasses.asdict(DataEntry()) == {
+        **dict.fromkeys(("path", "hub", "name", "subset", "revision", "task", "prompt"), None),
+        **dict.fromkeys(
+            ("symmetric", "limit", "first", "score_range", "ind_tasks", "language"), None
+        ),
+        "columns": dict.fromkeys(("anchor", "positive", "negative", "score", "label"), None),
+        "split": "train",
+        "instruction": "",
+        "weight": 1.0,
+        "only": (),
+        "negatives": "auto",
+    }
+
+
+def test_a_set_to_score_is_english_and_symmetric_by_default(tmp_path: Path) -> None:
+    assert dataclasses.asdict(EvalSet(name="a", folder=tmp_path, task="sts")) == {
+        "name": "a",
+        "folder": tmp_path,
+        "task": "sts",
+        "language": "en",
+        "symmetric": True,
+        **dict.fromkeys(("domain", "metric", "score_range"), None),
+        **dict.fromkeys(("instruction", "prompt", "where"), ""),
+    }
+    assert Catalogue(path=tmp_path) == Catalogue(path=tmp_path, train=(), dev=(), eval=())
+
+
+# ── catalogues ──────────────────────────────────────────────────────────────────────────────────
+
+FACTS = (
+    *("source", "licence", "license", "url", "homepage", "citation", "description", "notes"),
+    *("rows", "n", "scores", "labels", "corpus", "queries", "qrels", "language", "category"),
+    *("domain", "metric", "baseline", "distance"),
+)
+
+
+@pytest.mark.parametrize("fact", [*FACTS, "x-mine"])
+def test_facts_of_a_set_are_kept_out_of_its_options(tmp_path: Path, fact: str) -> None:
+    rows_file(tmp_path / "a.jsonl", {"text": "a"})
+    found = load_catalogue(
+        catalogue(tmp_path, f"train:\n- {{name: a, file: a.jsonl, {fact}: out}}\n")
+    )
+    (entry,) = found.train
+    plain = DataEntry(name="a", path=DataRef(str(tmp_path / "a.jsonl")))
+    assert dataclasses.replace(entry, language=None) == plain
+    assert entry.language == ("out" if fact == "language" else None)
+
+
+@pytest.mark.parametrize("fact", ["sauce", "y-mine", "columns.source"])
+def test_other_words_are_refused(tmp_path: Path, fact: str) -> None:
+    inner = f"{fact}: 1" if "." not in fact else "columns: {source: a}"
+    path = catalogue(tmp_path, f"train:\n- {{name: a, file: a.jsonl, {inner}}}\n")
+    with pytest.raises(DataError, match=r"datasets\.yaml:2: there is no '(sauce|y-mine|source)'"):
+        load_catalogue(path)
+
+
+TRAIN = """
+train:
+- name: a
+  hub: owner/name
+  subset: small
+  split: dev
+  revision: main
+  task: sts
+  instruction: Find it.
+  prompt: "p: "
+  symmetric: false
+  weight: 2.5
+  limit: 7
+  first: 9
+  score_range: [-1, 5]
+  negatives: {negatives}
+  ind_tasks: [one, two]
+  language: de
+  columns: {{anchor: x, positive: y, negative: z, score: s, label: l}}
+"""
+
+
+@pytest.mark.parametrize("negatives", ["auto", "in_batch", "hard_only"])
+def test_every_option_of_a_training_set_is_read(tmp_path: Path, negatives: str) -> None:
+    found = load_catalogue(catalogue(tmp_path, TRAIN.format(negatives=negatives)))
+    assert found.train == (
+        DataEntry(
+            name="a",
+            hub="owner/name",
+            subset="small",
+            split="dev",
+            revision="main",
+            task="sts",
+            instruction="Find it.",
+            prompt="p: ",
+            symmetric=False,
+            weight=2.5,
+            limit=7,
+            first=9,
+            score_range=(-1.0, 5.0),
+            negatives=negatives,  # type: ignore[arg-type]
+            ind_tasks=("one", "two"),
+            language="de",
+            columns=Columns(anchor="x", positive="y", negative="z", score="s", label="l"),
+        ),
+    )
+
+
+EVAL = """
+train: []
+eval:
+- name: a
+  {folder}: sets/a
+  task: {task}
+  language: de
+  domain: elsewhere
+  metric: ndcg
+  instruction: Find it.
+  score_range: [0, 5]
+"""
+
+
+@pytest.mark.parametrize("folder", ["dir", "folder", "path"])
+@pytest.mark.parametrize(
+    "task",
+    ["retrieval", "reranking", "classification", "clustering", "sts", "pair_classification"],
+)
+def test_every_option_of_an_evaluation_set_is_read(tmp_path: Path, folder: str, task: str) -> None:
+    path = catalogue(tmp_path, EVAL.format(folder=folder, task=task))
+    (found,) = load_catalogue(tmp_path).eval
+    assert found.where.endswith("datasets.yaml:4")
+    assert dataclasses.replace(found, where="") == EvalSet(
+        name="a",
+        folder=path.parent / "sets" / "a",
+        task=task,  # type: ignore[arg-type]
+        language="de",
+        symmetric=task not in ("retrieval", "reranking"),
+        domain="elsewhere",
+        metric="ndcg",
+        instruction="Find it.",
+        prompt="Instruct: Find it.\nQuery: ",
+        score_range=(0.0, 5.0),
+    )
+
+
+def test_a_prompt_and_sides_that_are_given_stay(tmp_path: Path) -> None:
+    text = (
+        "eval:\n- {name: a, dir: a, task: sts, prompt: 'q: ', symmetric: false, instruction: I}\n"
+    )
+    (found,) = load_catalogue(catalogue(tmp_path, text)).eval
+    assert (found.prompt, found.symmetric) == ("q: ", False)
+    text = "eval:\n- {name: a, dir: a, task: retrieval, symmetric: true, instruction: ' '}\n"
+    (found,) = load_catalogue(catalogue(tmp_path, text)).eval
+    assert (found.prompt, found.symmetric) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("", None, "empty"),
+        ("format: 2\ntrain: []", 1, "format 1"),
+        ("train: []\neval: []", 1, "no set"),
+        ("dev: []\n", 1, "no set"),
+        ("train: a", 1, "list of sets"),
+        ("- a", 1, "name: value"),
+        ("train:\n- {file: a}", 2, "no 'name'"),
+        ("train:\n- {name: a}", 2, "no 'path'"),
+        ("train:\n- {name: a, file: a, path: b}", 2, "say the same"),
+        ("train:\n- {name: a, file: a, hub: b}", 2, "not both"),
+        ("train:\n- {name: a, file: a, task: st}", 2, "there is no task 'st'"),
+        ("train:\n- {name: a, file: a, negatives: some}", 2, "hard_only"),
+        ("train:\n- {name: a, file: a, symmetric: maybe}", 2, "true or false"),
+        ("train:\n- {name: a, file: a, symmetric: yes}", 2, "true or false"),
+        ("train:\n- {name: a, file: a, ind_tasks: b}", 2, "list of names"),
+        ("train:\n- {name: a, file: a, score_range: [1, 1]}", 2, "lowest, highest"),
+        ("train:\n- {name: a, file: a, score_range: [0, 1, 2]}", 2, "lowest, highest"),
+        ("train:\n- {name: a, file: a, score_range: 1}", 2, "lowest, highest"),
+        ("train:\n- {name: a, file: a, weight: heavy}", 2, "expected a number"),
+        ("train:\n- {name: a, file: a, limit: -1}", 2, "whole number above 0"),
+        ("train:\n- {name: [a], file: a}", 2, "expected a text"),
+        ("train:\n- {name: a, name: b, file: a}", 2, "written twice"),
+        ("train:\n- {name: a, file: a}\n- {name: a, file: b}", 3, "rename one"),
+        ("train: []\ndev:\n- {name: a, file: a}\n- {name: a, file: b}\neval: []", 1, "no set"),
+        ("eval:\n- {name: a, dir: a}", 2, "no 'task'"),
+        ("eval:\n- {name: a, task: sts}", 2, "no 'dir'"),
+        ("eval:\n- {name: a, dir: a, folder: b, task: sts}", 2, "say the same"),
+        ("eval:\n- {name: a, dir: a, task: text}", 2, "single texts cannot be scored"),
+        ("eval:\n- {name: a, dir: a, task: sts, domain: inside}", 2, "'elsewhere'"),
+        ("eval:\n- {name: a, dir: a, task: sts}\n- {name: a, dir: a, task: sts}", 3, "rename one"),
+        ("train: [", 1, "not YAML"),
+        ("train:\n- &a {name: a, file: b}\n- *a\n", 2, "rename one"),
+        ("[" * 3000, None, "nested too deeply"),
+    ],
+)
+def test_what_is_wrong_in_a_catalogue_is_named(
+    tmp_path: Path, text: str, line: int | None, words: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        load_catalogue(catalogue(tmp_path, text))
+    place = "datasets.yaml: " if line is None else f"datasets.yaml:{line}: "
+    assert place in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_two_lists_may_have_a_set_of_one_name(tmp_path: Path) -> None:
+    text = "".join(f"{part}:\n- {{name: a, file: a}}\n" for part in ("train", "dev"))
+    text += "eval:\n- {name: a, dir: a, task: sts}\n"
+    found = load_catalogue(catalogue(tmp_path, f"format: 1\n{text}"))
+    assert [len(part) for part in (found.train, found.dev, found.eval)] == [1, 1, 1]
+
+
+def test_an_empty_list_is_none(tmp_path: Path) -> None:
+    found = load_catalogue(catalogue(tmp_path, "train:\n- {name: a, file: a}\ndev:\neval:\n"))
+    assert (len(found.train), found.dev, found.eval) == (1, (), ())
+
+
+# ── sources ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def two_lists(tmp_path: Path) -> Path:
+    """A catalogue with training and development sets."""
+    for name in ("a", "b", "kept"):
+        rows_file(tmp_path / f"{name}.jsonl", {"text": name})
+    text = "train:\n- {name: a, file: a.jsonl}\n- {name: b, file: b.jsonl}\n"
+    return catalogue(tmp_path, f"{text}dev:\n- {{name: a, file: kept.jsonl}}\n")
+
+
+def test_a_split_dev_means_the_development_sets(two_lists: Path) -> None:
+    (dataset,) = load(two_lists, split="dev")
+    assert (dataset[0].anchor, dataset.entry.split) == ("kept", "train")
+    assert [one[0].anchor for one in load(two_lists)] == ["a", "b"]
+    with pytest.raises(DataError, match="no training set 'b'; it has a"):
+        load(two_lists, split="dev", only=("b",))
+    two_lists.write_text(two_lists.read_text().partition("dev:")[0])
+    with pytest.raises(DataError, match="no development sets"):
+        load(two_lists, split="dev")
+
+
+def test_a_name_is_for_one_set(two_lists: Path) -> None:
+    with pytest.raises(DataError, match="'c' cannot stand for 2 sets"):
+        load(two_lists, name="c")
+    (dataset,) = load(two_lists, name="c", only=("a",))
+    assert dataset.info.name == "c"
+
+
+def test_only_is_for_catalogues(two_lists: Path) -> None:
+    with pytest.raises(DataError, match="picks sets of a catalogue"):
+        load(two_lists.parent / "a.jsonl", only=("a",))
+    (two_lists.parent / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no datasets\.yaml"):
+        load(two_lists.parent / "empty")
+    assert len(load(two_lists.parent)) == 2
+
+
+def test_heads_alone_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def rows(entry: DataEntry, *, head: bool = False) -> Any:
+        asked.append(head)
+        return iter([(1, {"text": "a"}), (2, {"text": "b"})])
+
+    monkeypatch.setattr(data_sources, "hub_rows", rows)
+    (source,) = expand(DataEntry(hub="owner/name", first=1), readers=READERS, resolve=resolve)
+    assert source.name == "name"
+    assert list(source.rows()) == [(1, {"text": "a"})]
+    list(source.rows(head=True))
+    assert asked == [False, True]
+
+
+def test_a_hub_set_is_named_with_all_that_chooses_it() -> None:
+    entry = DataEntry(hub="o/n", subset="s", split="t", revision="r")
+    assert hub_datasets.hub_name(entry) == "o/n/s[t]@r"
+    assert hub_datasets.hub_name(DataEntry(hub="o/n")) == "o/n[train]"
+
+
+def test_the_reader_of_the_longest_ending_is_taken(tmp_path: Path) -> None:
+    from emberge.engine import find_reader
+
+    assert type(find_reader(tmp_path / "a.TSV.GZ", READERS)) is Delimited
+    with pytest.raises(DataError, match=r"known: \.csv, .*\.tsv\.gz"):
+        find_reader(tmp_path / "a.txt", READERS)
+    with pytest.raises(DataError, match="known: none"):
+        find_reader(tmp_path / "a.txt", [])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"limit": 0}, "limit must be 1 or more"),
+        ({"first": 0}, "first must be 1 or more"),
+        ({"weight": 0.0}, "weight must be above 0"),
+        ({"score_range": (1.0, 1.0)}, "lowest, highest"),
+        ({"hub": "a/b"}, "either path or hub"),
+        ({"subset": "a"}, "`subset` chooses a part of a hub dataset"),
+        ({"revision": "a"}, "`revision` chooses a part of a hub dataset"),
+    ],
+)
+def test_options_that_contradict_are_named(
+    tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    path = rows_file(tmp_path / "a.jsonl", {"text": "a"})
+    with pytest.raises(DataError, match=words):
+        load(path, **options)
+    with pytest.raises(DataError, match="data entry 'x' needs either"):
+        expand(DataEntry(name="x"), readers=READERS, resolve=resolve)
+
+
+def test_the_smallest_options_are_allowed(tmp_path: Path) -> None:
+    path = rows_file(tmp_path / "a.jsonl", {"text": "a"}, {"text": "b"})
+    (dataset,) = load(path, limit=1, first=1, weight=1e-9)
+    assert (len(dataset), dataset.info.weight) == (1, 1e-9)
+
+
+def test_a_misspelt_file_is_suggested(tmp_path: Path) -> None:
+    rows_file(tmp_path / "questions.jsonl", {"text": "a"})
+    with pytest.raises(DataError, match=r"no such file; did you mean 'questions\.jsonl'"):
+        load(tmp_path / "question.jsonl")
+
+
+# ── columns ─────────────────────────────────────────────────────────────────────────────────────
+
+ANCHORS = ["query", "anchor", "question", "sentence1", "sentence_1", "sentence_a", "premise"]
+ANCHORS += ["text1", "question1", "sentence"]
+POSITIVES = ["pos", "positive", "positives", "answer", "document", "passage", "hypothesis", "code"]
+POSITIVES += ["sentence2", "sentence_2", "sentence_b", "text2", "question2"]
+NEGATIVES = ["neg", "negative", "negatives", "hard_negative", "hard_negatives"]
+
+
+@pytest.mark.parametrize("anchor", ANCHORS)
+@pytest.mark.parametrize("positive", POSITIVES)
+def test_every_pair_of_usual_names_is_a_pair(anchor: str, positive: str) -> None:
+    found = find_layout([positive, "id", anchor], Columns())
+    assert (found.anchor, found.positives, found.negatives) == (anchor, (positive,), ())
+    assert found == Layout(anchor, (positive,))
+
+
+@pytest.mark.parametrize("negative", NEGATIVES)
+def test_every_usual_name_of_negatives_is_known(negative: str) -> None:
+    found = find_layout(["query", "pos", negative], Columns())
+    assert found.negatives == (negative,)
+    numbered = [f"{negative}_2", f"{negative}_10", f"{negative}1"]
+    found = find_layout(["query", "pos", *numbered], Columns())
+    assert found.negatives == (f"{negative}1", f"{negative}_2", f"{negative}_10")
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        *((name, "score") for name in ("score", "scores", "similarity_score")),
+        *((name, "label") for name in ("label", "labels", "category")),
+        *((name, "positive_scores") for name in ("pos_scores", "positive_scores")),
+        *((name, "negative_scores") for name in ("neg_scores", "negative_scores")),
+        *((name, "kind") for name in ("type", "task_type")),
+        ("prompt", "prompt"),
+    ],
+)
+def test_every_usual_name_beside_a_pair_is_known(name: str, part: str) -> None:
+    found = find_layout(["query", "pos", name], Columns())
+    assert getattr(found, part) == name
+    assert found == dataclasses.replace(Layout("query", ("pos",)), **{part: name})
+
+
+@pytest.mark.parametrize("name", ["text", "sentence", "query", "utterance"])
+def test_every_usual_name_of_a_text_is_known(name: str) -> None:
+    assert find_layout([name], Columns()) == Layout(name, single=True)
+    assert find_layout([name, "id"], Columns(), "text") == Layout(name, single=True)
+    for label in ("label", "labels", "category"):
+        assert find_layout([name, label], Columns()) == Layout(name, label=label)
+
+
+def test_one_column_of_any_name_is_a_text_if_the_task_is() -> None:
+    assert find_layout(["body"], Columns(), "text").anchor == "body"
+    assert find_layout(["body", "id"], Columns(anchor="body"), "text").anchor == "body"
+    for names in (["body", "id"], []):
+        with pytest.raises(LayoutError, match="no column for the text"):
+            find_layout(names, Columns(), "text")
+
+
+@pytest.mark.parametrize("name", ["image", "images", "image_path", "image_file"])
+def test_every_usual_name_of_an_image_is_known(name: str) -> None:
+    assert column_kind(name) == "image"
+    for caption in ("caption", "captions", "text", "transcription", "transcript", "description"):
+        assert find_layout([caption, name], Columns()) == Layout(name, (caption,))
+    assert find_layout([name, "query"], Columns()) == Layout("query", (name,))
+    assert find_layout([name, "pos"], Columns()) == Layout(name, ("pos",))
+    assert find_layout([name, "label"], Columns()) == Layout(name, label="label")
+    assert find_layout([name, "text", "label"], Columns()).anchor == "text"
+
+
+@pytest.mark.parametrize("name", ["audio", "audio_path", "audio_file"])
+def test_every_usual_name_of_a_clip_is_known(name: str) -> None:
+    assert column_kind(name) == "audio"
+    assert column_kind(name.upper()) is None
+
+
+def test_a_degree_beside_two_sentences_is_a_unit_score() -> None:
+    for one in ("sentence1", "sentence_1", "sentence_a", "text1", "question1"):
+        for other in ("sentence2", "sentence_2", "sentence_b", "text2", "question2"):
+            found = find_layout([one, other, "label"], Columns())
+            assert found == Layout(one, (other,), score="label", unit_score=True)
+    assert find_layout(["query", "pos", "label"], Columns()).label == "label"
+    both = find_layout(["sentence1", "sentence2", "label", "score"], Columns())
+    assert (both.score, both.label, both.unit_score) == ("score", "label", False)
+
+
+def test_named_columns_alone_are_read() -> None:
+    found = find_layout(
+        ["a", "b", "neg", "score", "label", "prompt"], Columns(anchor="a", positive="b")
+    )
+    assert found == Layout("a", ("b",))
+    given = Columns(anchor="a", positive="b", negative="neg", score="score", label="label")
+    found = find_layout(["a", "b", "neg", "score", "label", "prompt"], given)
+    assert found == Layout("a", ("b",), ("neg",), score="score", label="label")
+    assert find_layout(["a", "p_1", "p_2"], Columns(anchor="a", positive="p")).positives == (
+        "p_1",
+        "p_2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "words"),
+    [
+        (["query", "question", "pos"], Columns(), "query and question could both be the anchor"),
+        (["query", "pos", "answer"], Columns(), "pos and answer could both be the positive"),
+        (["query", "pos", "neg", "negative"], Columns(), "could both be the negative"),
+        (["query", "pos", "score", "scores"], Columns(), "could both be the score"),
+        (["query", "pos", "label", "labels"], Columns(), "could both be the label"),
+        (["query", "pos", "type", "task_type"], Columns(), "could both be the task"),
+        (["image", "audio"], Columns(), "could both be the medium"),
+        (["image", "text", "caption"], Columns(), "could both be the caption"),
+        (["a", "b"], Columns(), "no column for the anchor"),
+        (["pos", "b"], Columns(), "no column for the anchor"),
+        (["query", "b"], Columns(), "no column for the positive"),
+        (["query", "score", "label"], Columns(), "no column for the positive"),
+        (
+            ["query", "b"],
+            Columns(anchor="query"),
+            r"no column for the positive \(anchor is 'query'\)",
+        ),
+        (["query", "b"], Columns(positive="c"), "positive names 'c', which is not there"),
+        (["premise", "hypothesis", "label"], Columns(), "may be a class or a score"),
+    ],
+)
+def test_columns_that_may_be_two_things_are_named(
+    names: list[str], columns: Columns, words: str
+) -> None:
+    with pytest.raises(LayoutError, match=words):
+        find_layout(names, columns)
+
+
+def test_a_layout_is_described_by_its_parts() -> None:
+    layout = Layout("q", ("p", "p_2"), ("n",), score="s", label="l")
+    assert layout.describe() == "anchor = q, positive = p, p_2, negative = n, score = s, label = l"
+    assert Layout("t", single=True).describe() == "text = t"
+    assert Layout("q", ("p",), positive_scores="ps").describe().endswith("score = ps")
+    assert not Layout("t", single=True).labelled
+    assert not layout.labelled
+    assert Layout("t", label="l").labelled
+
+
+# ── samples and draws ───────────────────────────────────────────────────────────────────────────
+
+
+def test_samples_are_these(tmp_path: Path) -> None:
+    """Sets that were sampled before stay the same."""
+    assert list(sample_rows(10, 4, "a")) == [2, 4, 5, 6]
+    assert list(sample_rows(10, 4, "b")) != [2, 4, 5, 6]
+    assert list(sample_rows(3, 3, "a")) == list(sample_rows(3, None, "a")) == [0, 1, 2]
+    labels = [f"l{row % 5}" for row in range(60)]
+    found = sample_labelled(labels, 20, "a")
+    counts = {label: sum(labels[row] == label for row in found) for label in set(labels)}
+    assert sorted(counts.values()) == [0, 0, 0, 10, 10]
+    assert list(found) == sorted(found)
+    assert set(sample_labelled(labels, 10, "a")) <= set(found)
+    assert list(sample_labelled(labels, 60, "a")) == list(range(60))
+    assert len(sample_labelled(labels, 59, "a")) == 59
+    assert len({labels[row] for row in sample_labelled(labels, 40, "a")}) == 5
+
+
+def test_draws_of_a_label_differ_by_turn(tmp_path: Path) -> None:
+    rows = [{"text": f"{row}", "label": "ab"[row % 2]} for row in range(40)]
+    (dataset,) = load(rows_file(tmp_path / "a.jsonl", *rows))
+    counts = [len(dataset[row].negatives) for row in range(40)]
+    assert max(counts) == 3
+    assert sum(counts) / 40 > 2.7
+    for row in range(40):
+        example = dataset[row]
+        assert {int(text) % 2 for text in example.negatives} == {1 - row % 2}
+        assert int(example.positives[0]) % 2 == row % 2
+        assert example.positives[0] != example.anchor
+        assert dataset[row] == example
+    assert len({dataset[row].positives for row in range(40)}) > 20
+    rows = [{"text": f"{row}", "label": "abcdef"[row % 6]} for row in range(60)]
+    (dataset,) = load(rows_file(tmp_path / "b.jsonl", *rows))
+    groups = [{int(text) % 6 for text in dataset[row].negatives} for row in range(60)]
+    assert {len(group) for group in groups} >= {2, 3}
+
+
+def test_places_of_texts_are_whole_numbers(tmp_path: Path) -> None:
+    texts = DistinctTexts(["a", "b", "a", ""], tmp_path)
+    assert texts.places.dtype == np.int64
+    assert texts.places.tolist() == [0, 1, 0, 2]
+    assert texts[0:2] == ["a", "b"]
+    assert len(DistinctTexts([], tmp_path)) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_row_beyond_the_last_is_named(tmp_path: Path) -> None:
+    (dataset,) = load(rows_file(tmp_path / "a.jsonl", {"text": "a"}, {"text": "b"}))
+    assert (dataset[-2].anchor, dataset[-1].anchor) == ("a", "b")
+    for row in (2, -3):
+        with pytest.raises(IndexError, match=f"a has 2 rows, not {row}"):
+            dataset[row]
+
+
+def test_rows_without_a_store_go_with_the_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    (dataset,) = load(rows_file(tmp_path / "a.jsonl", {"text": "a"}))
+    assert len(list((tmp_path / "scratch").iterdir())) == 1
+    assert dataset[0].anchor == "a"
+    del dataset
+    gc.collect()
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_rows_in_a_store_are_found_by_content(tmp_path: Path) -> None:
+    path = rows_file(tmp_path / "a.jsonl", {"text": "a"})
+    load(path, tmp_path / "store")
+    (kept,) = (tmp_path / "store" / "examples").iterdir()
+    assert len(kept.name) == 32
+    before = (kept / "rows.jsonl").stat().st_mtime_ns
+    load(path, tmp_path / "store")
+    assert (kept / "rows.jsonl").stat().st_mtime_ns == before
+    load(path, tmp_path / "store", first=1)
+    load(path, tmp_path / "store", score_range=(0.0, 2.0))
+    load(path, tmp_path / "store", columns=Columns(anchor="text"), task="text")
+    assert len(list((tmp_path / "store" / "examples").iterdir())) == 4
+    assert dataset_store.FORMAT == 2
+
+
+# ── plain rows ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_plain_rows_are_those_of_one_file(tmp_path: Path, two_lists: Path) -> None:
+    path = rows_file(tmp_path / "c.jsonl", *({"n": n} for n in range(20)))
+    entry = DataEntry(path=DataRef(str(path)), limit=8)
+    found = read_plain_rows(entry, readers=READERS, resolve=resolve)
+    assert found is not None
+    assert [number for number, _ in found.rows] == [row + 1 for row in sample_rows(20, 8, "c")]
+    assert found.at(3).endswith("c.jsonl:3")
+    assert len(found.key) == 32
+    fewer = read_plain_rows(entry, readers=READERS, resolve=resolve, limit=3)
+    assert fewer is not None
+    assert len(fewer.rows) == 3
+    head = read_plain_rows(entry, readers=READERS, resolve=resolve, first=5)
+    assert head is not None
+    assert ([row["n"] for _, row in head.rows], head.key) == ([0, 1, 2, 3, 4], "")
+    assert read_plain_rows(entry, readers=READERS, resolve=lambda _: None) is None
+    with pytest.raises(DataError, match="not a catalogue of several"):
+        read_plain_rows(DataEntry(path=DataRef(str(two_lists))), readers=READERS, resolve=resolve)
+
+
+def test_bad_plain_rows_are_listed_up_to_twenty(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("x\n" * 21)
+    with pytest.raises(DataError) as caught:
+        read_plain_rows(DataEntry(path=DataRef(str(path))), readers=READERS, resolve=resolve)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 21
+    assert lines[-1].endswith("… and 1 more")
+    path.write_text("x\n" * 20)
+    with pytest.raises(DataError) as caught:
+        read_plain_rows(DataEntry(path=DataRef(str(path))), readers=READERS, resolve=resolve)
+    assert "more" not in str(caught.value).splitlines()[-1].rpartition(":")[2]
+    assert len(str(caught.value).splitlines()) == 20
+
+
+# ── the preview of a check ──────────────────────────────────────────────────────────────────────
+
+
+def preview(path: Path, **options: Any) -> Any:
+    entry = DataEntry(path=DataRef(str(path)), **options)
+    (head,) = check_entries([entry], readers=READERS, resolve=resolve).heads
+    return head
+
+
+def test_a_preview_shows_all_parts_of_the_first_row(tmp_path: Path) -> None:
+    row = {
+        "query": "q " * 100,
+        "pos": ["a", "b", "c"],
+        "neg": ["d"],
+        "pos_scores": [0.5, 0.25, 1],
+        "neg_scores": [0],
+    }
+    path = rows_file(
+        tmp_path / "a.jsonl", row, {**row, "query": "r", "neg": ["d", "e"], "neg_scores": [0, 0]}
+    )
+    head = preview(path, prompt="p: ")
+    assert head.lines[:2] == (
+        "columns: anchor = query, positive = pos, negative = neg, score = pos_scores",
+        "prompt: 'p:' before the anchor",
+    )
+    assert head.lines[2].startswith("anchor: q q q")
+    assert len(head.lines[2]) == len("anchor: ") + 100
+    assert head.lines[2].endswith("…")
+    assert head.lines[3:6] == (
+        "positive: a (score 0.5)",
+        "positive: b (score 0.25) (and 1 more)",
+        "negative: d (score 0)",
+    )
+    assert head.lines[6].startswith("note: ")
+    assert (head.negatives, head.texts, head.info.size) == (2, 2 + 5, 0)
+    assert head.title == "a: retrieval"
+
+
+def test_a_preview_of_labels_says_what_is_drawn(tmp_path: Path) -> None:
+    rows = [{"text": f"{n}", "label": "ab"[n % 2]} for n in range(4)]
+    head = preview(rows_file(tmp_path / "a.jsonl", *rows), symmetric=True, prompt="p")
+    assert "prompt: 'p' before every text" in head.lines
+    assert head.lines[-2:] == ("label: a", "positive: drawn among the rows of the label")
+    assert (head.negatives, head.texts) == (3, None)
+    head = preview(rows_file(tmp_path / "b.jsonl", {"text": "a"}))
+    assert head.lines == ("columns: text = text", "text: a")
+    assert head.texts == 1
+
+
+def test_a_preview_of_many_rows_counts_no_texts(tmp_path: Path) -> None:
+    path = rows_file(tmp_path / "a.jsonl", *({"text": f"{n}"} for n in range(100)))
+    assert preview(path).texts is None
+    rows_file(path, *({"text": f"{n}"} for n in range(99)))
+    assert preview(path).texts == 99

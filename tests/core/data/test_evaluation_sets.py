@@ -1,0 +1,337 @@
+"""Evaluation sets: which files a half has, how texts and judgements are joined, and samples of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import DataError, EvalSet
+from emberge.data.evaluation.eval_data import (
+    ClassificationData,
+    ClusteringData,
+    PairData,
+    RerankingData,
+    RetrievalData,
+)
+from emberge.data.sampling import place, sample_rows
+from emberge.engine import eval_texts, lacking_half, load_eval_set, pick_eval_sets
+from emberge_data.json_lines import JsonLines
+from PIL import Image
+
+READERS = [JsonLines()]
+
+
+def rows_file(path: Path, *rows: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def one_set(folder: Path, task: str, **options: Any) -> EvalSet:
+    return EvalSet(name="exam", folder=folder, task=task, where="datasets.yaml:2", **options)  # type: ignore[arg-type]
+
+
+def half(folder: Path, task: str, split: str = "test", limit: int | None = None) -> Any:
+    return load_eval_set(one_set(folder, task), readers=READERS, split=split, limit=limit)
+
+
+# ── choice ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    path = tmp_path / "datasets.yaml"
+    path.write_text("eval:\n- {name: a, dir: a, task: sts}\n- {name: b, dir: b, task: sts}\n")
+    return path
+
+
+def test_all_sets_are_taken_or_those_that_are_named(listed: Path) -> None:
+    assert [one.name for one in pick_eval_sets(listed)] == ["a", "b"]
+    assert [one.name for one in pick_eval_sets(listed, ("b", "a"))] == ["b", "a"]
+
+
+def test_a_set_that_is_not_listed_is_named(listed: Path) -> None:
+    with pytest.raises(DataError, match="no evaluation set 'aa'; did you mean 'a'"):
+        pick_eval_sets(listed, ("a", "aa"))
+    listed.write_text("train:\n- {name: a, file: a}\n")
+    with pytest.raises(DataError, match="has no evaluation sets"):
+        pick_eval_sets(listed)
+
+
+NEEDED = {
+    "retrieval": {"corpus": "corpus", "queries": "queries", "{} qrels": "qrels"},
+    "reranking": {"{} file": "{}"},
+    "classification": {"{} file": "{}", "train file": "train"},
+    "clustering": {"{} file": "{}"},
+    "sts": {"{} file": "{}"},
+    "pair_classification": {"{} file": "{}"},
+}
+
+
+@pytest.mark.parametrize("split", ["test", "dev"])
+@pytest.mark.parametrize("task", NEEDED)
+def test_each_file_that_a_half_lacks_is_named(tmp_path: Path, task: str, split: str) -> None:
+    one = one_set(tmp_path / "a", task)
+    assert str(lacking_half(one, split)).startswith("datasets.yaml:2: there is no folder")  # type: ignore[arg-type]
+    one.folder.mkdir()
+    for word, stem in NEEDED[task].items():
+        fault = str(lacking_half(one, split))  # type: ignore[arg-type]
+        assert fault == f"datasets.yaml:2: {one.folder} has no {word.format(split)}"
+        name = stem.format(split)
+        if stem == "qrels":
+            name = "qrels" if split == "test" else "qrels_dev"
+        (one.folder / f"{name}.jsonl").touch()
+    assert lacking_half(one, split) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("split", ["test", "dev"])
+def test_judgements_may_be_in_a_folder(tmp_path: Path, split: str) -> None:
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (tmp_path / name).touch()
+    rows_file(tmp_path / "qrels" / f"{split}.tsv")
+    one = one_set(tmp_path, "retrieval")
+    assert lacking_half(one, split) is None  # type: ignore[arg-type]
+    assert lacking_half(one, "dev" if split == "test" else "test") is not None
+
+
+# ── retrieval ───────────────────────────────────────────────────────────────────────────────────
+
+
+def retrieval(
+    folder: Path, queries: Sequence[Any], corpus: Sequence[Any], qrels: Mapping[str, str]
+) -> None:
+    rows_file(folder / "queries.jsonl", *queries)
+    rows_file(folder / "corpus.jsonl", *corpus)
+    for name, text in qrels.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def test_each_half_has_its_judgements(tmp_path: Path) -> None:
+    retrieval(
+        tmp_path,
+        [{"_id": f"q{n}", "text": f"question {n}"} for n in range(3)],
+        [{"_id": f"d{n}", "text": f"text {n}"} for n in range(3)],
+        {
+            "qrels.tsv": "query-id\tcorpus-id\tscore\nq0\td0\t2\nq0\td1\t0\n",
+            "qrels_dev.tsv": "q1\td1\t1\n\n  \nq2\td2\t -1 \n",
+        },
+    )
+    assert half(tmp_path, "retrieval") == RetrievalData(
+        {"d0": "text 0", "d1": "text 1", "d2": "text 2"},
+        {"q0": "question 0"},
+        {"q0": {"d0": 2, "d1": 0}},
+    )
+    assert half(tmp_path, "retrieval", "dev").relevant == {"q1": {"d1": 1}, "q2": {"d2": -1}}
+    (tmp_path / "qrels.tsv").unlink()
+    with pytest.raises(DataError, match=r"has no qrels\.tsv with the judgements of its test half"):
+        half(tmp_path, "retrieval")
+    (tmp_path / "qrels_dev.tsv").rename(tmp_path / "qrels")
+    (tmp_path / "qrels").unlink()
+    with pytest.raises(DataError, match=r"has no qrels_dev\.tsv"):
+        half(tmp_path, "retrieval", "dev")
+
+
+@pytest.mark.parametrize("text", ["", "query\tdoc\tscore\n", "\n"])
+def test_a_file_without_judgements_is_refused(tmp_path: Path, text: str) -> None:
+    retrieval(
+        tmp_path, [{"_id": "q", "text": "a"}], [{"_id": "d", "text": "b"}], {"qrels.tsv": text}
+    )
+    with pytest.raises(DataError, match=r"qrels\.tsv: there are no judgements"):
+        half(tmp_path, "retrieval")
+
+
+def test_a_heading_is_one_in_the_first_line_alone(tmp_path: Path) -> None:
+    text = "q\td\t1\nquery\tdoc\tscore\n"
+    retrieval(
+        tmp_path, [{"_id": "q", "text": "a"}], [{"_id": "d", "text": "b"}], {"qrels.tsv": text}
+    )
+    with pytest.raises(
+        DataError, match=r"qrels\.tsv:2: expected query, document and a whole number"
+    ):
+        half(tmp_path, "retrieval")
+
+
+def test_a_limit_keeps_queries_their_documents_and_as_many_others(tmp_path: Path) -> None:
+    retrieval(
+        tmp_path,
+        [{"_id": f"q{n}", "text": f"question {n}"} for n in range(10)],
+        [{"_id": f"d{n}", "text": f"text {n}"} for n in range(40)],
+        {"qrels.tsv": "".join(f"q{n}\td{n}\t1\n" for n in range(10))},
+    )
+    found = half(tmp_path, "retrieval", limit=4)
+    kept = [f"q{n}" for n in sample_rows(10, 4, "exam")]
+    assert list(found.queries) == list(found.relevant) == kept
+    needed = {f"d{name[1:]}" for name in kept}
+    others = [f"d{n}" for n in range(40) if f"d{n}" not in needed]
+    chosen = sorted(others, key=lambda name: place("exam", name))[:4]
+    assert set(found.corpus) == needed | set(chosen)
+    assert list(found.corpus) == sorted(found.corpus, key=lambda name: int(name[1:]))
+    assert len(half(tmp_path, "retrieval").corpus) == 40
+
+
+def test_titles_are_of_documents_alone_and_media_come_before_text(tmp_path: Path) -> None:
+    from emberge import Media, split_parts
+
+    Image.new("RGB", (2, 2)).save(tmp_path / "a.png")
+    retrieval(
+        tmp_path,
+        [
+            {"_id": "q", "text": "a", "title": 5},
+            {"_id": "r", "image": "a.png", "text": "b"},
+            {"_id": "s", "image": "a.png"},
+            {"_id": "t", "image": "", "text": "c"},
+            {"_id": "u", "text": {"image": "a.png"}},
+        ],
+        [{"_id": "d", "text": "b", "title": "t"}],
+        {"qrels.tsv": "".join(f"{name}\td\t1\n" for name in "qrstu")},
+    )
+    found = half(tmp_path, "retrieval")
+    parts = {
+        name: ["image" if isinstance(part, Media) else part for part in split_parts(text)]
+        for name, text in found.queries.items()
+    }
+    assert parts == {
+        "q": ["a"],
+        "r": ["image", "b"],
+        "s": ["image"],
+        "t": ["c"],
+        "u": ["image"],
+    }
+    assert found.corpus == {"d": "t b"}
+
+
+def test_a_bad_medium_of_a_set_is_named_with_its_line(tmp_path: Path) -> None:
+    rows = [{"_id": "q", "text": "a"}, {"_id": "r", "image": "none.png"}]
+    retrieval(tmp_path, rows, [{"_id": "d", "text": "b"}], {"qrels.tsv": "q\td\t1\n"})
+    with pytest.raises(DataError, match=r"queries\.jsonl:2: .*none\.png"):
+        half(tmp_path, "retrieval")
+
+
+def test_bytes_of_a_set_are_kept_in_the_store(tmp_path: Path) -> None:
+    sound = {"array": [0.5, 0.25], "sampling_rate": 1000}
+    retrieval(
+        tmp_path / "a",
+        [{"_id": "q", "text": "a"}],
+        [{"_id": "d", "audio": sound}],
+        {"qrels.tsv": "q\td\t1\n"},
+    )
+    load_eval_set(one_set(tmp_path / "a", "retrieval"), readers=READERS, store=tmp_path / "store")
+    assert len(list((tmp_path / "store").iterdir())) == 1
+
+
+# ── other tasks ─────────────────────────────────────────────────────────────────────────────────
+
+
+def pairs(count: int) -> list[dict[str, Any]]:
+    return [
+        {"query": f"a{n}", "pos": [f"b{n}"], "pos_scores": [n / 10], "subset": f"s{n % 2}"}
+        for n in range(count)
+    ]
+
+
+def test_pairs_keep_their_scores_and_subsets_together(tmp_path: Path) -> None:
+    rows_file(tmp_path / "test.jsonl", *pairs(10))
+    found = half(tmp_path, "sts", limit=4)
+    kept = list(sample_rows(10, 4, "exam"))
+    assert found == PairData(
+        [f"a{n}" for n in kept],
+        [f"b{n}" for n in kept],
+        [n / 10 for n in kept],
+        [f"s{n % 2}" for n in kept],
+    )
+    rows_file(tmp_path / "test.jsonl", *pairs(3), {"query": "a", "pos": ["b"], "pos_scores": [0]})
+    assert half(tmp_path, "sts").subsets is None
+    assert PairData([], [], []).subsets is None
+
+
+def test_scores_are_of_the_scale_of_the_set(tmp_path: Path) -> None:
+    rows_file(tmp_path / "test.jsonl", {"query": "a", "pos": ["b"], "pos_scores": [4]})
+    one = one_set(tmp_path, "sts", score_range=(0, 5))
+    found = load_eval_set(one, readers=READERS)
+    assert isinstance(found, PairData)
+    assert list(found.scores) == [0.8]
+
+
+@pytest.mark.parametrize(
+    "row", [{"pos": ["b", "c"], "pos_scores": [1, 1]}, {"pos": ["b"], "neg": ["c"]}]
+)
+def test_a_pair_has_one_text_and_one_score(tmp_path: Path, row: Mapping[str, Any]) -> None:
+    first = {"query": "a", "pos": ["b"], "pos_scores": [1]} if "pos_scores" in row else {}
+    rows = [one for one in (first, {"query": "a", **row}) if one]
+    rows_file(tmp_path / "test.jsonl", *rows)
+    with pytest.raises(DataError, match=rf"test\.jsonl:{len(rows)}: a pair needs one other text"):
+        half(tmp_path, "sts")
+
+
+def test_a_classifier_has_texts_to_fit_and_to_test(tmp_path: Path) -> None:
+    for stem in ("train", "test", "dev"):
+        rows_file(
+            tmp_path / f"{stem}.jsonl",
+            *({"text": f"{stem} {n}", "label": "xy"[n % 2]} for n in range(4)),
+        )
+    for split in ("test", "dev"):
+        found = half(tmp_path, "classification", split)
+        assert found == ClassificationData(
+            [f"train {n}" for n in range(4)],
+            ["x", "y"] * 2,
+            [f"{split} {n}" for n in range(4)],
+            ["x", "y"] * 2,
+        )
+    assert half(tmp_path, "clustering") == ClusteringData(
+        [f"test {n}" for n in range(4)], ["x", "y"] * 2
+    )
+    assert len(half(tmp_path, "clustering", limit=2).texts) == 2
+
+
+def test_texts_without_labels_are_refused(tmp_path: Path) -> None:
+    rows_file(tmp_path / "test.jsonl", {"query": "a", "pos": "b"})
+    with pytest.raises(DataError, match=r"test\.jsonl: the rows need the columns text and label"):
+        half(tmp_path, "clustering")
+
+
+def test_a_row_to_rerank_has_both_sides(tmp_path: Path) -> None:
+    rows = [{"query": f"q{n}", "pos": [f"p{n}"], "neg": [f"n{n}", "m"]} for n in range(5)]
+    rows_file(tmp_path / "test.jsonl", *rows)
+    kept = list(sample_rows(5, 2, "exam"))
+    assert half(tmp_path, "reranking", limit=2) == RerankingData(
+        [f"q{n}" for n in kept],
+        [(f"p{n}",) for n in kept],
+        [(f"n{n}", "m") for n in kept],
+    )
+    rows_file(tmp_path / "test.jsonl", rows[0], {"query": "q", "pos": ["p"]})
+    with pytest.raises(DataError, match=r"test\.jsonl:2: a row to rerank needs negatives"):
+        half(tmp_path, "reranking")
+
+
+def test_a_missing_file_is_told_with_what_there_is(tmp_path: Path) -> None:
+    rows_file(tmp_path / "a" / "dev.jsonl", *pairs(1))
+    with pytest.raises(
+        DataError, match=r"datasets\.yaml:2: .*no test file.*kind sts; it has dev\.jsonl"
+    ):
+        half(tmp_path / "a", "sts")
+    (tmp_path / "b").mkdir()
+    with pytest.raises(DataError, match="it has nothing"):
+        half(tmp_path / "b", "sts")
+    with pytest.raises(DataError, match=r"datasets\.yaml:2: .*no such folder"):
+        half(tmp_path / "c", "sts")
+    with pytest.raises(DataError, match=r"^\S*c: there is no such folder"):
+        load_eval_set(EvalSet(name="a", folder=tmp_path / "c", task="sts"), readers=READERS)
+
+
+def test_every_text_that_is_scored_has_its_side() -> None:
+    retrieved = RetrievalData({"d": "D"}, {"q": "Q"}, {})
+    assert list(eval_texts(retrieved)) == [("query", "Q"), ("document", "D")]
+    ranked = RerankingData(["Q"], [("P",)], [("N", "M")])
+    assert list(eval_texts(ranked)) == [
+        ("query", "Q"),
+        ("document", "P"),
+        ("document", "N"),
+        ("document", "M"),
+    ]
+    assert list(eval_texts(PairData(["A"], ["B"], [1.0]))) == [("query", "A"), ("query", "B")]
+    assert list(eval_texts(ClassificationData(["A"], ["x"], ["B"], ["x"]))) == [("query", "B")]
+    assert list(eval_texts(ClusteringData(["A"], ["x"]))) == [("query", "A")]
