@@ -8,6 +8,8 @@ from pathlib import Path
 
 MERGE = "tests/plugins/merge"
 TRAIN = "tests/plugins/train"
+STEPS = "plugins/emberge_data/steps"
+STEP_TESTS = "tests/plugins/data/steps"
 INDEX, INDEX_SOURCES = "tests/plugins/index", "plugins/emberge_index"
 
 
@@ -138,11 +140,44 @@ ROOMS: Mapping[str, Room] = {
             "tests/hostile/test_data_files.py",
         ),
     ),
-    "data_steps": Room(
-        ("plugins/emberge_data/steps/**/*.py",),
+    "copies": Room(
         (
-            "tests/plugins/data/steps/test_*.py",
-            "tests/plugins/data/steps/*/test_*.py",
+            f"{STEPS}/near/*.py",
+            f"{STEPS}/decontaminate/*.py",
+            f"{STEPS}/deduplicate/*.py",
+            f"{STEPS}/split/*.py",
+            f"{STEPS}/outcome.py",
+            f"{STEPS}/row_texts.py",
+            f"{STEPS}/lonely.py",
+        ),
+        (
+            f"{STEP_TESTS}/near/*.py",
+            f"{STEP_TESTS}/test_decontaminate.py",
+            f"{STEP_TESTS}/test_deduplicate*.py",
+            f"{STEP_TESTS}/test_outcome.py",
+            f"{STEP_TESTS}/test_split.py",
+        ),
+    ),
+    "mining": Room(
+        (
+            f"{STEPS}/mining/*.py",
+            f"{STEPS}/search/*.py",
+            f"{STEPS}/scoring/*.py",
+            f"{STEPS}/*ed_set.py",
+            f"{STEPS}/*filter*.py",
+            f"{STEPS}/mine_hard_negatives.py",
+            f"{STEPS}/*teacher.py",
+            f"{STEPS}/taught_step.py",
+            f"{STEPS}/card_prompts.py",
+        ),
+        (
+            f"{STEP_TESTS}/mining/*.py",
+            f"{STEP_TESTS}/search/*.py",
+            f"{STEP_TESTS}/scoring/*.py",
+            f"{STEP_TESTS}/test_mining_killed.py",
+            f"{STEP_TESTS}/test_shards.py",
+            f"{STEP_TESTS}/test_steps_with_teachers.py",
+            f"{STEP_TESTS}/test_teacher_prompts.py",
         ),
     ),
     "index": Room(
