@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -12,7 +13,7 @@ os.environ.setdefault("EMBERGE_HASH_CACHE", "never")  # the user's own is no tes
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import tiny
+from tests.support import skips, tiny
 from tests.support.places import ROOT
 
 # How long an example takes is a matter of the machine.
@@ -26,6 +27,28 @@ settings.load_profile("any machine")
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return one worker more than there are cores: tests wait for processes of their own."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List every reason for a skipped test, and mark those that a package would mend."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = [skips.reason_of(report.longrepr) for report in skipped]
+    for reason, count in sorted(Counter(reasons).items()):
+        wrong = (
+            " (install it: nothing is skipped for a package)" if skips.not_allowed([reason]) else ""
+        )
+        terminalreporter.write_line(f"skipped {count}: {reason}{wrong}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that skipped tests for another reason than those allowed, where asked to."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not os.environ.get(skips.STRICT):
+        return
+    reasons = [skips.reason_of(report.longrepr) for report in reporter.stats.get("skipped", [])]
+    if skips.not_allowed(reasons) and not session.exitstatus:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import copy
 import io
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -104,6 +105,8 @@ class Exporting:
         _save_onnx(quantizer.quantize(self._onnx(), self._sample(), ExportFormat.ONNX), path)
 
     def _write_openvino(self, path: Path) -> None:
+        # OpenVINO tells its makers of each conversion, unless this package is missing.
+        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
         from transformers.exporters.configs import OpenVINOConfig
         from transformers.exporters.exporter_openvino import OpenVINOExporter
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.house.sources import ROOT
+from tests.house.sources import ROOT, TESTS, python_files
+from tests.support import skips
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 LINES = [
@@ -54,6 +58,42 @@ def test_the_tests_run_on_the_versions_that_are_pinned() -> None:
         if installed != pin:
             other[name] = f"{installed} is installed, {pin} is pinned"
     assert other == {}
+
+
+def packages_skipped_without(file: Path) -> Iterator[str]:
+    """Modules without which tests of a file are skipped."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("importorskip"):
+            yield from (a.value.split(".")[0] for a in node.args if isinstance(a, ast.Constant))
+
+
+def test_no_test_is_skipped_for_a_package_that_make_could_install() -> None:
+    modules = {m for file in python_files(TESTS) for m in packages_skipped_without(file)}
+    lists = PROJECT["project"]["optional-dependencies"]
+    installed = {
+        canonicalize_name(Requirement(line).name)
+        for line in (*PROJECT["project"]["dependencies"], *lists["dev"])
+    }
+    packages = packages_distributions()
+    owners = {m: {canonicalize_name(d) for d in packages.get(m, [])} for m in modules}
+    assert {"faiss", "ray", "s3fs"} <= modules
+    assert {m: sorted(own) for m, own in owners.items() if not own & installed} == {}
+
+
+@pytest.mark.parametrize(
+    ("reason", "fine"),
+    [
+        ("needs a CUDA device", True),
+        ("needs torchvision: pip install --no-deps torchvision==0.28.0", True),
+        ("needs the data sets in ../shared/data beside the project", True),
+        ("faiss-cpu is not installed", False),
+        ("could not import 'numba': No module named 'numba'", False),
+    ],
+)
+def test_only_what_a_machine_lacks_is_a_reason_to_skip(reason: str, fine: bool) -> None:
+    found = skips.not_allowed([skips.reason_of(("file.py", 3, f"Skipped: {reason}"))])
+    assert bool(found) is not fine
+    assert skips.STRICT in (ROOT / ".ci" / "run").read_text("utf-8")
 
 
 def test_make_has_a_target_for_everything_the_readme_promises() -> None:

@@ -211,8 +211,11 @@ def test_the_check_warns_of_what_servers_lack(place: Path, plugins: Plugins) -> 
     assert any("tokenizer.json" in one.message for one in found if one.severity == "warning")
 
 
-def test_openvino_gives_torchs_embeddings_too(place: Path, plugins: Plugins) -> None:
+def test_openvino_gives_torchs_embeddings_too_and_tells_nobody(
+    place: Path, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("openvino", reason="no openvino: pip install openvino")
+    monkeypatch.setenv("HOME", str(tmp_path))
     result = run(place, "formats: [openvino], probe: ./catalogue.yaml", plugins)
     found = artifact_of(result).details["exported"]
     # Eight bits a number where the processor has bfloat16, through two layers.
@@ -221,6 +224,7 @@ def test_openvino_gives_torchs_embeddings_too(place: Path, plugins: Plugins) -> 
     # The names by which sentence-transformers' backend finds it.
     names = {path.name for path in (result / "openvino").iterdir()}
     assert names == {"openvino_model.xml", "openvino_model.bin"}
+    assert not (tmp_path / "intel").exists(), "where its telemetry keeps the number of this user"
 
 
 @pytest.mark.parametrize(("kind", "cosine"), [("float32", 0.9995), ("openvino", 0.99)])

@@ -51,7 +51,7 @@ class _Waiting:
 class _Since:
     """Sums over the steps since the last logged point."""
 
-    began: float = field(default_factory=time.monotonic)
+    began: float
     datasets: dict[str, list[float]] = field(default_factory=dict)
     tasks: dict[str, list[float]] = field(default_factory=dict)
     tokens: int = 0
@@ -75,7 +75,7 @@ class MetricLog:
     On a GPU the numbers of a step travel while others run, and are read when they have long arrived: some
     steps later (`BEHIND`), the same number on every rank. Elsewhere they are read when the next step has been
     started. `tasks` are the datasets' by name. Counts are those of all `ranks`, taken together where a point
-    is logged. `model` has the model's own numbers.
+    is logged. `model` has the model's own numbers. Speeds are by the seconds of `clock`.
     """
 
     steps: int
@@ -88,12 +88,16 @@ class MetricLog:
     losses: list[float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     examples: int = 0
+    clock: Callable[[], float] = time.monotonic
     note: str = ""
     """The newest numbers in a few words, for a line of progress."""
     _waiting: deque[_Waiting] = field(default_factory=deque)
-    _since: _Since = field(default_factory=_Since)
+    _since: _Since = field(init=False)
     _last: tuple[_Waiting, float] | None = None
     _newest: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._since = _Since(self.clock())
 
     def add(
         self, batch: PlannedBatch, passed: PassResult, gradient_norm: Tensor, learning_rate: float
@@ -109,7 +113,7 @@ class MetricLog:
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
             values, behind = host, max(1, min(self.every, BEHIND))
-        step = _Waiting(batch, passed, learning_rate, values, arrived, time.monotonic())
+        step = _Waiting(batch, passed, learning_rate, values, arrived, self.clock())
         self._waiting.append(step)
         while len(self._waiting) > behind:
             self._take(self._waiting.popleft())

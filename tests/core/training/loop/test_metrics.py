@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,10 @@ def _at(rows: Rows, at: int) -> dict[str, float]:
     return {name: value for name, value, step in rows if step == at}
 
 
-def test_points_are_means_since_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = itertools.count(1)
-    monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
+def test_points_are_means_since_the_one_before() -> None:
+    ticks = itertools.count()
     rows: Rows = []
-    record = _record(rows, steps=6, every=3)
-    record._since.began = 0.0
+    record = _record(rows, steps=6, every=3, clock=lambda: float(next(ticks)))
     for step, (name, loss) in enumerate(
         [("find", 1.0), ("more", 3.0), ("alike", 8.0), ("find", 2.0), ("alike", 4.0)]
     ):
@@ -63,12 +62,10 @@ def test_points_are_means_since_the_one_before(monkeypatch: pytest.MonkeyPatch) 
     assert (first["examples"], last["examples"]) == (12.0, 20.0)
 
 
-def test_time_that_is_left_out_makes_nothing_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_that_is_left_out_makes_nothing_slower() -> None:
     clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
     rows: Rows = []
-    record = _record(rows, steps=2, every=2)
-    record._since.began = 0.0
+    record = _record(rows, steps=2, every=2, clock=lambda: clock[0])
     for step in range(2):
         clock[0] += 1
         _add(record, step, 1.0, "find")
@@ -79,23 +76,35 @@ def test_time_that_is_left_out_makes_nothing_slower(monkeypatch: pytest.MonkeyPa
     assert _at(rows, 2)["tokens_per_second"] == 30.0
 
 
-def test_counts_are_those_of_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("up", [0.0, 1.0, 1000.0, 1e9], ids="up for {} s".format)
+def test_counts_are_those_of_all_ranks(up: float) -> None:
     class Two(Ranks):
         def total(self, value: torch.Tensor) -> torch.Tensor:
             return 2 * value
 
-    clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    clock = [up]
     rows: Rows = []
     alone: Rows = []
     for found, ranks in ((rows, Two(size=2)), (alone, Ranks())):
-        record = _record(found, steps=1, every=1, ranks=ranks)
+        record = _record(found, steps=1, every=1, ranks=ranks, clock=lambda: clock[0])
         clock[0] += 1000
         _add(record, 0, 1.0, "find")
         record.finish()
     both = _at(rows, 1)["tokens_per_second"], _at(alone, 1)["tokens_per_second"]
-    assert both[0] == pytest.approx(2 * both[1])
+    assert both == (0.06, 0.03)
     assert _at(rows, 1)["padding_share"] == _at(alone, 1)["padding_share"] == 0.25
+
+
+def test_speeds_are_by_the_machines_clock_unless_another_is_given() -> None:
+    rows: Rows = []
+    began = time.monotonic()
+    record = _record(rows, steps=1, every=1)
+    time.sleep(0.01)
+    _add(record, 0, 1.0, "find")
+    ended = time.monotonic()
+    record.finish()
+    speed = _at(rows, 1)["tokens_per_second"]
+    assert 30 / (ended - began) <= speed <= 30 / 0.01
 
 
 def test_no_number_passes_unseen() -> None:
