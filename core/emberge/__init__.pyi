@@ -37,6 +37,16 @@ from .contracts.launcher import Launch as Launch
 from .contracts.launcher import Launched as Launched
 from .contracts.launcher import Launcher as Launcher
 from .contracts.launcher import StepPool as StepPool
+from .contracts.limits import AnyNumber as AnyNumber
+from .contracts.limits import Cosine as Cosine
+from .contracts.limits import Count as Count
+from .contracts.limits import NonNegative as NonNegative
+from .contracts.limits import NumberRange as NumberRange
+from .contracts.limits import Positive as Positive
+from .contracts.limits import PositiveShare as PositiveShare
+from .contracts.limits import Share as Share
+from .contracts.limits import TextLength as TextLength
+from .contracts.limits import WholeNumber as WholeNumber
 from .contracts.loss import Embeddings as Embeddings
 from .contracts.loss import Guide as Guide
 from .contracts.loss import LinearHead as LinearHead
@@ -122,6 +132,8 @@ from .numerics.similarity import log_sum_products as log_sum_products
 from .numerics.similarity import lowest_score as lowest_score
 from .numerics.similarity import unit_vectors as unit_vectors
 from .plugin_verbs import Verb as Verb
+from .plugin_verbs import number_option as number_option
+from .plugin_verbs import output_file as output_file
 from .plugins import Plugins as Plugins
 from .plugins import load_plugins as load_plugins
 from .processes.step_process import StepProcess as StepProcess

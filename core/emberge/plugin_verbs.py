@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
+from emberge.contracts.limits import is_sound_number, limits_of
 from emberge.errors import PluginError
 
-__all__ = ["Verb"]
+__all__ = ["Verb", "number_option", "output_file"]
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -62,3 +65,41 @@ class Verb:
         except (ImportError, AttributeError) as error:
             raise PluginError(f"{self.run} cannot be imported: {error!r}") from error
         return int(function(options, plugins))
+
+
+def number_option(kind: Any) -> Callable[[str], Any]:
+    """Return the `type` of a verb's option for numbers of this kind: `type=number_option(Count)`.
+
+    It refuses what a recipe's option of the same type refuses: a number that is not finite, or outside the
+    limits of the type.
+    """
+    limits, number = limits_of(kind), get_args(kind)[0] if limits_of(kind) else kind
+    words = "a whole number" if number is int else "a number"
+    words = f"{words} {limits.words()}".strip() if limits else words
+
+    def read(text: str) -> Any:
+        try:
+            value = number(text)
+        except ValueError:
+            value = None
+        if not is_sound_number(value) or (limits is not None and not limits.has(value)):
+            raise argparse.ArgumentTypeError(f"needs {words}, not {text!r}")
+        return value
+
+    return read
+
+
+def output_file(text: str) -> Path:
+    """Return the path of a file that a verb will write: the `type` of its option, which it checks.
+
+    What cannot be written is refused before any work: a folder, a path inside a folder that does not exist,
+    and a folder that takes no files.
+    """
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is a folder; name a file")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{path.parent} cannot be written to; name another folder")
+    return path

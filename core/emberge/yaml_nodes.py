@@ -303,4 +303,6 @@ def words(node: Node) -> str:
     if isinstance(node.value, str):
         shown = node.value if len(node.value) <= 60 else node.value[:57] + "…"
         return f"the text {shown!r}"
-    return "NaN" if math.isnan(node.value) else f"the number {node.text}"
+    if not isinstance(node.value, int) and not math.isfinite(node.value):
+        return "NaN" if math.isnan(node.value) else "infinity"
+    return f"the number {node.text}"

@@ -18,6 +18,7 @@ from emberge import (
     Preflight,
     Problem,
     Step,
+    WholeNumber,
     Workspace,
     component,
 )
@@ -61,7 +62,7 @@ class AsEncoder(Step):
     """The causal model, plain or in a SentenceTransformers folder."""
     pooling: Literal["mean", "cls", "last", "weighted_mean"] = "mean"
     """Way from the states of tokens to one embedding; the paper's is the mean."""
-    mask_token: str | int | None = None
+    mask_token: str | WholeNumber | None = None
     """Existing token, or its id, that is to hide others; by default the tokenizer's own, if it has one."""
     backbone: Backbone = component("text_encoder")
     """Encoder that loads the result as it is, to see that it obeys."""

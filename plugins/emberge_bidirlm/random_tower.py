@@ -15,6 +15,7 @@ from emberge import (
     Preflight,
     Problem,
     Step,
+    WholeNumber,
     Workspace,
     stable_seed,
 )
@@ -57,7 +58,7 @@ class RandomTower(Step):
     """A Qwen3, whose trunk and tokenizer the result has."""
     vision: dict[str, Any] | None = None
     audio: dict[str, Any] | None = None
-    seed: int | None = None
+    seed: WholeNumber | None = None
     """Seed of the tower; by default the recipe's."""
 
     def __post_init__(self) -> None:

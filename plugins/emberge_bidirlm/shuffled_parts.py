@@ -15,6 +15,7 @@ from emberge import (
     Problem,
     RecipeError,
     Step,
+    WholeNumber,
     Workspace,
     shuffled,
     stable_seed,
@@ -46,7 +47,7 @@ class ShuffledParts(Step):
     """The model, which stays as it is."""
     parts: tuple[str, ...]
     """Beginnings of tensor names up to a dot, such as `visual`."""
-    seed: int | None = None
+    seed: WholeNumber | None = None
     """Seed of the order; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge import Block, FileRef, Measures, MergeStrategy, Stats
+from emberge import Block, FileRef, Measures, MergeStrategy, Positive, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +38,7 @@ class LayerSoftmax(MergeStrategy):
             strategy: {layer_softmax: {temperature: 1.0}}
     """
 
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     """T: low lets the model that moved furthest win, high averages."""
     normalise: Literal["none", "relative", "mean"] = "mean"
     """Divisor of norms: nothing, the base's norm of the layer, the mean over layers and models.

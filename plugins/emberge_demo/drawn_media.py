@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from emberge import Artifact, ArtifactKind, Preflight, Problem, Step, Workspace
+from emberge import Artifact, ArtifactKind, Count, NumberRange, Preflight, Problem, Step, Workspace
 
 from emberge_demo.drawings import Drawing
 from emberge_demo.draws import Draws
@@ -42,11 +42,11 @@ class DrawnMedia(Step):
           drawn_media: {copies: 6}
     """
 
-    copies: int = 6
+    copies: Count = 6
     """Images, and clips, of each caption that is trained on."""
-    test_copies: int = 2
+    test_copies: Count = 2
     """Images, and clips, of each caption that is tested on."""
-    held_out: float = 0.25
+    held_out: Annotated[float, NumberRange(above=0, below=1)] = 0.25
     """Share of the captions that no training pair has."""
     paired: bool = True
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Step, Workspace
+from emberge import (
+    Artifact,
+    ArtifactKind,
+    Count,
+    DataError,
+    NumberRange,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+)
 
 from emberge_demo.corpus import (
     STDLIB,
@@ -40,13 +50,13 @@ class StdlibCorpus(Step):
     packages: tuple[str, ...] = (STDLIB,)
     """Packages to train on and to test in domain; `stdlib` is the standard library."""
     out_of_domain: tuple[str, ...] = ("numpy", "scipy", "sklearn")
-    limit: int | None = None
-    test_queries: int = 300
-    dev_queries: int = 100
-    test_documents: int = 600
-    held_out: float = 0.25
-    min_words: int = 3
-    max_characters: int = 2000
+    limit: Count | None = None
+    test_queries: Count = 300
+    dev_queries: Count = 100
+    test_documents: Count = 600
+    held_out: Annotated[float, NumberRange(above=0, below=1)] = 0.25
+    min_words: Count = 3
+    max_characters: Count = 2000
 
     produces: ClassVar[ArtifactKind] = "data"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Step, Workspace
+from emberge import Artifact, ArtifactKind, Count, DataError, Preflight, Problem, Step, Workspace
 
 from emberge_demo.corpus import STDLIB, Definition, definitions, locate, version
 from emberge_demo.package_files import even_place, write_catalogue, write_rows
@@ -40,11 +40,11 @@ class StdlibTasks(Step):
           stdlib_tasks: {rows: 1000}
     """
 
-    rows: int = 2000
+    rows: Count = 2000
     """Rows to train on at most; development and test sets have at most half as many each."""
-    words: int = 48
+    words: Count = 48
     """Words of a row of `names`; a longer function is cut there."""
-    classes: int = 12
+    classes: Count = 12
     """Labels of `modules`."""
 
     produces: ClassVar[ArtifactKind] = "data"

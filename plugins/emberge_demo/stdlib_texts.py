@@ -6,9 +6,18 @@ import ast
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Step, Workspace
+from emberge import (
+    Artifact,
+    ArtifactKind,
+    DataError,
+    NumberRange,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+)
 
 from emberge_demo.corpus import (
     STDLIB,
@@ -42,7 +51,7 @@ class StdlibTexts(Step):
 
     packages: tuple[str, ...] = (STDLIB,)
     """Packages to read; `stdlib` is the standard library."""
-    held_out: float = 0.1
+    held_out: Annotated[float, NumberRange(above=0, below=1)] = 0.1
     """Share of the modules that no training sees."""
 
     produces: ClassVar[ArtifactKind] = "data"

@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from emberge import CheckpointError, stable_seed, suggest
+from emberge import CheckpointError, Count, NumberRange, Positive, WholeNumber, stable_seed, suggest
 
 __all__ = ["Lora", "LoraTrunk"]
 
@@ -32,13 +32,13 @@ class Lora:
     whole model, the product added to the weights.
     """
 
-    rank: int = 16
-    alpha: float | None = None
+    rank: Count = 16
+    alpha: Positive | None = None
     targets: tuple[str, ...] = ()
-    dropout: float = 0.0
+    dropout: Annotated[float, NumberRange(least=0, below=1)] = 0.0
     rslora: bool = False
     dora: bool = False
-    seed: int = 0
+    seed: WholeNumber = 0
     fold: bool = False
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge import Backbone, CheckpointError, Encoder, MediaFacts
+from emberge import Backbone, CheckpointError, Encoder, MediaFacts, TextLength
 from emberge.engine import (
     Attention,
     Checkpoint,
@@ -108,7 +108,7 @@ class TextEncoder(Backbone):
     normalize: bool | None = None
     prompts: dict[str, str] = field(default_factory=dict)
     include_prompt: bool | None = None
-    max_length: int | None = None
+    max_length: TextLength | None = None
     attention: Attention = "as is"
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
     lora: Lora | None = None

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 from emberge import (
     Artifact,
     Evaluator,
     Model,
     ModelRef,
+    NumberRange,
     Preflight,
     Problem,
     RecipeError,
@@ -113,7 +115,7 @@ class Evaluate(Step):
     headroom: tuple[ModelRef, ...] = ()
     """Members of merges, for two more rows: their ensemble, and an oracle with the best for each task."""
     require: tuple[Requirement, ...] = ()
-    resamples: int = 4000
+    resamples: Annotated[int, NumberRange(least=1, most=10**7)] = 4000
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
     """Steps that score models, by the text of the models' references."""
 

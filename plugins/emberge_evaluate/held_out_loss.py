@@ -25,6 +25,7 @@ from emberge import (
     TaskInfo,
     TaskScore,
     Units,
+    WholeNumber,
     Workspace,
     component,
     dimension_problems,
@@ -65,7 +66,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
     """Chain that cuts the data into batches."""
     backbone: Backbone = component("text_encoder")
     """Encoder of a checkpoint."""
-    seed: int = 0
+    seed: WholeNumber = 0
     """Seed of the batches."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from emberge import ModelRef, suggest
+from emberge import AnyNumber, ModelRef, NonNegative, NumberRange, suggest
 from emberge.engine import join_some
 
 __all__ = ["Demand", "Requirement"]
@@ -36,13 +36,13 @@ class Requirement:
     model: ModelRef | None = None
     not_worse_than: tuple[ModelRef, ...] = ()
     better_than: tuple[ModelRef, ...] = ()
-    forgetting: float | None = None
+    forgetting: NonNegative | None = None
     """Points that a model may lose on tasks elsewhere."""
     tasks: str = "all"
-    margin: float = 0.0
-    confidence: float = 0.95
+    margin: NonNegative = 0.0
+    confidence: Annotated[float, NumberRange(above=0, below=1)] = 0.95
     on_index_of: ModelRef | None = None
-    gain_kept: float | None = None
+    gain_kept: AnyNumber | None = None
     index: str | None = None
 
     def demands(self) -> Iterator[tuple[Demand, ModelRef]]:

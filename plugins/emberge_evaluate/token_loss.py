@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from emberge import (
     Backbone,
     Batch,
+    Count,
     DataEntry,
     DataError,
     Dataset,
@@ -27,8 +28,10 @@ from emberge import (
     Sampler,
     TaskInfo,
     TaskScore,
+    TextLength,
     TokenLoss,
     Units,
+    WholeNumber,
     Workspace,
     component,
 )
@@ -71,12 +74,12 @@ class TokenLossOnTexts(Evaluator):
     """Number that a set is scored by."""
     backbone: Backbone = component("text_encoder")
     """Encoder of a checkpoint, with a head that predicts tokens."""
-    max_length: int | None = None
+    max_length: TextLength | None = None
     """Tokens of a window that texts are cut into; by default the model's own limit. Models with other limits
     are compared by giving one."""
-    token_budget: int | None = None
+    token_budget: Count | None = None
     """Padded size of a chunk in tokens; by default it follows the device and its free memory."""
-    seed: int = 0
+    seed: WholeNumber = 0
     """Seed of the places that are hidden."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:

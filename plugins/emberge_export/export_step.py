@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from emberge import (
     Artifact,
     CheckpointError,
+    Count,
     DataRef,
     EmbergeError,
     Expected,
     ModelRef,
     Preflight,
     Problem,
+    Share,
     Step,
     Workspace,
 )
@@ -78,9 +80,9 @@ class Export(Step):
     """A catalogue, of which the first retrieval set is embedded; by default a few sentences."""
     probe_set: str | None = None
     """The name of another retrieval set of the catalogue."""
-    queries: int = 200
+    queries: Count = 200
     """Queries of the probe, at most; as many documents come with theirs."""
-    most_loss: float = 0.02
+    most_loss: Share = 0.02
     """nDCG@10 that int8 may lose on the probe, of at most 1."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import Launch, Launched, Launcher, Machine, StepPool, StepProcess
+from emberge import Count, Launch, Launched, Launcher, Machine, StepPool, StepProcess
 from emberge.engine import memory_here, parse_size
 
 __all__ = ["Local"]
@@ -26,7 +26,7 @@ class Local(Launcher):
         emberge run recipe.yaml --out out --launcher '{local: {workers: 4}}'
     """
 
-    workers: int | None = None
+    workers: Count | None = None
     """Steps that run at a time; with more than there are GPUs, some share one."""
     memory: str | None = None
     """Memory that a step may need, such as 4GB: no more run at a time than fit into `--memory`, or else into

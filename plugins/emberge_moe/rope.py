@@ -8,16 +8,18 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from emberge import (
     Artifact,
     CheckpointError,
     EmbergeError,
     ModelRef,
+    NumberRange,
     Preflight,
     Problem,
     Step,
+    TextLength,
     Workspace,
 )
 from emberge.engine import (
@@ -85,9 +87,9 @@ class Rope(Step):
 
     model: ModelRef
     """XLM-R of any size, plain, with its masked-LM head, or in a SentenceTransformers folder."""
-    rope_theta: float = 10_000.0
+    rope_theta: Annotated[float, NumberRange(above=1)] = 10_000.0
     """Base of the rotations' wavelengths."""
-    max_length: int = 2048
+    max_length: TextLength = 2048
     """Tokens of a text at most, for the tokenizer and in SentenceTransformers."""
 
     def __post_init__(self) -> None:

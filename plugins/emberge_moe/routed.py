@@ -6,9 +6,17 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from emberge import Backbone, CheckpointError, Encoder, MediaFacts, component
+from emberge import (
+    Backbone,
+    CheckpointError,
+    Encoder,
+    MediaFacts,
+    NonNegative,
+    NumberRange,
+    component,
+)
 from emberge.engine import read_layout, read_object
 
 __all__ = ["Routed"]
@@ -47,13 +55,13 @@ class Routed(Backbone):
 
     inner: Backbone = component("text_encoder")
     """Encoder of the model's folder."""
-    balance: float = 1.0
+    balance: NonNegative = 1.0
     """Factor of the load-balancing loss; 0 trains without one."""
     form: Literal["switch", "paper", "hf"] = "switch"
     """Formula of the load-balancing loss."""
-    z_loss: float = 0.0
+    z_loss: NonNegative = 0.0
     """Factor of the loss that keeps logits small."""
-    jitter: float = 0.0
+    jitter: Annotated[float, NumberRange(least=0, below=1)] = 0.0
     """Largest relative change of a router's input in training."""
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from emberge import (
     Backbone,
     CheckpointError,
+    Count,
     DataEntry,
     DataError,
     Encoder,
@@ -28,6 +29,7 @@ from emberge import (
     Side,
     TaskInfo,
     TaskScore,
+    TextLength,
     Workspace,
     component,
 )
@@ -110,13 +112,13 @@ class Mteb(Evaluator):
     backbone: Backbone | None = component("text_encoder")
     """Encoder of a checkpoint."""
     prompt: str | None = None
-    max_length: int | None = None
+    max_length: TextLength | None = None
     """Tokens of a text at most; default: the model's own limit."""
-    token_budget: int | None = None
+    token_budget: Count | None = None
     """Padded tokens encoded at once; default: fits the device."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Type that the model computes in."""
-    dims: tuple[int, ...] = ()
+    dims: tuple[Count, ...] = ()
     """Sizes of embeddings to score, such as `[768, 256]`; by default the model's own alone."""
     documents_of: tuple[KeptIndex, ...] = ()
     """Indexes of other models that are searched beside the model's own: `$old`, or `{model: $old,

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 from emberge import (
     ClassificationData,
     ClusteringData,
+    Count,
     DataRef,
     EvalData,
     EvalSet,
@@ -40,8 +41,8 @@ class EvalEntry:
     path: DataRef
     only: tuple[str, ...] = ()
     split: Split = "test"
-    limit_queries: int | None = None
-    limit_corpus: int | None = None
+    limit_queries: Count | None = None
+    limit_corpus: Count | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import Launcher, Machine, StepPool
+from emberge import Launcher, Machine, NonNegative, StepPool
 from emberge.engine import parse_size
 
 __all__ = ["Ray"]
@@ -32,9 +32,9 @@ class Ray(Launcher):
     """Of the cluster's head, such as 10.0.0.1:6379, or `auto` for one that runs on this machine; without it,
     and without RAY_ADDRESS in the environment, one is started on this machine, reached from it alone, and
     stopped after the run."""
-    cpus: float | None = None
+    cpus: NonNegative | None = None
     """CPUs that a step asks for, by default as many as its threads."""
-    gpus: float | None = None
+    gpus: NonNegative | None = None
     """GPUs that a step asks for; by default one if this machine has any. Two steps share one by 0.5."""
     memory: str | None = None
     """Memory that a step asks for and stays below where possible, such as 8GB; by default `--memory`."""

@@ -26,6 +26,7 @@ from emberge import (
     Problem,
     Sampler,
     Step,
+    WholeNumber,
     Workspace,
     component,
     dimension_problems,
@@ -79,7 +80,7 @@ class MeasureStatistics(BatchOptions, Step):
     """Loss of the Fisher information, as for training."""
     backbone: Backbone = component("text_encoder")
     """Encoder of a checkpoint."""
-    seed: int | None = None
+    seed: WholeNumber | None = None
     """Seed of the batches; by default the recipe's."""
 
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import (
+    Count,
     Evaluator,
     Model,
     ModelRef,
@@ -37,13 +38,13 @@ class EvaluateDuringTraining:
     what a killed training goes on with.
     """
 
-    every: int
+    every: Count
     """Steps from one scoring to the next; the model of the last step is always scored."""
     evaluators: tuple[Evaluator, ...]
     """Evaluators that score it: `{mteb: {data: …}}`, as in a step `evaluate`."""
     metric: str = "all"
     """Deciding score, in the words of `select`: `all`, `kinds`, `ind`, `ood`, a kind of task, or one task."""
-    patience: int | None = None
+    patience: Count | None = None
     """End after so many scorings in turn without a new best one; by default train to the end."""
     best: bool = True
     """Flag that the result is the best of the scored models, the earliest of equals, or the last one."""

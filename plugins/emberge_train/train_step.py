@@ -27,6 +27,7 @@ from emberge import (
     Step,
     StepRef,
     TokenLoss,
+    WholeNumber,
     Workspace,
     component,
     dimension_problems,
@@ -95,7 +96,7 @@ class Train(FitOptions, Step):
     `text`."""
     backbone: Backbone = component("text_encoder")
     """Encoder of the model's folder; everything that the folder has is kept."""
-    seed: int | None = None
+    seed: WholeNumber | None = None
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
     learning_rate_of: StepRef | None = None
     """Step whose learning rate is taken instead: a training, or a select, which gives that of the training it

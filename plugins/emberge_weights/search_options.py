@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import Backbone, ModelRef, Stage, Step, component
+from emberge import Backbone, Count, ModelRef, Stage, Step, TextLength, WholeNumber, component
 
 from emberge_weights.inputs.weight_sets import Metric, SetEntry
 
@@ -26,11 +26,11 @@ class SearchOptions(Step):
     tests: tuple[SetEntry, ...] = ()
     """Sets that the result will be reported on, which `data` must not share queries with."""
     metric: Metric = "task"
-    candidates: int = 1000
+    candidates: Count = 1000
     """Weightings to look at."""
-    anchors: int = 5
+    anchors: WholeNumber = 5
     """Weightings to merge for real, equal weights among them; what is foretold is corrected by these."""
-    trials: int = 0
+    trials: WholeNumber = 0
     """Random weightings to merge for real too, which show how well scores are foretold.
 
     The table has the rank correlation of foretold and real scores, and on `tests` the choice beside the best
@@ -39,11 +39,11 @@ class SearchOptions(Step):
     """Weights by layer, fitted by gradients, where they are better than one for all layers."""
     prompt: str | None = None
     """Text before queries, in which `{instruction}` and `{prompt}` are the set's, or else the models' own."""
-    max_length: int | None = None
+    max_length: TextLength | None = None
     """Tokens of a text at most; by default what the models read."""
     backbone: Backbone = component("text_encoder")
     """Reading of the checkpoints."""
     strategy: Stage = component("linear")
     """Mean of weights by which members are merged."""
-    seed: int | None = None
+    seed: WholeNumber | None = None
     """Seed of candidates and halves; by default the recipe's."""

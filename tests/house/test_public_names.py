@@ -17,7 +17,7 @@ from tests.house.sources import CORE, EXAMPLES, PLUGINS, ROOT, TESTS, imports, p
 
 STUBS = {"emberge": CORE / "__init__.pyi", "emberge.engine": CORE / "engine.pyi"}
 # About as many as a reader looks through.
-MOST = {"emberge": 142, "emberge.engine": 200}
+MOST = {"emberge": 160, "emberge.engine": 205}
 
 
 def listed(stub: Path) -> dict[str, str]:

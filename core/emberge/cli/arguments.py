@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from emberge.contracts.limits import Count
 from emberge.errors import PluginError, RecipeError, suggest
-from emberge.plugin_verbs import Verb
+from emberge.plugin_verbs import Verb, number_option, output_file
 
 __all__ = ["VERBS", "parse", "plugin_files", "requires_plugins"]
 
@@ -125,7 +126,20 @@ class _Parser(argparse.ArgumentParser):
         if self._subparsers is None:  # else verbs follow, which know their own options
             for word in itertools.takewhile(lambda w: w != "--", args or ()):
                 self.require_known_option(word)
-        return super().parse_known_args(args, namespace)
+        found = super().parse_known_args(args, namespace)
+        self.require_different_outputs(found[0])
+        return found
+
+    def require_different_outputs(self, options: argparse.Namespace) -> None:
+        """Refuse two files to write that are one."""
+        named: dict[Path, str] = {}
+        for action in self._actions:
+            path = getattr(options, action.dest, None) if action.type is output_file else None
+            if (
+                path is not None
+                and (other := named.setdefault(path.resolve(), action.dest)) != action.dest
+            ):
+                self.error(f"--{other} and --{action.dest} are one file, {path}; name two")
 
     def require_known_option(self, word: str) -> None:
         """Refuse `--misspelt`, with the option that may have been meant."""
@@ -251,7 +265,10 @@ def _run(parser: argparse.ArgumentParser) -> None:
     _recipe(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go")
     parser.add_argument(
-        "--summary", type=Path, metavar="FILE", help="write outcome and tables as Markdown here"
+        "--summary",
+        type=output_file,
+        metavar="FILE",
+        help="write outcome and tables as Markdown here",
     )
     parser.add_argument(
         "--allow-upload",
@@ -263,7 +280,9 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 def _side_by_side(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--launcher", metavar="NAME", help="run steps side by side: local, ray")
-    group.add_argument("--ranks", type=int, metavar="N", help="train by N processes, one a GPU")
+    group.add_argument(
+        "--ranks", type=number_option(Count), metavar="N", help="train by N processes, one a GPU"
+    )
     group.add_argument(
         "--shard", action="store_true", help="ranks split weights and optimizer (FSDP2)"
     )
@@ -317,8 +336,12 @@ def _diff(parser: argparse.ArgumentParser) -> None:
             name, metavar="MODEL", help="./folder, owner/name@revision or pkg:module"
         )
     parser.add_argument("--base", metavar="MODEL", help="compare their changes from it, too")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers to this file")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write charts as one HTML file")
+    parser.add_argument(
+        "--json", type=output_file, metavar="FILE", help="write all numbers to this file"
+    )
+    parser.add_argument(
+        "--page", type=output_file, metavar="FILE", help="write charts as one HTML file"
+    )
     _machine(parser)
 
 
@@ -403,7 +426,9 @@ def _set(parser: argparse.ArgumentParser, shape: str, text: str) -> None:
 def _machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("the machine (decides the speed, never the result)")
     group.add_argument("--devices", metavar="NAMES", help="cpu, cuda, or cuda:0,cuda:1")
-    group.add_argument("--workers", type=int, metavar="N", help="default: all cores")
+    group.add_argument(
+        "--workers", type=number_option(Count), metavar="N", help="default: all cores"
+    )
     group.add_argument("--memory", metavar="SIZE", help="stay below it where possible: 512MB, 8GiB")
     group.add_argument("--quiet", action="store_true", help="print errors and results only")
     return group

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from emberge.contracts.limits import WholeNumber
 from emberge.contracts.reference import FileRef, ModelRef
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class KeptIndex:
 
     model: ModelRef
     translations: tuple[FileRef, ...] = ()
-    anew: int = 0
+    anew: WholeNumber = 0
     name: str | None = None
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from emberge.contracts.limits import Count, WholeNumber
 from emberge.contracts.step import Machine
 
 __all__ = ["Ended", "Launch", "Launched", "Launcher", "StepPool"]
@@ -82,9 +83,9 @@ class Launcher:
     `token_budget` fixes that too.
     """
 
-    threads: int = 1
+    threads: Count = 1
     """CPU threads of a step's sums; merges also use the cores that are left over, which changes no byte."""
-    retries: int = 2
+    retries: WholeNumber = 2
     """Times that a step goes on from its last state after its process was killed or its machine was lost."""
 
     least: ClassVar[Mapping[str, int]] = {"threads": 1, "retries": 0}

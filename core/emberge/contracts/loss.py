@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from emberge.contracts.backbone import Backbone
 from emberge.contracts.dataset import DatasetInfo
+from emberge.contracts.limits import AnyNumber, Share, TextLength
 from emberge.contracts.option import PerDataset
 from emberge.contracts.reference import ModelRef
 
@@ -48,7 +49,7 @@ class Guide:
 
     model: ModelRef
     backbone: Backbone | None = None
-    max_length: int | None = None
+    max_length: TextLength | None = None
 
     def backbone_beside(self, trained: Backbone) -> Backbone:
         """Return the guide's backbone, by default one of the same class as the trained model's."""
@@ -111,9 +112,9 @@ class Loss:
     hidden state floor(f · (L + 1)) with the embeddings at 0.
     """
 
-    weight: float = 1.0
+    weight: AnyNumber = 1.0
     cross_rank: bool = True
-    layers: tuple[float, ...] = ()
+    layers: tuple[Share, ...] = ()
 
     @property
     def needs(self) -> frozenset[str]:
@@ -265,7 +266,7 @@ class TokenLoss:
     `weight` is its factor in a sum of losses, applied by the runner.
     """
 
-    weight: float = 1.0
+    weight: AnyNumber = 1.0
 
     @property
     def causal(self) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from emberge.contracts.limits import is_sound_number
 
 __all__ = ["Filtered", "PerModel", "PerTensor"]
 
@@ -102,7 +103,7 @@ class PerModel(PerTensor):
 def _entries(value: Any) -> tuple[Filtered, ...]:
     if isinstance(value, PerTensor):
         return value.entries
-    if _is_number(value):
+    if is_sound_number(value):
         return (Filtered(float(value)),)
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise ValueError(
@@ -126,19 +127,15 @@ def _filtered(entry: Mapping[str, Any]) -> Filtered:
     value, filter_ = entry["value"], entry.get("filter")
     if filter_ is not None and not (isinstance(filter_, str) and filter_):
         raise ValueError(f"a filter is a part of a tensor's name, not {filter_!r}")
-    return Filtered(float(value) if _is_number(value) else _numbers(value), filter_)
+    return Filtered(float(value) if is_sound_number(value) else _numbers(value), filter_)
 
 
 def _numbers(value: Any) -> tuple[float, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not value:
         raise ValueError(f"needs numbers, not {value!r}")
-    if not all(_is_number(v) for v in value):
+    if not all(is_sound_number(v) for v in value):
         raise ValueError(f"needs numbers, not {list(value)!r}")
     return tuple(float(v) for v in value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _scaled(value: float | tuple[float, ...], factor: float) -> float | tuple[float, ...]:

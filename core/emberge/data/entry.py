@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emberge.contracts.dataset import Domain, TaskKind
+from emberge.contracts.limits import AnyNumber, Count, Positive
 from emberge.contracts.reference import DataRef
 from emberge.contracts.sampler import Negatives
 
@@ -60,10 +61,10 @@ class DataEntry:
     instruction: str = ""
     prompt: str | None = None
     symmetric: bool | None = None
-    weight: float = 1.0
-    limit: int | None = None
-    first: int | None = None
-    score_range: tuple[float, float] | None = None
+    weight: Positive = 1.0
+    limit: Count | None = None
+    first: Count | None = None
+    score_range: tuple[AnyNumber, AnyNumber] | None = None
     only: tuple[str, ...] = ()
     negatives: Negatives = "auto"
     ind_tasks: tuple[str, ...] | None = None

@@ -6,9 +6,19 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from emberge.contracts.dataset import Rows
+from emberge.contracts.limits import (
+    Count,
+    NonNegative,
+    NumberRange,
+    Positive,
+    PositiveShare,
+    Share,
+    TextLength,
+    WholeNumber,
+)
 from emberge.contracts.option import PerDataset
 from emberge.contracts.sampler import Negatives
 
@@ -22,24 +32,24 @@ Precision = Literal["auto", "float32", "bfloat16"]
 class BatchOptions:
     """Options of which texts are taken of the data, and in which chunks they are encoded."""
 
-    epochs: float | None = None
+    epochs: Positive | None = None
     """Passes over the data, 1 by default; a fraction is the first batches of a pass."""
-    max_steps: int | None = None
+    max_steps: Count | None = None
     """Number of batches, instead of `epochs`."""
-    max_length: PerDataset[int | None] = field(default_factory=PerDataset)
+    max_length: PerDataset[TextLength | None] = field(default_factory=PerDataset)
     """Tokens of a text at most, by task or dataset; by default the model's own limit."""
-    query_length: PerDataset[int | None] = field(default_factory=PerDataset)
+    query_length: PerDataset[TextLength | None] = field(default_factory=PerDataset)
     """Tokens of an anchor at most, by task or dataset; by default `max_length`."""
-    document_length: PerDataset[int | None] = field(default_factory=PerDataset)
+    document_length: PerDataset[TextLength | None] = field(default_factory=PerDataset)
     """Tokens of a positive or negative at most, by task or dataset; by default `max_length`."""
     query_prompt: PerDataset[str] = field(default_factory=PerDataset)
     """Text before anchors, and before every text of a symmetric dataset, by task or dataset. One given by
     dataset comes first, then the data's own, then one given by task, then the model's."""
     document_prompt: PerDataset[str] = field(default_factory=PerDataset)
     """Text before positives and negatives, by task or dataset; by default the model's own."""
-    positives: int = 1
+    positives: Count = 1
     """Positives of a row in a batch, drawn anew in each epoch."""
-    hard_negatives: int = 7
+    hard_negatives: WholeNumber = 7
     """Hard negatives of a row in a batch at most, drawn anew in each epoch."""
     fill: Literal["repeat", "mask"] = "repeat"
     """Rows with fewer texts than others of their batch repeat theirs (`repeat`) or leave places out
@@ -47,12 +57,12 @@ class BatchOptions:
     negatives: PerDataset[Negatives] = field(default_factory=PerDataset)
     """Negatives by task or dataset: `in_batch` takes other rows' texts too, `hard_only` does not; `auto`
     takes them for retrieval and reranking."""
-    packing: int | None = None
+    packing: TextLength | None = None
     """Tokens of a row in which texts of losses over tokens are computed side by side, without padding between
     them; they do not see each other. By default each text is a row."""
-    token_budget: int | None = None
+    token_budget: Count | None = None
     """Padded size of a chunk in tokens; by default it follows the device and its free memory."""
-    kept_tokens: int | None = None
+    kept_tokens: WholeNumber | None = None
     """Tokens whose activations are kept for the backward pass instead of being computed twice; by default as
     many as fit into memory."""
 
@@ -87,39 +97,39 @@ class BatchOptions:
 class FitOptions(BatchOptions):
     """Options of a training. Names are those of transformers' TrainingArguments where one exists."""
 
-    learning_rate: float = 2e-5
+    learning_rate: NonNegative = 2e-5
     """The highest learning rate, reached at the end of the warm-up."""
-    warmup_ratio: float = 0.1
+    warmup_ratio: Share = 0.1
     """Share of the steps over which the learning rate rises from near 0."""
     schedule: Schedule = "linear"
     """Course of the learning rate after the warm-up."""
-    decay_share: float = 0.1
+    decay_share: PositiveShare = 0.1
     """Share of the steps at the end over which `warmup_stable_decay` falls to near 0. With `warmup_ratio: 0`
     and `decay_share: 1` a training is the decay alone, from a checkpoint that a stable phase kept."""
     restart: bool = False
     """Begin `schedule` and warm-up anew in each stretch of a sampler that puts stages, tasks or datasets one
     after another."""
-    weight_decay: float = 0.01
+    weight_decay: NonNegative = 0.01
     """Decay of AdamW; biases, norms and learned parameters of losses have none."""
-    max_grad_norm: float | None = 1.0
+    max_grad_norm: Positive | None = 1.0
     """Longer gradients are cut to this norm; null cuts none."""
-    adam_beta1: float = 0.9
+    adam_beta1: Annotated[float, NumberRange(least=0, below=1)] = 0.9
     """Decay of AdamW's mean of gradients."""
-    adam_beta2: float = 0.999
+    adam_beta2: Annotated[float, NumberRange(least=0, below=1)] = 0.999
     """Decay of AdamW's mean of squared gradients."""
-    adam_epsilon: float = 1e-8
+    adam_epsilon: Positive = 1e-8
     """Added to the denominator of AdamW's update."""
     precision: Precision = "auto"
     """Type that a forward pass computes in: `auto` is bfloat16 where a GPU has it. Weights and optimizer stay
     float32."""
     dropout: bool = True
     """Use the model's dropout; without it equal texts of a batch are encoded once."""
-    save_steps: int | None = None
+    save_steps: Count | None = None
     """Steps from one saved state to the next; by default about every half minute."""
-    keep_last: int = 0
+    keep_last: WholeNumber = 0
     """Models kept as merge inputs: the newest of those at every `save_steps` steps, or at the ends of
     epochs."""
-    logging_steps: int | None = None
+    logging_steps: Count | None = None
     """Steps from one logged point to the next; by default about 500 points are logged."""
 
     def __post_init__(self) -> None:

@@ -10,10 +10,12 @@ from emberge import (
     DatasetInfo,
     PerDataset,
     Pool,
+    PositiveShare,
     Rows,
     RowSubset,
     RowsWithReplacement,
     Sampler,
+    WholeNumber,
     random_bits,
     stable_seed,
     take_rows,
@@ -46,8 +48,8 @@ class Bagging(Sampler):
             sampler: [{bagging: {ratio: 0.4, draw: $draw}}, batch_shuffle]
     """
 
-    ratio: PerDataset[float] = field(default_factory=lambda: PerDataset(default=1.0))
-    draw: int = 0
+    ratio: PerDataset[PositiveShare] = field(default_factory=lambda: PerDataset(default=1.0))
+    draw: WholeNumber = 0
     replacement: bool = False
     nested: bool = False
     part: Literal["first", "rest"] | None = None

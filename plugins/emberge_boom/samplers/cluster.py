@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import DataError
+from emberge import Count, DataError, NonNegative
 
 from emberge_boom.samplers.members import Members
 from emberge_boom.samplers.study_sampler import StudySampler
@@ -35,13 +35,13 @@ class Cluster(StudySampler):
             sampler: [{cluster: {of: $study, clusters: 3, number: $cluster}}, batch_shuffle]
     """
 
-    number: int = 1
+    number: Count = 1
     """The number of the cluster, from 1."""
-    threshold: float | None = None
+    threshold: NonNegative | None = None
     """The distance up to which datasets are in one cluster."""
-    clusters: int | None = None
+    clusters: Count | None = None
     """The number of clusters to make instead."""
-    count: int | None = None
+    count: Count | None = None
     """The number of clusters that there must be; with `clusters` that many."""
 
     def __post_init__(self) -> None:

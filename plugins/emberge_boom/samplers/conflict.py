@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from emberge import DataError
+from emberge import Count, DataError
 
 from emberge_boom.samplers.members import Members
 from emberge_boom.samplers.study_sampler import StudySampler
@@ -35,7 +35,7 @@ class Conflict(StudySampler):
             sampler: [{conflict: {of: $study, rank: 1}}, batch_shuffle]
     """
 
-    rank: int = 1
+    rank: Count = 1
     """The place of the pair, from 1."""
     member: Literal["both", "first", "second"] = "both"
     """Both datasets, or only one of them in alphabetical order."""

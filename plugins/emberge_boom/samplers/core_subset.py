@@ -10,9 +10,11 @@ from emberge import (
     DataError,
     DatasetInfo,
     Pool,
+    PositiveShare,
     Rows,
     RowSubset,
     Sampler,
+    WholeNumber,
     stable_seed,
     suggest,
     take_rows,
@@ -43,9 +45,9 @@ class CoreSubset(Sampler):
 
     new: tuple[str, ...]
     """Names of the datasets that the old model has not seen; all others are old."""
-    ratio: float = 0.4
+    ratio: PositiveShare = 0.4
     of: Literal["dataset", "corpus"] = "dataset"
-    draw: int = 0
+    draw: WholeNumber = 0
 
     def __post_init__(self) -> None:
         require_share(self.ratio)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import Backbone, DataEntry, Loss, ModelRef, PerDataset, Sampler, component
+from emberge import (
+    Backbone,
+    Count,
+    DataEntry,
+    Loss,
+    ModelRef,
+    PerDataset,
+    Sampler,
+    WholeNumber,
+    component,
+)
 from emberge.engine import FitOptions
 
 __all__ = ["StudyOptions"]
@@ -24,9 +34,9 @@ class StudyOptions(FitOptions):
     """The sampler that makes batches, each of one dataset."""
     backbone: Backbone = component("text_encoder")
     """The recipe for turning a checkpoint into an encoder."""
-    seed: int | None = None
+    seed: WholeNumber | None = None
     """The seed of all trainings; the recipe's by default."""
-    rows: int | None = None
+    rows: Count | None = None
     """The number of rows of every dataset's sample; by default as many as the smallest has.
 
     If it is given, a dataset that is added later costs only its own trainings.

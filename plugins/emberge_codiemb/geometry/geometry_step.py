@@ -12,6 +12,7 @@ from typing import Any
 
 from emberge import (
     Artifact,
+    Count,
     DataEntry,
     DataError,
     ModelRef,
@@ -51,7 +52,7 @@ class Drift:
     """Model that the others came from."""
     data: tuple[DataEntry, ...]
     """The probe set: all texts of these data sets together, each embedded with its prompt."""
-    neighbours: int = 10
+    neighbours: Count = 10
     """Nearest texts of each that are compared."""
 
     def __post_init__(self) -> None:

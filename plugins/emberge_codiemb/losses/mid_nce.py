@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, Loss, OuterLoss, component
+from emberge import Embeddings, Loss, OuterLoss, Share, component
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,9 +45,9 @@ class MidNCE(OuterLoss):
             sampler: batch_shuffle
     """
 
-    layer: float | None = 0.5
+    layer: Share | None = 0.5
     """Fraction of the depth: 0 is before the first layer, 1 after the last; null is the final embedding."""
-    least_score: float = 1.0
+    least_score: Share = 1.0
     """Score from 0 to 1 from which on a pair is a match."""
     loss: tuple[Loss, ...] = component("infonce")
     cross_rank: bool = False

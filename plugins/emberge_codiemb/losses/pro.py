@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import blockwise, lowest_score
+from emberge import Positive, blockwise, lowest_score
 
 from emberge_codiemb.losses.pairs import PairLoss, require_positive
 
@@ -37,7 +37,7 @@ class PRO(PairLoss):
             sampler: batch_shuffle
     """
 
-    temperature: float = 0.05
+    temperature: Positive = 0.05
     """Divisor of the cosines."""
     reduction: Literal["mean", "sum"] = "mean"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import lowest_score
+from emberge import Positive, lowest_score
 
 from emberge_codiemb.losses.pairs import PairLoss, require_positive
 
@@ -33,7 +33,7 @@ class RankKL(PairLoss):
             sampler: batch_shuffle
     """
 
-    temperature: float = 0.05
+    temperature: Positive = 0.05
     """Divisor of the cosines and of the targets."""
     reduction: Literal["mean", "sum"] = "mean"
 

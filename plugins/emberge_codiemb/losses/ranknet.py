@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import blockwise
+from emberge import Positive, blockwise
 
 from emberge_codiemb.losses.pairs import PairLoss, require_positive
 
@@ -30,7 +30,7 @@ class RankNet(PairLoss):
             sampler: batch_shuffle
     """
 
-    scale: float = 1.0
+    scale: Positive = 1.0
     reduction: Literal["sum", "mean"] = "sum"
 
     def __post_init__(self) -> None:

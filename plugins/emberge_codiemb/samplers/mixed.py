@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from emberge import (
     Batch,
     Batches,
+    Count,
     Negatives,
     PerDataset,
     Pool,
@@ -38,8 +39,8 @@ class Mixed(Sampler):
             sampler: {mixed: {draws: 8, batch_size: 16}}
     """
 
-    batch_size: PerDataset[int] = field(default_factory=lambda: PerDataset(default=32))
-    draws: int = 8
+    batch_size: PerDataset[Count] = field(default_factory=lambda: PerDataset(default=32))
+    draws: Count = 8
 
     def __post_init__(self) -> None:
         if self.draws < 1:

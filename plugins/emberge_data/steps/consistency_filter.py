@@ -7,7 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import DataError, Example, Preflight, Problem, Workspace, shuffled, stable_seed
+from emberge import (
+    Count,
+    DataError,
+    Example,
+    Preflight,
+    Problem,
+    WholeNumber,
+    Workspace,
+    shuffled,
+    stable_seed,
+)
 
 from emberge_data.steps.listed_set import ListedSet, rows_of
 from emberge_data.steps.outcome import Outcome
@@ -50,11 +60,11 @@ class ConsistencyFilter(TaughtStep):
               document_prompt: "passage: "
     """
 
-    top_k: int = 2
+    top_k: Count = 2
     """Ranks that pass."""
-    shard_size: int = 1_000_000
+    shard_size: Count = 1_000_000
     """Rows that are compared with each other."""
-    seed: int | None = None
+    seed: WholeNumber | None = None
     """Seed of the shards; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import DataError, Example, Preflight, Problem, Workspace
+from emberge import DataError, Example, Preflight, Problem, Share, Workspace
 
 from emberge_data.steps.listed_set import ListedSet, rows_of
 from emberge_data.steps.mining.threshold import margin_problem
@@ -41,7 +41,7 @@ class FilterNegatives(TaughtStep):
             teachers: sentence-transformers/all-MiniLM-L6-v2
     """
 
-    margin: float = 0.95
+    margin: Share = 0.95
     """Highest score of a negative as a share of the lowest positive's, 0 to 1."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:

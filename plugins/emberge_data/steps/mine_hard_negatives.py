@@ -7,7 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import DataError, DataRef, Preflight, Problem, Workspace
+from emberge import (
+    Count,
+    DataError,
+    DataRef,
+    Preflight,
+    Problem,
+    Share,
+    WholeNumber,
+    Workspace,
+)
 
 from emberge_data.steps.listed_set import ListedSet, rows_of
 from emberge_data.steps.mining.choice import Choice
@@ -56,11 +65,11 @@ class MineHardNegatives(TaughtStep):
             count: 10
     """
 
-    count: int = 10
+    count: Count = 10
     """Negatives to mine for a query."""
-    margin: float | None = 0.95
+    margin: Share | None = 0.95
     """Highest score of a negative as a share of the lowest positive's, 0 to 1; null for none."""
-    range: tuple[int, int] | None = None
+    range: tuple[Count, Count] | None = None
     """First and last rank, from 1, among the passages that a query may get, before the threshold; by default
     as deep as it takes."""
     sampling: Literal["top", "random"] = "top"
@@ -72,7 +81,7 @@ class MineHardNegatives(TaughtStep):
     """Negatives that rows have already: replaced, or kept before those that are mined."""
     corpus: tuple[DataRef, ...] = ()
     """Files of passages: rows with `text`, and maybe `title` and `_id`."""
-    seed: int | None = None
+    seed: WholeNumber | None = None
     """Seed of what is drawn; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:

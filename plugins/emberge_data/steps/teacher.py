@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge import Backbone, Dataset, ModelRef, Preflight, Problem, Workspace, component
+from emberge import (
+    Backbone,
+    Dataset,
+    ModelRef,
+    Preflight,
+    Problem,
+    TextLength,
+    Workspace,
+    component,
+)
 
 from emberge_data.steps.card_prompts import card_prompts
 
@@ -36,7 +45,7 @@ class Teacher:
     """Encoder."""
     backbone: Backbone = component("text_encoder")
     """Reading of its checkpoint."""
-    max_length: int | None = None
+    max_length: TextLength | None = None
     """Tokens of a text at most; by default what the model reads."""
     query_prompt: str | None = None
     """Text before queries."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from emberge import (
     Artifact,
     ArtifactKind,
+    Count,
     DataError,
     Preflight,
     Problem,
@@ -66,9 +67,9 @@ class ProbeSets(Step):
         Literal["licences", "papers", "mathematics", "cpp", "places", "things", "languages"], ...
     ] = ("licences", "papers", "mathematics", "cpp", "places", "things", "languages")
     """The sets to write; by default all seven."""
-    queries: int = 150
+    queries: Count = 150
     """Queries of a set, or texts to classify, at most."""
-    documents: int = 400
+    documents: Count = 400
     """Documents of a set at most; those of the queries stay."""
 
     produces: ClassVar[ArtifactKind] = "data"

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from emberge import (
     Artifact,
@@ -16,9 +16,11 @@ from emberge import (
     DataError,
     EmbergeError,
     ModelRef,
+    NumberRange,
     Preflight,
     Problem,
     Step,
+    WholeNumber,
     Workspace,
     stable_seed,
     suggest,
@@ -62,11 +64,11 @@ class RandomModel(Step):
     """The model's config.json by transformers' names; a value that is left out is the class's own."""
     data: tuple[DataEntry, ...] = ()
     """Texts that a tokenizer is made of, in place of `tokenizer`."""
-    vocabulary: int = 8192
+    vocabulary: Annotated[int, NumberRange(least=1, most=2**24)] = 8192
     """Tokens of a tokenizer that is made of `data`, special ones too."""
     tokenizer: ModelRef | None = None
     """Model whose tokenizer is taken, in place of `data`."""
-    seed: int | None = None
+    seed: WholeNumber | None = None
     """Seed of the weights; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:

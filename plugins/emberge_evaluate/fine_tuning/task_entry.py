@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from emberge import DataEntry, DataRef
+from emberge import Count, DataEntry, DataRef, NumberRange
 
 __all__ = ["METRICS", "Head", "Metric", "RowSource", "TaskEntry"]
 
@@ -37,7 +37,7 @@ class RowSource:
     split: str = "train"
     revision: str | None = None
     name: str | None = None
-    limit: int | None = None
+    limit: Count | None = None
 
     @property
     def entry(self) -> DataEntry:
@@ -69,7 +69,7 @@ class TaskEntry:
     train: RowSource
     test: tuple[RowSource, ...]
     dev: tuple[RowSource, ...] = ()
-    dev_share: float = 0.1
+    dev_share: Annotated[float, NumberRange(above=0, below=1)] = 0.1
     head: Head = "classification"
     text: str = "text"
     """Column of the text, or of the list of words."""
@@ -85,7 +85,7 @@ class TaskEntry:
     """Metric to report; by default the first one of the head."""
     start: str | None = None
     """Another task of this evaluator, whose fine-tuned model this one starts from."""
-    steps: int | None = None
+    steps: Count | None = None
     """Optimizer steps, where they differ from the evaluator's."""
 
     @property

@@ -5,9 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from emberge import Backbone, component
+from emberge import (
+    Backbone,
+    Count,
+    NonNegative,
+    NumberRange,
+    Positive,
+    Share,
+    TextLength,
+    WholeNumber,
+    component,
+)
 
 __all__ = ["TuningOptions"]
 
@@ -26,25 +36,25 @@ class TuningOptions:
     """Token that the label of a word is on: its first one, or the one before that."""
     prompt: str = ""
     """Text put before each text."""
-    max_length: int | None = None
+    max_length: TextLength | None = None
     """Tokens of a text at most; default: the model's own limit."""
-    steps: int = 1000
+    steps: Count = 1000
     """Optimizer steps of a training, where the task has no number of its own."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Rows of a step."""
-    learning_rate: tuple[float, ...] = (5e-5,)
+    learning_rate: tuple[Positive, ...] = (5e-5,)
     """Learning rates to choose from on development data."""
-    warmup: float = 0.1
+    warmup: Share = 0.1
     """Share of the steps."""
-    weight_decay: float = 0.0
+    weight_decay: NonNegative = 0.0
     """Decay of AdamW."""
-    dropout: float = 0.1
+    dropout: Annotated[float, NumberRange(least=0, below=1)] = 0.1
     """Dropout of the head."""
-    eval_steps: int | None = None
+    eval_steps: Count | None = None
     """Steps between looks at development data; default: a twentieth of the steps."""
-    patience: float | None = 1.0
+    patience: Positive | None = 1.0
     """Epochs without a better score on development data that end a training; null for none."""
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[WholeNumber, ...] = (0,)
     """Seeds of the head, the order of rows and dropout."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Type that passes compute in; weights are float32."""

@@ -11,10 +11,12 @@ from typing import Any, Literal
 
 from emberge import (
     Artifact,
+    Count,
     Evaluator,
     Expected,
     Model,
     ModelRef,
+    NonNegative,
     Preflight,
     Problem,
     RecipeError,
@@ -95,8 +97,8 @@ class Select(Step):
     """Evaluators that score them."""
     tasks: str = "all"
     """Tasks that models are ranked by."""
-    top: int = 3
-    within: float | None = 0.5
+    top: Count = 3
+    within: NonNegative | None = 0.5
     """Points that a mean may be behind the best one; null for the `top` alone."""
     metric: Literal["score", "loss"] = "score"
     """`loss` for evaluators that give losses, of which less is better; a point is a hundredth."""

@@ -34,8 +34,6 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Print the queries that change most, write the files, and return the exit code."""
     if options.page is not None and not plugins.hook.draw_page.get_hookimpls():
         raise RecipeError("--page: no plugin that draws pages is loaded; leave it out, or load one")
-    if options.topics is not None and options.topics < 1:
-        raise RecipeError(f"--topics {options.topics}: a number of topics is 1 or more")
     queries, documents = (read_texts(path) for path in (options.queries, options.documents))
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
     asked = [_asked(space, queries) for space in (old, new)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Workspace
+from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Share, Workspace
 
 from emberge_index.translation.translate_step import Translate
 
@@ -42,7 +42,7 @@ class Refresh(Translate):
 
     produces: ClassVar[ArtifactKind] = "report"
 
-    shares: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+    shares: tuple[Share, ...] = (0.0, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
     """Shares of the documents, 0 to 1."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:

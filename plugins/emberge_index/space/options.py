@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from emberge import Count, number_option, output_file
+
 __all__ = ["add_diff_options", "add_space_options", "add_threshold_options"]
 
 
@@ -24,7 +26,7 @@ def add_space_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="vectors of those texts by A: .npy, .safetensors",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write all numbers there")
 
 
 def add_threshold_options(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +39,7 @@ def add_threshold_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at", action="append", default=[], metavar="COSINES", help="thresholds to map: 0.7,0.8"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the map there")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the map there")
 
 
 def add_diff_options(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +55,12 @@ def add_diff_options(parser: argparse.ArgumentParser) -> None:
             help="texts: lines, or .jsonl with text",
         )
     parser.add_argument(
-        "--topics", type=int, metavar="N", help="group the queries into N topics, the worst first"
+        "--topics",
+        type=number_option(Count),
+        metavar="N",
+        help="group the queries into N topics, the worst first",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all changes there")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write them as one HTML file")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write all changes there")
+    parser.add_argument(
+        "--page", type=output_file, metavar="FILE", help="write them as one HTML file"
+    )

@@ -7,18 +7,22 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from emberge import (
     Artifact,
     ArtifactKind,
     Backbone,
     CheckpointError,
+    Cosine,
+    Count,
     DataEntry,
     ModelRef,
+    NumberRange,
     Preflight,
     Problem,
     Step,
+    TextLength,
     Workspace,
     component,
 )
@@ -47,7 +51,7 @@ class ShiftRequirement:
     not met.
     """
 
-    threshold_shift: float
+    threshold_shift: Annotated[float, NumberRange(least=0, most=2)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,15 +85,15 @@ class Thresholds(Step):
     data: tuple[DataEntry, ...] = ()
     """Texts to compare, passages of pairs and lone texts; by default paragraphs of Python's own help, which
     are few and unlike each other."""
-    at: tuple[float, ...] = ()
+    at: tuple[Cosine, ...] = ()
     """Thresholds in use, from -1 to 1."""
     require: ShiftRequirement | None = None
     """Claim about them that must be true."""
-    sample: int = 2000
+    sample: Count = 2000
     """Texts at most, evenly taken of the data."""
     backbone: Backbone = component("text_encoder")
     """Reading of both checkpoints."""
-    max_length: int | None = None
+    max_length: TextLength | None = None
     """Tokens of a text at most; by default what each model reads."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:

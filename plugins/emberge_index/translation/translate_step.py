@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from emberge import Artifact, ArtifactKind, Preflight, Problem, Workspace
+from emberge import Artifact, ArtifactKind, Count, NumberRange, Preflight, Problem, Workspace
 
 from emberge_index.translation.maps import Kind
 from emberge_index.translation.probes import Side
@@ -48,9 +48,9 @@ class Translate(TwoModels):
 
     kind: Kind = "affine"
     """Form of the map."""
-    ridge: Literal["auto"] | float = "auto"
+    ridge: Literal["auto"] | Annotated[float, NumberRange(least=0, most=1e9)] = "auto"
     """Penalty in units of the vectors' mean variance, at most 1e9; `auto` chooses it by folds, 0 is none."""
-    rank: int = 64
+    rank: Count = 64
     """Rank of the change of `low_rank`."""
     texts: Side = "documents"
     """Side of a search whose vectors are to be rewritten."""

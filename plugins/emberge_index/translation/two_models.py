@@ -17,6 +17,7 @@ from emberge import (
     Preflight,
     Problem,
     Step,
+    TextLength,
     Workspace,
     component,
 )
@@ -67,7 +68,7 @@ class TwoModels(Step):
     their anchors queries; lone texts are documents."""
     backbone: Backbone = component("text_encoder")
     """Reading of both checkpoints."""
-    max_length: int | None = None
+    max_length: TextLength | None = None
     """Tokens of a text at most; by default what each model reads."""
     old_prompt: str | None = None
     """Text before those that are fitted on, by the old model; by default its own for the side."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emberge import (
+    AnyNumber,
     BasePolicy,
     Block,
     Measures,
@@ -44,7 +45,7 @@ class Group(MergeTransform):
 
     by: MergeStrategy = component("linear")
     """The strategy inside a group."""
-    group_weights: Mapping[str, float] = field(default_factory=dict)
+    group_weights: Mapping[str, AnyNumber] = field(default_factory=dict)
     """Weight of each group in the next links; 1 where it is not named."""
 
     @property

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import Artifact, CheckpointError, ModelRef, Preflight, Problem, Step, Workspace
+from emberge import (
+    Artifact,
+    CheckpointError,
+    Count,
+    ModelRef,
+    PositiveShare,
+    Preflight,
+    Problem,
+    Step,
+    Workspace,
+)
 from emberge.engine import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.methods.averages.passthrough import Passthrough
@@ -35,9 +45,9 @@ class ExtractLora(Step):
     """The fine-tune."""
     base: ModelRef
     """The model that it was trained from."""
-    rank: int | None = None
+    rank: Count | None = None
     """Singular values kept of each matrix."""
-    energy: float | None = None
+    energy: PositiveShare | None = None
     """Share of each change's squared norm to keep, at most `rank` values."""
 
     def __post_init__(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from emberge import (
     Artifact,
     FileRef,
     ModelRef,
+    NumberRange,
     Preflight,
     Problem,
     Rule,
@@ -90,7 +91,7 @@ class Merge(Step):
     strategy: tuple[Stage, ...] = (Linear(),)
     base: TensorRef | None = None
     """Their common ancestor, where the strategy works on deltas or `keep` keeps some of it."""
-    keep: float = 0.0
+    keep: Annotated[float, NumberRange(least=0, below=1)] = 0.0
     """Share of the base in the result, from 0 to below 1: what fine-tuning forgot comes back with it."""
     weights: Weights | FileRef = "equal"
     """Factors of the models' weights: none, by size, or those that `find_weights` has found."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from emberge import (
     Artifact,
     CheckpointError,
+    Count,
     FileRef,
     Model,
     ModelRef,
+    NumberRange,
+    PositiveShare,
     Preflight,
     Problem,
     Stage,
@@ -72,15 +75,15 @@ class MergeAdapters(Step):
     """`base+adapter` each, or steps that made adapters; with a `rank` whole fine-tunes too."""
     strategy: tuple[Stage, ...] = (Linear(),)
     """A name, or a list of links of which the last merges, as `merge` takes it."""
-    keep: float = 0.0
+    keep: Annotated[float, NumberRange(least=0, below=1)] = 0.0
     """Share of the base in the result, from 0 to below 1: the adapter's changes are so much smaller."""
     base: ModelRef | None = None
     """The base of the result; by default that of the first model."""
     weights: Weights = "equal"
     """`size` multiplies each weight by the number of examples that the model was trained on."""
-    rank: int | None = None
+    rank: Count | None = None
     """Singular values kept of each matrix."""
-    energy: float | None = None
+    energy: PositiveShare | None = None
     """Share of each change's squared norm to keep, at most `rank` values."""
     dtype: Literal["float32", "float64"] = "float32"
     """The dtype of the computation; the factors are stored in float32."""

@@ -21,6 +21,7 @@ from emberge import (
     Problem,
     Stage,
     TensorRef,
+    WholeNumber,
     suggest,
 )
 from emberge.engine import FoundWeights, MergeInput, ModelPart, VocabularyPolicy, read_artifact
@@ -82,7 +83,7 @@ class SliceBase:
     """The base of a slice: `layers` are [first, end], the end being left out."""
 
     model: TensorRef
-    layers: tuple[int, int]
+    layers: tuple[WholeNumber, WholeNumber]
 
     def __post_init__(self) -> None:
         _require_order(self.layers)
@@ -93,7 +94,7 @@ class LayersEntry:
     """Some layers of a model: `layers` are [first, end], the end being left out."""
 
     model: TensorRef
-    layers: tuple[int, int]
+    layers: tuple[WholeNumber, WholeNumber]
     weight: PerTensor = field(default_factory=lambda: PerTensor(1.0))
     options: dict[str, dict[str, PerModel]] = field(default_factory=dict)
 

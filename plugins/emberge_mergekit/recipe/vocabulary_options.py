@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from emberge import ModelRef
+from emberge import ModelRef, NumberRange, WholeNumber
 
 __all__ = ["TokenRule", "VocabularyOptions"]
 
@@ -20,7 +20,7 @@ class TokenRule:
     model: ModelRef | None = None
     """The model that the embedding is of; without `token` and `token_id` it is that of the token itself."""
     token: str | None = None
-    token_id: int | None = None
+    token_id: WholeNumber | None = None
     zero: bool = False
     force: bool = False
 
@@ -45,7 +45,7 @@ class VocabularyOptions:
     """The tokens: those of all models, of the base, of one model; null keeps all embeddings as they are."""
     tokens: dict[str, TokenRule] = field(default_factory=dict)
     """Rules for single tokens; those that no tokenizer has are added."""
-    pad_to_multiple_of: int | None = None
+    pad_to_multiple_of: Annotated[int, NumberRange(least=1, most=2**20)] | None = None
     """The number of embeddings is raised to a multiple of this; those beyond the tokens are their mean."""
     chat_template: str | None = None
     """A template of mergekit's by name, a template as text, or `auto`: that of most of the models."""

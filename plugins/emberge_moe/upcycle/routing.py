@@ -6,9 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from emberge import WholeNumber
+
 __all__ = ["Layers", "Routing", "chosen_layers", "router_deviation"]
 
-Layers = Literal["alternate", "all"] | tuple[int, ...]
+Layers = Literal["alternate", "all"] | tuple[WholeNumber, ...]
 
 _NORMAL = re.compile(r"normal\((\d+(?:\.\d+)?(?:e-?\d+)?)\)")
 

@@ -7,20 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from emberge import (
     Artifact,
     Backbone,
     CheckpointError,
+    Count,
     DataEntry,
     EmbergeError,
     Model,
     ModelRef,
+    NonNegative,
+    NumberRange,
+    Positive,
     Preflight,
     Problem,
     Stage,
     Step,
+    WholeNumber,
     Workspace,
     component,
 )
@@ -83,17 +88,17 @@ class Upcycle(Step):
 
     model: ModelRef | None = None
     """The dense model; left out where `experts` are models."""
-    experts: int | tuple[ModelRef, ...] = 8
+    experts: Annotated[int, NumberRange(least=2, most=1024)] | tuple[ModelRef, ...] = 8
     layers: Layers = "alternate"
     """Layers that are routed: every second from the second (`alternate`), `all`, or their numbers from 0."""
-    top_k: int = 2
+    top_k: Count = 2
     """Experts that each token goes to."""
     normalize_gates: bool = True
-    gate_scale: float | Literal["measured"] = 1.0
+    gate_scale: Positive | Literal["measured"] = 1.0
     """Factor of gates that are not normalised; `measured` is 1 by their mean sum on the probe set."""
     router: str | None = None
     """`normal(0.02)`, `zeros`, or `states` of the probe set, which is for models as experts."""
-    noise: float = 0.0
+    noise: NonNegative = 0.0
     target: Literal["auto", "qwen3_moe", "qwen2_moe", "mixtral", "granitemoe", "emberge_routed"] = (
         "auto"
     )
@@ -110,7 +115,7 @@ class Upcycle(Step):
     probe: tuple[DataEntry, ...] = ()
     backbone: Backbone = component("text_encoder", pooling="last")
     """Encoder that reads the probe set; of its hidden states, so the pooling does not matter."""
-    seed: int | None = None
+    seed: WholeNumber | None = None
     """Seed of routers and noise; by default the recipe's."""
 
     def __post_init__(self) -> None:

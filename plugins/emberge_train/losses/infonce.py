@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Guide, Loss, lowest_score
+from emberge import AnyNumber, Embeddings, Guide, Loss, Positive, lowest_score
 
 from emberge_train.losses.contrast import Rules, TableSide, log_sums, sides
 from emberge_train.losses.flat_scores import temperature_warnings
@@ -51,7 +51,7 @@ class InfoNCE(Loss):
             sampler: batch_shuffle
     """
 
-    temperature: float = 0.02
+    temperature: Positive = 0.02
     """Divisor of the cosines."""
     positives_in_denominator: Literal["all", "same_slot"] = "all"
     own_negatives_only: bool = False
@@ -62,10 +62,10 @@ class InfoNCE(Loss):
     mask_equal_text: bool = False
     mask_equal_label: bool = False
     guide: Guide | None = None
-    guide_margin: float = 0.0
+    guide_margin: AnyNumber = 0.0
     guide_margin_kind: Literal["absolute", "relative"] = "absolute"
     learn_temperature: bool = False
-    lowest_temperature: float = 0.01
+    lowest_temperature: Positive = 0.01
 
     def __post_init__(self) -> None:
         for name in ("temperature", "lowest_temperature"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Loss, lowest_score
+from emberge import Embeddings, Loss, Positive, lowest_score
 
 from emberge_train.losses.flat_scores import temperature_warnings
 from emberge_train.losses.taught import student_scores, teacher_scores
@@ -38,8 +38,8 @@ class KLDistillation(Loss):
             sampler: batch_shuffle
     """
 
-    temperature: float = 0.05
-    teacher_temperature: float | None = None
+    temperature: Positive = 0.05
+    teacher_temperature: Positive | None = None
     similarity: Literal["cosine", "dot"] = "cosine"
     rescale: bool = False
     cross_rank: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Loss
+from emberge import Embeddings, Loss, Positive
 
 from emberge_train.losses.taught import student_scores, teacher_scores
 
@@ -33,7 +33,7 @@ class MarginMSE(Loss):
     """
 
     similarity: Literal["cosine", "dot"] = "cosine"
-    scale: float = 1.0
+    scale: Positive = 1.0
     cross_rank: bool = False
 
     def __post_init__(self) -> None:

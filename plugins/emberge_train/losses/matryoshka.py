@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emberge import DataError, Embeddings, Loss, OuterLoss, unit_vectors
+from emberge import AnyNumber, Count, DataError, Embeddings, Loss, OuterLoss, unit_vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,8 +32,8 @@ class Matryoshka(OuterLoss):
     """
 
     loss: tuple[Loss, ...]
-    dims: tuple[int, ...]
-    weights: tuple[float, ...] = ()
+    dims: tuple[Count, ...]
+    weights: tuple[AnyNumber, ...] = ()
     cross_rank: bool = field(init=False, default=True)
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, Loss, lowest_score
+from emberge import Embeddings, Loss, Positive, lowest_score
 
 from emberge_train.losses.flat_scores import scale_warnings
 
@@ -23,7 +23,7 @@ class OrderLoss(Loss):
     The pairs are every anchor with each of its scored positives and negatives; local to a rank by default.
     """
 
-    scale: float = 20.0
+    scale: Positive = 20.0
     """One over the temperature."""
     unscored: bool = False
     """Take positives without a score as 1 and negatives without one as 0."""

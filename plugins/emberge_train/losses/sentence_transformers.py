@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from emberge import Embeddings, Guide, Loss
+from emberge import AnyNumber, Count, Embeddings, Guide, Loss, NumberRange
 
 from emberge_train.losses.rows import HOW, Labelled
 from emberge_train.losses.stock import READS, REFUSED, Reads, StandIn, build_loss
@@ -57,11 +57,13 @@ class SentenceTransformersLoss(Loss):
 
     loss: str
     """The library's class, such as `CoSENTLoss`."""
-    options: dict[str, int | float | bool | str] = field(default_factory=dict)
+    options: dict[str, Annotated[int, NumberRange()] | AnyNumber | bool | str] = field(
+        default_factory=dict
+    )
     """The arguments of that class, but for the model and what is the runner's."""
     reads: Reads | None = None
     guide: Guide | None = None
-    dimension: int | None = None
+    dimension: Count | None = None
     cross_rank: bool = False
 
     def __post_init__(self) -> None:

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import LinearHead, TokenLoss, Tokens, blockwise, random_bits, stable_seed
+from emberge import (
+    LinearHead,
+    PositiveShare,
+    Share,
+    TokenLoss,
+    Tokens,
+    blockwise,
+    random_bits,
+    stable_seed,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,9 +39,9 @@ class HiddenTokens(TokenLoss):
     is; all are scored. Losses of one share hide the same places of a text.
     """
 
-    share: float = 0.3
-    masked: float = 1.0
-    random: float = 0.0
+    share: PositiveShare = 0.3
+    masked: Share = 1.0
+    random: Share = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:

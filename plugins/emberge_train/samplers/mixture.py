@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from emberge import (
     Batch,
     Batches,
+    Count,
     DataError,
     DatasetBatches,
     DatasetInfo,
     Negatives,
     PerDataset,
     Pool,
+    PositiveShare,
     Sampler,
     batches_by_dataset,
     suggest,
@@ -44,8 +46,8 @@ class Mixture(Sampler):
             sampler: {mixture: {shares: {english: 0.8}, batch_tokens: 8192}}
     """
 
-    shares: Mapping[str, float] = field(default_factory=dict)
-    batch_tokens: int = 8192
+    shares: Mapping[str, PositiveShare] = field(default_factory=dict)
+    batch_tokens: Count = 8192
 
     def __post_init__(self) -> None:
         for name, share in self.shares.items():

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from emberge import DatasetBatches, Negatives, PerDataset, Pool, Sampler, Tail, batches_by_dataset
+from emberge import (
+    Count,
+    DatasetBatches,
+    Negatives,
+    PerDataset,
+    Pool,
+    Sampler,
+    Tail,
+    batches_by_dataset,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +27,8 @@ class OneDataset(Sampler):
     under `drop`: that is warned about, and an error when no batch is left at all.
     """
 
-    batch_size: PerDataset[int] = field(default_factory=lambda: PerDataset(default=32))
-    batch_tokens: PerDataset[int] = field(default_factory=PerDataset)
+    batch_size: PerDataset[Count] = field(default_factory=lambda: PerDataset(default=32))
+    batch_tokens: PerDataset[Count] = field(default_factory=PerDataset)
     tail: Tail = "drop"
 
     def __post_init__(self) -> None:

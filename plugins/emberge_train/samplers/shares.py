@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from emberge import Batches, DatasetBatches, PerDataset, Pool, Shuffled, stable_seed
+from emberge import (
+    Batches,
+    Count,
+    DatasetBatches,
+    PerDataset,
+    Pool,
+    Positive,
+    Shuffled,
+    stable_seed,
+)
 
 from emberge_train.samplers.one_dataset import OneDataset
 
@@ -24,10 +33,10 @@ class Shares(OneDataset):
     dataset come again, in another order, only after each of them came, but for a dropped tail.
     """
 
-    weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=1.0))
-    size_limit: int | None = None
+    weight: PerDataset[Positive] = field(default_factory=lambda: PerDataset(default=1.0))
+    size_limit: Count | None = None
     share_of: Literal["examples", "batches"] = "examples"
-    epoch_examples: int | None = None
+    epoch_examples: Count | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

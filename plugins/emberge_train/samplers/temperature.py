@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from emberge import Positive
+
 from emberge_train.samplers.shares import Shares
 
 
@@ -25,7 +27,7 @@ class Temperature(Shares):
             sampler: {temperature: {temperature: 2.0}}
     """
 
-    temperature: float = 2.0
+    temperature: Positive = 2.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

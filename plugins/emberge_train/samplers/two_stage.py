@@ -13,6 +13,7 @@ from emberge import (
     Pool,
     Rows,
     RowSubset,
+    Share,
     Shuffled,
     stable_seed,
 )
@@ -41,7 +42,7 @@ class TwoStage(OneDataset):
             sampler: {two_stage: {retrieval_ratio: 0.5}}
     """
 
-    retrieval_ratio: float = 0.5
+    retrieval_ratio: Share = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,12 +11,14 @@ from typing import Literal
 from emberge import (
     ClassificationData,
     ClusteringData,
+    Count,
     DataRef,
     EvalData,
     EvalSet,
     PairData,
     Reader,
     RetrievalData,
+    WholeNumber,
 )
 from emberge.engine import load_eval_set, pick_eval_sets
 
@@ -46,8 +48,8 @@ class SetEntry:
     path: DataRef
     only: tuple[str, ...] = ()
     split: Split = "dev"
-    limit_queries: int | None = None
-    limit_documents: int | None = 500
+    limit_queries: Count | None = None
+    limit_documents: WholeNumber | None = 500
 
 
 @dataclass(frozen=True)

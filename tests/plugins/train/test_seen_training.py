@@ -17,6 +17,7 @@ from emberge import (
     EmbergeError,
     Machine,
     Plugins,
+    RecipeError,
     Rehearsal,
     check_recipe,
     load_plugins,
@@ -184,9 +185,10 @@ def test_a_rehearsal_scores_once(place: Path, plugins: Plugins) -> None:
 
 def test_check_names_what_cannot_be(place: Path, plugins: Plugins) -> None:
     text = EVALUATE.replace("every: 2", "every: 0").replace("patience: 3", "patience: 0")
-    faults = _faults(place, text, plugins)
-    assert re.search(r"recipe.yaml:\d+: every must be at least 1, not 0", faults)
-    assert re.search(r"recipe.yaml:\d+: patience must be at least 1, not 0", faults)
+    with pytest.raises(RecipeError) as caught:
+        _faults(place, text, plugins)
+    for option in ("every", "patience"):
+        assert re.search(rf"recipe.yaml:\d+: option '{option}' .* at least 1", str(caught.value))
     faults = _faults(place, "      trackers: [tensorbord]\n", plugins)
     assert re.search(r"recipe.yaml:\d+: there is no tracker 'tensorbord'; did you mean", faults)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from emberge.contracts.limits import NumberRange
 
 __all__ = ["VocabularyPolicy"]
 
@@ -22,7 +24,7 @@ class VocabularyPolicy:
     """The rule by which rows are matched."""
     keep: dict[str, str] = field(default_factory=dict)
     """Token to the model whose row and meaning it takes, where models clash: `{"[MASK]": text}`."""
-    pad_to: int = 64
+    pad_to: Annotated[int, NumberRange(least=1, most=2**20)] = 64
     """A multiple that the rows of a union are padded to."""
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from emberge.contracts.dataset import TASK_KINDS
+from emberge.contracts.limits import limits_of
 from emberge.contracts.step import Step
 from emberge.plugins import Component, Plugins
 from emberge.recipes.docs.option_docs import Documented, documented_options
@@ -252,7 +253,8 @@ def _value(_: _Writing, form: forms.Value) -> Schema:
         schema = TypeAdapter(form.type).json_schema()
     except PydanticInvalidForJsonSchema:
         return {}
-    return {} if "$defs" in schema else schema
+    limits = limits_of(form.type)
+    return {} if "$defs" in schema else {**schema, **(limits.schema() if limits else {})}
 
 
 def _schedule(within: tuple[float, float] | None) -> Schema:

@@ -104,10 +104,16 @@ Handler = Callable[[Builder, Any, Node, OptionPath], Any]
 def _hint(form: Form, node: Scalar) -> str:
     texts = [value for value in _choices(form) if isinstance(value, str)]
     if isinstance(node.value, str):
-        quoted = form in (forms.Value(float), forms.Value(int)) and is_number(node.value)
+        quoted = _is_number_form(form) and is_number(node.value)
         return "; write it without quotes" if quoted else suggest(node.value, texts)
     takes_text = isinstance(form, forms.Ref | forms.Folder) or form == forms.Value(str)
     return "; put it in quotes" if takes_text or node.text in texts else ""
+
+
+def _is_number_form(form: Form) -> bool:
+    if not isinstance(form, forms.Value):
+        return False
+    return getattr(form.type, "__origin__", form.type) in (int, float)
 
 
 def _choices(form: Form) -> Iterator[Any]:

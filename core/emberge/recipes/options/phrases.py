@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args, get_origin
 
+from emberge.contracts.limits import limits_of
 from emberge.contracts.schedule import PerModel
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.field_types import Form, kinds_of
@@ -57,9 +58,11 @@ def _inner(form: Any) -> str:
 
 
 def _value(kind: Any) -> str:
+    limits = limits_of(kind)
+    within = f" {limits.words()}" if limits and limits.words() else ""
     if get_origin(kind) is not None and hasattr(kind, "__metadata__"):
         kind = get_args(kind)[0]
-    return _SCALARS.get(kind, f"a {getattr(kind, '__name__', kind)}")
+    return _SCALARS.get(kind, f"a {getattr(kind, '__name__', kind)}") + within
 
 
 def _reference(accepts: tuple[str, ...]) -> str:

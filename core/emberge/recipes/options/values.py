@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emberge.contracts.limits import limits_of, unsound_number
 from emberge.contracts.schedule import PerTensor
 from emberge.recipes.options import field_types as forms
-from emberge.recipes.options.builder import Builder, Handler, OptionPath
+from emberge.recipes.options.builder import BROKEN, Builder, Handler, OptionPath
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words
 
 if TYPE_CHECKING:
@@ -21,21 +22,44 @@ __all__ = ["HANDLERS"]
 def _value(build: Builder, form: forms.Value, node: Node, at: OptionPath) -> Any:
     from pydantic import ValidationError
 
-    nan = isinstance(node, Scalar) and node.value != node.value
-    if nan or any(_uses(node)):
+    if any(_uses(node)):
         return build.misfit(form, node, at)
+    if form.type is not str and not _has_sound_numbers(build, node, at):
+        return BROKEN
     try:
         adapter = _adapter(form.type)
     except TypeError:  # limits that cannot be hashed
         adapter = _adapter.__wrapped__(form.type)
     try:
-        return adapter.validate_python(plain(node), strict=True)
+        value = adapter.validate_python(plain(node), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         if first["type"].endswith(("_type", "_parsing")) or first["type"].startswith("int_from"):
             return build.misfit(form, node, at)
         message = first["msg"].removeprefix("Input ").removeprefix("Value error, ")
         return build.refuse(f"{at.label} {message}, not {words(node)}", node.where)
+    limits = limits_of(form.type)
+    if limits is not None and not limits.has(value):
+        return build.misfit(form, node, at)
+    return value
+
+
+def _has_sound_numbers(build: Builder, node: Node, at: OptionPath) -> bool:
+    """Return whether every number inside a node is one that options take; note the first that is not."""
+    for one in _scalars(node):
+        wrong = unsound_number(one.value)
+        if wrong:
+            build.refuse(f"{at.label} needs {wrong}, not {words(one)}", one.where)
+            return False
+    return True
+
+
+def _scalars(node: Node) -> Iterator[Scalar]:
+    if isinstance(node, Scalar):
+        yield node
+    elif isinstance(node, Items | Fields):
+        for one in node.items if isinstance(node, Items) else node.entries.values():
+            yield from _scalars(one)
 
 
 @functools.cache
@@ -56,7 +80,7 @@ def _choice(build: Builder, form: forms.Choice, node: Node, at: OptionPath) -> A
 def _anything(build: Builder, form: forms.Anything, node: Node, at: OptionPath) -> Any:
     if any(_uses(node)):
         return build.misfit(form, node, at)
-    return plain(node)
+    return plain(node) if _has_sound_numbers(build, node, at) else BROKEN
 
 
 def _uses(node: Node) -> Iterator[StepUse]:
@@ -78,6 +102,8 @@ def _schedule(build: Builder, form: forms.Schedule, node: Node, at: OptionPath) 
     within = at.default.within if isinstance(at.default, PerTensor) else None
     if isinstance(node, StepUse):
         return build.misfit(form, node, at)
+    if not _has_sound_numbers(build, node, at):
+        return BROKEN
     try:
         return form.type(plain(node), within=within)
     except ValueError as error:

@@ -7,13 +7,15 @@ import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from emberge import (
     Artifact,
     DataError,
     Evaluator,
+    NumberRange,
     PerDataset,
+    PositiveShare,
     Preflight,
     Problem,
     RecipeError,
@@ -80,13 +82,13 @@ class Decontaminate(DataStep):
     """Evaluators whose tasks are tests: `{mteb: {…}}`."""
     eval_sets: tuple[EvalSets, ...] = ()
     """Catalogues whose evaluation sets are tests."""
-    words: int | None = 13
+    words: Annotated[int, NumberRange(least=1, most=1000)] | None = 13
     """Length of a run of words that no training text may share with a test text; null for any."""
-    jaccard: PerDataset[float] = field(
+    jaccard: PerDataset[PositiveShare] = field(
         default_factory=lambda: PerDataset(default=0.55, by_task=_SHORT)
     )
     """Similarity from 0 to 1 from which on a training text is too near a test text; 1 for copies alone."""
-    shingle: int = 4
+    shingle: Annotated[int, NumberRange(least=1, most=64)] = 4
     """Characters of a run, in the similarity of `jaccard`."""
     drop: tuple[Literal["queries", "documents"], ...] = ("queries", "documents")
     """Test texts for which rows are changed; of the others rows are only counted."""

@@ -5,9 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from emberge import Artifact, Preflight, Problem, RecipeError, Workspace, suggest
+from emberge import (
+    Artifact,
+    Cosine,
+    NumberRange,
+    PositiveShare,
+    Preflight,
+    Problem,
+    RecipeError,
+    Workspace,
+    suggest,
+)
 
 from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.deduplicate.units import Of
@@ -64,13 +74,13 @@ class Deduplicate(DataStep):
 
     of: Of = "rows"
     """Part of a row that is compared with other rows."""
-    jaccard: float | None = None
+    jaccard: PositiveShare | None = None
     """Similarity from 0 to 1 from which on texts are copies; by default equal texts alone are."""
-    shingle: int = 4
+    shingle: Annotated[int, NumberRange(least=1, most=64)] = 4
     """Characters of a run, in the similarity of `jaccard`."""
     teacher: Teacher | None = None
     """Encoder whose cosines find rows that mean the same."""
-    cosine: float = 0.95
+    cosine: Cosine = 0.95
     """Cosine from which on two texts mean the same, with a teacher."""
     across: bool = True
     """Comparison of rows of different sets too."""

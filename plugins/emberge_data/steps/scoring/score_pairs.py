@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from emberge import Artifact, DataError, Preflight, Problem, Workspace
+from emberge import AnyNumber, Artifact, Count, DataError, Preflight, Problem, Workspace
 
 from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.listed_set import without_positives
@@ -58,9 +58,9 @@ class ScorePairs(DataStep):
 
     teacher: Teacher
     """The model that scores."""
-    score_range: tuple[float, float] | None = None
+    score_range: tuple[AnyNumber, AnyNumber] | None = None
     """The teacher's own scores that become 0 and 1, such as [-12, 12] for logits."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Pairs that a cross-encoder reads at once, those of like length together."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from emberge import Artifact, DataError, Preflight, Problem, Workspace
+from emberge import (
+    Artifact,
+    Count,
+    DataError,
+    NumberRange,
+    Preflight,
+    Problem,
+    WholeNumber,
+    Workspace,
+)
 
 from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.lonely import drop_lonely
@@ -54,13 +63,13 @@ class Split(DataStep):
             share: 0.05
     """
 
-    share: float | None = None
+    share: Annotated[float, NumberRange(above=0, below=1)] | None = None
     """Share of each set's rows for development; by default 0.1."""
-    rows: int | None = None
+    rows: Count | None = None
     """Rows of each set for development, instead of a share."""
     by: Literal["texts", "labels"] = "texts"
     """Things that rows of different parts never have in common."""
-    seed: int | None = None
+    seed: WholeNumber | None = None
     """Seed of the choice; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:

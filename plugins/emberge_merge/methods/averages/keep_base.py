@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from emberge import (
     Block,
     Measures,
     MergeStrategy,
+    NumberRange,
     Scope,
     Stats,
     WeightRole,
@@ -38,7 +39,7 @@ class KeepBase(MergeStrategy):
             strategy: {keep_base: {keep: 0.5, by: multi_slerp}}
     """
 
-    keep: float
+    keep: Annotated[float, NumberRange(least=0, below=1)]
     """Share of the base in the result, from 0 to below 1."""
     by: MergeStrategy = component("linear")
     """The strategy that merges the models."""

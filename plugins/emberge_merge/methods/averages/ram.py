@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, Measures, MergeStrategy, PerTensor, Stats
+from emberge import Block, Measures, MergeStrategy, NonNegative, PerTensor, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,9 +52,9 @@ class RamPlus(Ram):
             strategy: {ramplus_tl: {r: 0.1, alpha: 0.2}}
     """
 
-    r: float = 0.1
+    r: NonNegative = 0.1
     """The strength with which a model's overlap with others raises its own changes."""
-    alpha: float = 0.2
+    alpha: NonNegative = 0.2
     """Largest overlap that counts."""
 
     passes = 1

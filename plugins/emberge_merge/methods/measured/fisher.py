@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge import Block, FileRef, Measures, MergeStrategy, Scope, Stats
+from emberge import Block, FileRef, Measures, MergeStrategy, NonNegative, Scope, Stats
 
 from emberge_merge.methods.shapes import spread
 
@@ -41,7 +41,7 @@ class Fisher(MergeStrategy):
 
     A model whose loss is steeper, or was measured in larger batches, dominates under `none`.
     """
-    floor: float = 1e-6
+    floor: NonNegative = 1e-6
     """Added to every (normalised) Fᵢ, so that numbers that no loss depends on are averaged evenly."""
     fallback: Literal["error", "linear"] = "error"
     """The treatment of a tensor of which some model has no entry: refused, or averaged by the weights."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Block, FileRef, MergeStrategy, Stats
+from emberge import Block, FileRef, MergeStrategy, NonNegative, Share, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,9 +36,9 @@ class Regmean(MergeStrategy):
 
     statistics: tuple[FileRef, ...]
     """Statistics files with the Gram matrices of every model, in any order."""
-    off_diagonal: float = 0.9
+    off_diagonal: Share = 0.9
     """Factor on the entries off a Gram matrix' diagonal: 1 trusts them, 0 takes each input alone."""
-    ridge: float = 1e-6
+    ridge: NonNegative = 1e-6
     """Share of its mean diagonal added to each Gram matrix' diagonal, for inputs that never vary."""
     fallback: Literal["linear", "error"] = "linear"
     """The treatment of a matrix that was measured in some models only: averaged by weight, or refused."""

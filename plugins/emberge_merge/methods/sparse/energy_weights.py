@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from emberge import Block, Measures, MergeTransform, Stats
+from emberge import Block, Measures, MergeTransform, NonNegative, Stats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class EnergyWeights(MergeTransform):
             strategy: [{select_variance: {select_topk: 0.5}}, energy_weights, sign_consensus]
     """
 
-    least_energy: float = 0.0
+    least_energy: NonNegative = 0.0
     """Sum of the models' mean squares up to which weights are equal.
 
     mergekit has 1e-6, more than most fine-tuning changes: then every tensor's weights are equal.

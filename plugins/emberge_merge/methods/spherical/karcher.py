@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from emberge import Block, Measures
+from emberge import Block, Measures, NonNegative, NumberRange
 
 from emberge_merge.methods.spherical.gram import GramStrategy
 
@@ -28,9 +28,9 @@ class Karcher(GramStrategy):
             strategy: karcher
     """
 
-    max_iter: int = 100
+    max_iter: Annotated[int, NumberRange(least=1, most=10**6)] = 100
     """Steps at most; mergekit takes 10."""
-    tol: float = 1e-10
+    tol: NonNegative = 1e-10
     """Length of a step, an angle, at which the mean is found; mergekit has 1e-5."""
 
     base_policy = "forbidden"

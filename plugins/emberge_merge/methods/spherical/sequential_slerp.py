@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, Measures
+from emberge import Block, Cosine, Measures
 
 from emberge_merge.methods.spherical.gram import GramStrategy
 
@@ -29,7 +29,7 @@ class SequentialSlerp(GramStrategy):
             strategy: sequential_slerp
     """
 
-    linear_threshold: float | None = None
+    linear_threshold: Cosine | None = None
     """Cosine above which the way is straight; mergekit has 0.9995, and none is set here."""
 
     arity = range(2, 1_000_000)

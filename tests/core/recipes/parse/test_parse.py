@@ -35,7 +35,6 @@ def test_words_mean_what_yaml_1_2_says(word: str) -> None:
         ("5e3", 5000.0),
         (".5", 0.5),
         ("3.", 3.0),
-        ("-.inf", float("-inf")),
         ("010", 10),
         ("0o17", 15),
         ("0xfF", 255),

@@ -16,6 +16,7 @@ from emberge import (
     DataRef,
     EmbergeError,
     Plugins,
+    RecipeError,
     check_recipe,
     load_plugins,
     parse_recipe,
@@ -335,11 +336,12 @@ def test_encoders_are_no_cross_encoders(place: Path, minilm: Path) -> None:
     assert is_cross_encoder(place / "bare")
 
 
-@pytest.mark.parametrize("more", ["score_range: [1, 0]", "batch_size: 0"])
-def test_odd_options_are_refused_at_their_line(more: str, place: Path, plugins: Plugins) -> None:
-    (found,) = problems(place, plugins, "{model: ./cross}", more)
+def test_odd_options_are_refused_at_their_line(place: Path, plugins: Plugins) -> None:
+    (found,) = problems(place, plugins, "{model: ./cross}", "score_range: [1, 0]")
     assert found.severity == "error"
     assert found.where.endswith("recipe.yaml:7")
+    with pytest.raises(RecipeError, match=r"recipe.yaml:7: .*'batch_size'"):
+        problems(place, plugins, "{model: ./cross}", "batch_size: 0")
 
 
 def test_scores_that_will_be_replaced_are_warned_about(place: Path, plugins: Plugins) -> None:
