@@ -92,14 +92,19 @@ def number_option(kind: Any) -> Callable[[str], Any]:
 def output_file(text: str) -> Path:
     """Return the path of a file that a verb will write: the `type` of its option, which it checks.
 
-    What cannot be written is refused before any work: a folder, a path inside a folder that does not exist,
-    and a folder that takes no files.
+    Its folder is made. What cannot be written is refused before any work: a folder, and a path in a folder
+    that cannot be made or takes no files.
     """
     path = Path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{path} is a folder; name a file")
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}; make it first")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise argparse.ArgumentTypeError(
+            f"{path}: its folder cannot be made ({reason}); name another"
+        ) from error
     if not os.access(path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"{path.parent} cannot be written to; name another folder")
     return path

@@ -135,11 +135,15 @@ def numbers() -> Iterator[tuple[str, Any]]:
     waiting = [one.type for one in load_plugins().components]
     while waiting:
         one = waiting.pop()
-        if one in seen or (not hasattr(one, "links") and not dataclasses.is_dataclass(one)):
+        if one in seen:
             continue
         seen.append(one)
         waiting += getattr(one, "links", ())
-        for option in options_of(one).values() if dataclasses.is_dataclass(one) else ():
+        for option in (
+            options_of(one).values()
+            if isinstance(one, type) and dataclasses.is_dataclass(one)
+            else ()
+        ):
             for form in parts_of(option.form):
                 if isinstance(form, forms.Record):
                     waiting.append(form.type)

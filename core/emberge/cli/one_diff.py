@@ -42,9 +42,6 @@ def run_one_diff(wanted: OneDiff, plugins: Plugins, machine: Machine) -> Iterato
         RecipeError: when a file cannot be written where it is wanted, or no plugin draws pages; both before
             any weight is read.
     """
-    for file in (wanted.json, wanted.page):
-        if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
-            raise RecipeError(f"{file}: give a file in a folder that exists")
     if wanted.page is not None:
         _require_drawing(plugins)
     models = _names_apart([_model(text, plugins) for text in _references(wanted)])

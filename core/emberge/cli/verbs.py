@@ -390,7 +390,6 @@ def _write_summary(
     from emberge.recipes.checks.run_summary import run_summary
 
     if options.summary is not None:
-        options.summary.parent.mkdir(parents=True, exist_ok=True)
         write_text(options.summary, run_summary(options.out, recipe, error))
 
 

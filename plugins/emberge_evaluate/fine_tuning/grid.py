@@ -71,24 +71,37 @@ class Grid:
             "step": tuned.step,
             "dev": tuned.dev,
             "test": scores,
-            "dev_by_learning_rate": {f"{r:g}": self._done[name, seed, r].dev for r in self._rates},
+            "dev_by_learning_rate": {
+                f"{r:g}": done.dev
+                for r in self._rates
+                if not (done := self._done[name, seed, r]).diverged
+            },
             "curve": [list(point) for point in tuned.curve],
         }
         units = units_of(metric, data.classes, list(data.test.values()), found)
         return TaskScore(task, sum(scores.values()) / len(scores), units, result)
 
     def _best(self, name: str, seed: int) -> tuple[float, Tuned]:
-        """Return the best learning rate on development data, the first of equal ones, and its result."""
+        """Return the best learning rate on development data, the first of equal ones, and its result.
+
+        Raises:
+            CheckpointError: where the loss of every learning rate's training was not finite.
+        """
         for rate in self._rates:
             self._cell(name, seed, rate)
-        rate = max(self._rates, key=lambda rate: self._done[name, seed, rate].dev)
-        tuned = self._done[name, seed, rate]
-        if not tuned.curve:
-            self.workspace.warn(
-                f"{self.model.name} on {name}, seed {seed}: the loss was no number before the first look at "
-                "development data; lower the learning rates"
+        done = {rate: self._done[name, seed, rate] for rate in self._rates}
+        lost = {f"{rate:g}": one.diverged for rate, one in done.items() if one.diverged}
+        sound = {rate: one for rate, one in done.items() if not one.diverged}
+        if lost:
+            steps = ", ".join(f"step {step} at learning_rate {rate}" for rate, step in lost.items())
+            fault = (
+                f"{self.model.name} on task '{name}', seed {seed}: the loss is not finite ({steps})"
             )
-        return rate, tuned
+            if not sound:
+                raise CheckpointError(f"{fault}; lower learning_rate")
+            self.workspace.warn(f"{fault}; these are not among those to choose from")
+        rate = max(sound, key=lambda rate: sound[rate].dev)
+        return rate, sound[rate]
 
     def _cell(self, name: str, seed: int, rate: float) -> None:
         """Have a cell's result, from the store if it is there."""
@@ -113,7 +126,7 @@ class Grid:
         states = self._weights_file(name, seed, rate).with_suffix("")
         tuned = tuning.run(states)
         shutil.rmtree(states, ignore_errors=True)
-        if name in self._origins:
+        if name in self._origins and not tuned.diverged:
             self._save(encoder, self._weights_file(name, seed, rate))
         return tuned
 
@@ -220,7 +233,8 @@ def _read(path: Path) -> Tuned | None:
     try:
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         curve = [(int(at), float(loss), float(dev)) for at, loss, dev in kept["curve"]]
-        return Tuned(float(kept["dev"]), int(kept["step"]), curve, dict(kept["predictions"]))
+        done = float(kept["dev"]), int(kept["step"]), curve, dict(kept["predictions"])
+        return Tuned(*done, diverged=kept["diverged"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -55,13 +55,19 @@ class Schedule:
 class Tuned:
     """Result of a fine-tuning: the best score on development data, its step, and predictions by test set.
 
-    `curve` has [step, mean loss since the last point, score on development data].
+    `curve` has [step, mean loss since the last point, score on development data]. `diverged` is the step
+    whose loss or predictions were not finite: such a training ended there, and has no result.
     """
 
     dev: float
     step: int
     curve: Sequence[tuple[int, float, float]]
     predictions: Mapping[str, Sequence[Any]]
+    diverged: int | None = None
+
+
+class _NotFiniteError(Exception):
+    """A loss or a prediction that is no finite number, at a step from 1."""
 
 
 class Tuning:
@@ -86,6 +92,7 @@ class Tuning:
         """Train, go back to the state that was best on development data, and test it.
 
         States are kept in the folder `states`, and a training that was killed goes on from the newest one.
+        One whose loss or predictions are not finite ends there, without a result.
         """
         data, plan = self.kind.data, self.schedule
         inputs = self.kind.inputs(self.encoder, data.train, training=True)
@@ -103,12 +110,14 @@ class Tuning:
             course.step += 1
             course.losses.append(loss)
             self.progress(course.step)
-            if not math.isfinite(loss):
-                break  # too high a learning rate
-            if course.step % plan.eval_steps == 0 or course.step == plan.steps:
-                course.look(self._score(data.dev, watched), trained)
-                if plan.is_over(course.step - course.best, epoch):
-                    break
+            try:
+                _require_finite(loss)
+                if course.step % plan.eval_steps == 0 or course.step == plan.steps:
+                    course.look(self._score(data.dev, watched), trained)
+                    if plan.is_over(course.step - course.best, epoch):
+                        break
+            except _NotFiniteError:
+                return Tuned(course.dev, course.step, course.curve, {}, diverged=course.step)
             if states is not None and clock.is_due():
                 with clock.saving():
                     course.save(states, trained, optimizer)
@@ -145,6 +154,7 @@ class Tuning:
             batch = [inputs[row] for row in chosen]
             with torch.inference_mode():
                 logits, mask = self._logits(batch)
+                _require_finite(float(logits.sum(dtype=torch.float64)))
                 asked = [rows[row] for row in chosen]
                 predicted = self.kind.predictions(logits, batch, mask, asked)
             found |= dict(zip(chosen, predicted, strict=True))
@@ -162,6 +172,11 @@ class Tuning:
         with torch.autocast(self.device.type, dtype=kind, enabled=kind is not None):
             mask = mask_of(features)
             return self.head(self.encoder.states(features), mask), mask
+
+
+def _require_finite(value: float) -> None:
+    if not math.isfinite(value):
+        raise _NotFiniteError
 
 
 def batches(count: int, size: int, steps: int, seed: int) -> Iterator[list[int]]:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from emberge import CheckpointError
 from numpy.typing import NDArray
 from torch import Tensor
 
 from emberge_weights.layers.labelled_texts import LabelledTexts
-from emberge_weights.layers.mixed_forward import MixedForward
+from emberge_weights.layers.mixed_forward import Embed, MixedForward
 
 __all__ = ["fit", "on_simplex"]
 
@@ -35,6 +36,9 @@ def fit(
     """Return coefficients [blocks, members], of which those of a block are weights that sum to 1.
 
     They begin with `start` [members] in every block, and follow the losses on some units of each set.
+
+    Raises:
+        CheckpointError: for a loss that is not finite, with the step and the set.
     """
     rng = np.random.default_rng(seed)
     origin = torch.tensor(start, dtype=torch.float32).expand(blocks, -1)
@@ -46,7 +50,9 @@ def fit(
         optimizer.zero_grad()
         embed = forward.at(found)
         drawn = [(one, next(some, None)) for one, some in zip(sets, batches, strict=True)]
-        losses = [one.loss(embed, batch) for one, batch in drawn if batch is not None]
+        losses = [
+            _finite_loss(one, embed, batch, step) for one, batch in drawn if batch is not None
+        ]
         pull = PULL * (found - origin).square().sum()
         total = torch.stack(losses).mean() + pull if losses else pull
         total.backward()  # type: ignore[no-untyped-call]
@@ -59,6 +65,16 @@ def fit(
         if progress is not None:
             progress(step + 1)
     return found.detach().double().numpy()
+
+
+def _finite_loss(one: LabelledTexts, embed: Embed, batch: Places, step: int) -> Tensor:
+    loss = one.loss(embed, batch)
+    if not torch.isfinite(loss):
+        raise CheckpointError(
+            f"the loss of step {step + 1} on set '{one.name}' is not finite: a member embeds its texts as no "
+            "numbers, or its scores are too large; look at the models, or leave the set out"
+        )
+    return loss
 
 
 def on_simplex(rows: Tensor) -> Tensor:

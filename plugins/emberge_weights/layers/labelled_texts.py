@@ -44,6 +44,7 @@ class LabelledTexts:
             return list(encoder.tokenise(texts, prompt=prompt, max_length=max_length))
 
         self._set = one
+        self.name = one.name
         self.queries = tokens(one.queries, "query")
         self.documents = tokens(one.documents, "query" if one.alike else "document")
         self._candidates = [] if one.gold else _candidates(one, members, weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from emberge import Preflight, Problem
-from emberge.engine import MergePlan, plain_stage
+from emberge.engine import MergePlan, human_size, plain_stage
 
 from emberge_weights.layers.sizes import CHUNK, ROUNDS, TEXTS
 from emberge_weights.search_options import SearchOptions
@@ -46,8 +46,8 @@ def describe_layers(plan: MergePlan, members: int, context: Preflight) -> None:
         [
             f"time        2 fits of {ROUNDS} rounds, each of up to {TEXTS} texts of every set: for a set "
             f"{2 * ROUNDS * TEXTS:,} texts forward twice and back once; then 2 merges, embedded and scored",
-            f"memory      about {3 * bytes_ / 1e9:.2g} GB for parameters and their gradient, and the "
+            f"memory      about {human_size(3 * bytes_)} for parameters and their gradient, and the "
             f"activations of {CHUNK} texts",
-            f"disk        {members * bytes_ / 1e9:.2g} GB in the work folder until the step is done",
+            f"disk        {human_size(members * bytes_)} in the work folder until the step is done",
         ],
     )

@@ -49,8 +49,8 @@ def test_a_low_cosine_is_remarked_on(place: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--json", "none/d.json"], "none/d.json"),
-        (["--page", "a"], "a: give a file"),
+        (["--json", "a/config.json/d.json"], "--json: a/config.json/d.json"),
+        (["--page", "a"], "--page: a is a folder"),
         (["--base", "./nothing"], "./nothing"),
     ],
 )

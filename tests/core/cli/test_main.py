@@ -137,7 +137,7 @@ def test_options_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
         ("run . --out out", ". is a folder; name the recipe file in it"),
         ("run r.yaml --out out --devices cuda:77", "cuda:77 is not here"),
         ("run r.yaml --out out --memory lots", "'lots' is no size; write it as 512MB"),
-        ("run r.yaml --out out --workers 0", "at least one worker"),
+        ("run r.yaml --out out --workers 0", "--workers: needs a whole number of at least 1"),
         ("run r.yaml --out out --set a.write.wort=1", "did you mean 'word'"),
         ("check r.yaml --plugin none.py", "none.py: there is no such plugin file"),
         ("status nowhere", "nowhere holds no run of a recipe"),

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from emberge.contracts.limits import is_sound_number
 from emberge.errors import Problem, suggest
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words
 
@@ -18,6 +19,7 @@ NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
 _USE = re.compile(rf"\$({NAME})(\.checkpoints)?(\+.+)?")
 _DOLLAR = re.compile(rf"\$(\$|{NAME})")
 _LONGEST = 40
+_MOST_ROWS = 2000
 LOGSPACE = "logspace"
 
 
@@ -79,6 +81,11 @@ def _product(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
             problems.append(Problem(message, node.line(name)))
     if len(problems) > before:
         return []
+    count = math.prod(map(len, columns))
+    if count > _MOST_ROWS:
+        message = f"foreach: {count:,} combinations are more than {_MOST_ROWS:,}; leave values out"
+        problems.append(Problem(message, node.where))
+        return []
     return [dict(zip(node.entries, row, strict=True)) for row in itertools.product(*columns)]
 
 
@@ -87,7 +94,8 @@ def _logspace(node: Node, where: str, problems: list[Problem]) -> tuple[Node, ..
     found = plain(node)
     if not _is_logspace(found):
         message = (
-            "logspace is [first, last, count]: two numbers above 0 and a whole one of at least 2"
+            "logspace is [first, last, count]: two numbers above 0 and a whole one from 2 to "
+            f"{_MOST_ROWS:,}"
         )
         problems.append(Problem(f"foreach: {message}, not {found!r}", where))
         return ()
@@ -101,7 +109,8 @@ def _is_logspace(found: Any) -> bool:
     if not isinstance(found, list) or len(found) != 3:
         return False
     numbers = all(type(one) in (int, float) for one in found) and type(found[2]) is int
-    return numbers and all(0 < one < math.inf for one in found[:2]) and found[2] >= 2
+    sound = numbers and all(is_sound_number(one) and one > 0 for one in found[:2])
+    return sound and 2 <= found[2] <= _MOST_ROWS
 
 
 def _rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:

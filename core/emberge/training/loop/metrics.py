@@ -142,7 +142,9 @@ class MetricLog:
             step.arrived.synchronize()
         loss, norm = (float(v) for v in step.values[:2])
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise TrainingError(self._complaint(step.batch, "loss" if loss != loss else "gradient"))
+            raise TrainingError(
+                self._complaint(step.batch, "gradient" if math.isfinite(loss) else "loss")
+            )
         self.losses.append(loss)
         self.names.append(step.batch.name)
         self.examples += step.batch.size

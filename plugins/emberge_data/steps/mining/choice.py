@@ -88,6 +88,7 @@ def choose(
         lists = [one.places for one in found]
     else:
         first, last = choice.ranks
+        last = min(last, len(passages.keys))
         found = nearest(spaces, queries, last, excluded=passages.excluded, limits=limits)
         lists = [_passing(spaces, queries, one.places[:, first - 1 :], ceilings) for one in found]
     chosen = _chosen(lists, queries, passages, choice)

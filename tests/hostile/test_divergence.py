@@ -1,0 +1,78 @@
+"""A loss or a score that is no finite number ends the work, and is never written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import CheckpointError
+from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
+from emberge_weights.layers.fit import fit
+
+from tests.plugins.evaluate.test_fine_tuned import scored, task, tuner
+from tests.plugins.evaluate.tuned_sets import write_sets
+from tests.plugins.mteb.bench import Bench, model_at
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sets(tmp_path_factory.mktemp("sets"))
+
+
+def wild(folder: Path, *rates: float, **options: Any) -> FineTuned:
+    return tuner(task(folder, metric="accuracy"), steps=4, learning_rate=rates, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"eval_steps": 1}, {"steps": 1, "warmup": 0.0}])
+def test_a_fine_tuning_that_diverges_has_no_score(
+    options: dict[str, Any], folder: Path, bert: Path, tmp_path: Path
+) -> None:
+    evaluator = tuner(
+        task(folder, metric="accuracy"), learning_rate=(1e30,), **{"steps": 4, **options}
+    )
+    with pytest.raises(CheckpointError, match=r"'subject', seed 0: .*not finite \(step \d") as told:
+        scored(evaluator, bert, tmp_path)
+    assert "lower learning_rate" in str(told.value)
+
+
+def test_a_rate_that_diverges_is_not_among_those_to_choose_from(
+    folder: Path, bert: Path, tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path)
+    evaluator = wild(folder, 1e30, 1e-3, eval_steps=1)
+    (found,) = evaluator.evaluate(model_at(bert), evaluator.plan(bench), bench)
+    assert found.result["learning_rate"] == 1e-3
+    assert list(found.result["dev_by_learning_rate"]) == ["0.001"]
+    kept = [json.loads(file.read_text()) for file in tmp_path.rglob("subject-*.json")]
+    assert sorted((one["diverged"] is None, bool(one["predictions"])) for one in kept) == [
+        (False, False),
+        (True, True),
+    ]
+
+
+class Loud:
+    """A set whose loss is no number in its third batch."""
+
+    name = "loud"
+    asked = 0
+
+    def batches(self, units: Any, rng: Any) -> Iterator[Any]:
+        while True:
+            yield units
+
+    def loss(self, embed: Any, units: Any) -> torch.Tensor:
+        self.asked += 1
+        return embed.sum() * (float("inf") if self.asked == 3 else 1.0)
+
+
+def test_a_search_of_weights_by_layer_ends_at_a_loss_that_is_no_number() -> None:
+    forward: Any = SimpleNamespace(at=lambda found: found)
+    sets: Any = [Loud()]
+    with pytest.raises(CheckpointError, match="step 3 on set 'loud' is not finite"):
+        fit(np.full(2, 0.5), 3, forward, sets, [np.arange(2)], seed=0, rounds=5)
