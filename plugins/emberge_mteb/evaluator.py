@@ -419,10 +419,15 @@ class Mteb(Evaluator):
                 model=f"{model.fingerprint} {self.backbone!r}{computed}",
                 token_budget=self.token_budget,
                 progress=shown.embedding,
+                name=model.name,
             )
             return lambda texts, prompt: kept.embed(texts, prompt=prompt, max_length=length)[:]
         embedder = TextEmbedder(
-            encoder, store=workspace.store, token_budget=self.token_budget, progress=shown.embedding
+            encoder,
+            store=workspace.store,
+            token_budget=self.token_budget,
+            progress=shown.embedding,
+            model=model.name,
         )
         return lambda texts, prompt: embedder.embed(texts, prompt=prompt, max_length=length)
 

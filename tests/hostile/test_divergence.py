@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import CheckpointError
+from emberge import CheckpointError, DataRef
+from emberge.engine import EmbeddingStore, TextEmbedder
+from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
+from emberge_mteb.evaluator import Mteb
+from emberge_mteb.local_sets import EvalEntry
 from emberge_weights.layers.fit import fit
+from safetensors.torch import load_file, save_file
 
 from tests.plugins.evaluate.test_fine_tuned import scored, task, tuner
 from tests.plugins.evaluate.tuned_sets import write_sets
-from tests.plugins.mteb.bench import Bench, model_at
+from tests.plugins.mteb.bench import Bench, model_at, write_catalogue
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +82,33 @@ def test_a_search_of_weights_by_layer_ends_at_a_loss_that_is_no_number() -> None
     sets: Any = [Loud()]
     with pytest.raises(CheckpointError, match="step 3 on set 'loud' is not finite"):
         fit(np.full(2, 0.5), 3, forward, sets, [np.arange(2)], seed=0, rounds=5)
+
+
+def test_embeddings_that_are_no_numbers_are_refused_where_all_are_made(
+    bert: Path, tmp_path: Path
+) -> None:
+    encoder = TextEncoder().load(bert, device=torch.device("cpu"), dtype="float32")
+    with torch.no_grad():
+        next(encoder.module.parameters()).fill_(float("nan"))
+    embedder = TextEmbedder(encoder, model="broken")
+    with pytest.raises(CheckpointError, match="broken: 2 of 2 embeddings are not finite"):
+        embedder.embed(["one", "two"])
+    store = EmbeddingStore(tmp_path, encoder, model="key", name="broken")
+    with pytest.raises(CheckpointError, match="broken: 2 of 2"):
+        store.embed(["one", "two"])
+    assert not list(tmp_path.rglob("vectors.npy"))
+
+
+def test_a_model_of_no_numbers_has_no_score_of_the_benchmark(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(berts[0], broken)
+    weights = load_file(broken / "model.safetensors")
+    weights["embeddings.word_embeddings.weight"].fill_(float("nan"))
+    save_file(weights, broken / "model.safetensors", {"format": "pt"})
+    bench = Bench(tmp_path / "out")
+    entry = EvalEntry(path=DataRef(str(write_catalogue(tmp_path))), only=("sts",))
+    evaluator = Mteb(backbone=TextEncoder(), data=(entry,))
+    with pytest.raises(CheckpointError, match=r"broken: .* embeddings are not finite"):
+        list(evaluator.evaluate(model_at(broken), evaluator.plan(bench), bench))

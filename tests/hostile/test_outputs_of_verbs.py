@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from emberge import RecipeError, load_plugins, parse_recipe
 from emberge.cli.main import main
+from emberge_data.steps.mining.choice import Choice, choose
+from emberge_data.steps.search.space import Space
+
+from tests.plugins.data.steps.mining.test_choice import passages
 
 VERBS = {
     "diff": ["diff", "./a", "./b", "--json"],

@@ -57,7 +57,8 @@ class TextEmbedder:
     """Embedder of texts: tokenised once, equal texts encoded once, in chunks of like length.
 
     `store` is a folder for token ids that other models with the same tokenizer may share; `token_budget`
-    is the padded size of a chunk; `progress(done, total, unit)` is called after every chunk.
+    is the padded size of a chunk; `progress(done, total, unit)` is called after every chunk, and
+    `model` is its name in messages.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class TextEmbedder:
         store: Path | None = None,
         token_budget: int | None = None,
         progress: Progress | None = None,
+        model: str = "the model",
     ) -> None:
         self.encoder = encoder
+        self.model = model
         self.store = store
         self.token_budget = token_budget or default_token_budget(
             device_of(encoder).type, training=False
@@ -80,7 +83,11 @@ class TextEmbedder:
     def embed(
         self, texts: Sequence[str], *, prompt: str = "", max_length: int | None = None
     ) -> NDArray[np.float32]:
-        """Return embeddings float32 [n, d] in the order of `texts`, each with `prompt` before it."""
+        """Return embeddings float32 [n, d] in the order of `texts`, each with `prompt` before it.
+
+        Raises:
+            CheckpointError: for embeddings that are not finite.
+        """
         keys = [content_key(text) for text in texts]
         distinct = dict(zip(keys, texts, strict=True))
         places = {key: i for i, key in enumerate(distinct)}
@@ -100,7 +107,11 @@ class TextEmbedder:
         return self._caches[key].tokens(texts)
 
     def embed_tokens(self, texts: Sequence[TokenisedText]) -> NDArray[np.float32]:
-        """Return embeddings float32 [n, d] of texts that are token ids already."""
+        """Return embeddings float32 [n, d] of texts that are token ids already.
+
+        Raises:
+            CheckpointError: for embeddings that are not finite.
+        """
         result = np.empty((len(texts), self.encoder.dimension), np.float32)
         pieces = chunks([len(t.ids) for t in texts], self.token_budget)
         waiting: list[tuple[NDArray[np.int64], Tensor]] = []
@@ -121,7 +132,16 @@ class TextEmbedder:
                 if self.progress is not None:
                     self.progress(done, len(texts), "texts")
             _collect(waiting, result)
+        self._require_finite(result)
         return result
+
+    def _require_finite(self, rows: NDArray[np.float32]) -> None:
+        lost = int((~np.isfinite(rows).all(1)).sum())
+        if lost:
+            raise CheckpointError(
+                f"{self.model}: {lost:,} of {len(rows):,} embeddings are not finite; is the model sound? "
+                "Make it again, or load it with dtype: float32"
+            )
 
     def text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
         """Return the mask of each text's own tokens: not those at its ends that an empty text has too."""

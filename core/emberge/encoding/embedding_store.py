@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from emberge.contracts.backbone import Encoder, TokenisedText
 from emberge.encoding.embedder import TextEmbedder
 from emberge.encoding.token_cache import Ragged
-from emberge.errors import CheckpointError
 from emberge.files.atomic import fill_once
 from emberge.files.hashes import text_keys
 from emberge.heap import return_freed_memory
@@ -64,7 +63,7 @@ class EmbeddingStore:
 
     `model` names all that decides an embedding beside prompt, length and text: the checkpoint's fingerprint
     and the options of its backbone. `dtype` is that of the files; `progress(done, total, unit)` is called
-    after every chunk.
+    after every chunk, and `name` is the model's in messages.
     """
 
     def __init__(
@@ -77,12 +76,13 @@ class EmbeddingStore:
         token_budget: int | None = None,
         progress: Callable[..., None] | None = None,
         ranks: Ranks = ALONE,
+        name: str = "the model",
     ) -> None:
         self.store = store
         self.dtype = np.dtype(dtype)
         self._model = model
         self._ranks = ranks
-        self._embedder = TextEmbedder(encoder, token_budget=token_budget)
+        self._embedder = TextEmbedder(encoder, token_budget=token_budget, model=name)
         self._progress = progress
 
     @property
@@ -156,8 +156,6 @@ class EmbeddingStore:
     def _write(self, side: Path, keys: Keys, tokens: Sequence[TokenisedText]) -> None:
         """Embed one segment and write its files."""
         found = self._embedder.embed_tokens(tokens)
-        if not np.isfinite(found).all():
-            raise CheckpointError("embeddings are not finite; is the model sound?")
         np.save(side / "vectors.npy", found.astype(self.dtype))
         lengths = np.fromiter((len(text.ids) for text in tokens), np.int32, len(tokens))
         np.save(side / "lengths.npy", lengths)

@@ -143,7 +143,9 @@ class MeasureModel(GeometryOptions, Step):
                     "(ReadsTokens), of which a geometry is; choose another backbone, or leave `data` out for "
                     "drift alone"
                 )
-            embedder = TextEmbedder(encoder, store=workspace.store, progress=shown)
+            embedder = TextEmbedder(
+                encoder, store=workspace.store, progress=shown, model=model.name
+            )
             measured = self._measured_sets(model, sets, embedder, workspace, shown)
             if not probe:
                 return MeasuredModel(model.name, model.fingerprint, measured)
@@ -151,10 +153,6 @@ class MeasureModel(GeometryOptions, Step):
             tokens = [text for one in probe for text in one.tokens(embedder)]
             file = f"probe-{number}.npy"
             embeddings = embedder.embed_tokens(tokens)
-            if not np.isfinite(embeddings).all():
-                raise CheckpointError(
-                    f"{model.name} on the probe set: embeddings are not finite; is the model sound?"
-                )
             np.save(workspace.folder / file, embeddings)
             return MeasuredModel(model.name, model.fingerprint, measured, file)
 

@@ -42,6 +42,7 @@ class SetEmbedder:
             kept,
             encoder,
             model=f"{key} {backbone!r}",
+            name=name,
             progress=lambda done, total, unit: self.workspace.progress(done, total, unit, name),
         )
         prompting = Prompting(self.prompt, encoder.prompts)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import CheckpointError
 from emberge.encoding import embedding_store
 from emberge.engine import EmbeddingStore, TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
@@ -121,15 +120,6 @@ def test_half_precision_is_that_of_the_files_alone(encoder: Any, tmp_path: Path)
     np.testing.assert_allclose(vectors[:], exact, rtol=2.0**-10, atol=2.0**-14)
     stored = [np.load(path).dtype for path in tmp_path.rglob("vectors.npy")]
     assert set(stored) == {np.dtype("float16")}
-
-
-def test_embeddings_that_are_not_finite_are_refused(
-    encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(TextEmbedder, "embed_tokens", lambda *_: np.full((4, 3), np.nan))
-    with pytest.raises(CheckpointError, match="not finite"):
-        EmbeddingStore(tmp_path, encoder, model="m").embed(TEXTS)
-    assert not list(tmp_path.rglob("vectors.npy"))
 
 
 def test_no_texts_are_no_vectors(encoder: Any, tmp_path: Path) -> None:
