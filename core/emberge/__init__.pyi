@@ -68,6 +68,7 @@ from .contracts.media import plain_text as plain_text
 from .contracts.media import readable as readable
 from .contracts.media import split_parts as split_parts
 from .contracts.option import PerDataset as PerDataset
+from .contracts.option import Requires as Requires
 from .contracts.option import component as component
 from .contracts.reference import Artifact as Artifact
 from .contracts.reference import ArtifactKind as ArtifactKind

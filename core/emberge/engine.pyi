@@ -6,6 +6,7 @@ from .data.data_sources import find_reader as find_reader
 from .data.dataset_store import StoredDataset as StoredDataset
 from .data.distinct_texts import DistinctTexts as DistinctTexts
 from .data.domains import in_domain_tasks as in_domain_tasks
+from .data.evaluation.eval_choice import check_eval_sets as check_eval_sets
 from .data.evaluation.eval_choice import lacking_half as lacking_half
 from .data.evaluation.eval_choice import pick_eval_sets as pick_eval_sets
 from .data.evaluation.eval_set import load_eval_set as load_eval_set

@@ -68,12 +68,14 @@ class Problem:
     """A problem, its place (`file:line` or a tensor's name), and how bad it is.
 
     An `error` stops a run before it starts; a `warning` does not; `unseen` marks a thing that
-    could not be looked at from here, such as a hub id without a network.
+    could not be looked at from here, such as a hub id without a network. `about` is the noun by which such
+    things are counted: model, dataset, task.
     """
 
     message: str
     where: str = ""
     severity: Literal["error", "warning", "unseen"] = "error"
+    about: str = "input"
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message

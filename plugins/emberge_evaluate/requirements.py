@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from emberge import AnyNumber, ModelRef, NonNegative, NumberRange, suggest
+from emberge import AnyNumber, ModelRef, NonNegative, NumberRange, Requires, suggest
 from emberge.engine import join_some
 
 __all__ = ["Demand", "Requirement"]
@@ -39,7 +39,7 @@ class Requirement:
     forgetting: NonNegative | None = None
     """Points that a model may lose on tasks elsewhere."""
     tasks: str = "all"
-    margin: NonNegative = 0.0
+    margin: Annotated[NonNegative, Requires("not_worse_than", "better_than")] = 0.0
     confidence: Annotated[float, NumberRange(above=0, below=1)] = 0.95
     on_index_of: ModelRef | None = None
     gain_kept: AnyNumber | None = None

@@ -24,7 +24,7 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.engine import lacking_half, pick_eval_sets, read_layout
+from emberge.engine import check_eval_sets, read_layout
 
 from emberge_export.probe import Probe, read_probe
 from emberge_export.serving import serving_lines
@@ -107,19 +107,14 @@ class Export(Step):
             if self.probe_set is not None:
                 yield context.problem("name the catalogue of the set as 'probe'", "probe_set")
             return
-        path = context.data(self.probe)
-        if path is None:
-            return
-        try:
-            sets = pick_eval_sets(path, (self.probe_set,) if self.probe_set else ())
-        except EmbergeError as error:
-            yield context.problem(str(error), "probe")
-            return
+        only = (self.probe_set,) if self.probe_set else ()
+        sets, faults = check_eval_sets(context, self.probe, only)
         found = [one for one in sets if one.task == "retrieval"]
-        if not found:
+        if sets and not found:
             yield context.problem("the probe has no retrieval set to take nDCG@10 on", "probe")
-        elif (fault := lacking_half(found[0], "test")) is not None:
-            yield context.problem(fault, "probe")
+        if found:  # of several the first is taken
+            _, faults = check_eval_sets(context, self.probe, (found[0].name,))
+        yield from (context.problem(fault, "probe") for fault in faults)
 
     def _check_model(self, context: Preflight) -> Iterator[Problem]:
         from emberge.engine import whole_problems

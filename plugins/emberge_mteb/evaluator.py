@@ -33,7 +33,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.engine import eval_texts, lacking_half, pick_eval_sets
+from emberge.engine import check_eval_sets, eval_texts, pick_eval_sets
 
 from emberge_mteb.domains import Domains
 from emberge_mteb.index_options import index_contents, index_faults, index_widths, unsearched
@@ -153,16 +153,9 @@ class Mteb(Evaluator):
             for limit in (entry.limit_queries, entry.limit_corpus):
                 if limit is not None and limit < 1:
                     yield context.problem(f"a limit of {limit} leaves nothing to score", "data")
-            try:
-                path = context.data(entry.path)
-                if path is None:
-                    continue
-                for one in pick_eval_sets(path, entry.only):
-                    seen.append(f"evaluation set '{_local_name(one.name, entry.split)}'")
-                    if fault := lacking_half(one, entry.split):
-                        yield context.problem(fault, "data")
-            except DataError as error:
-                yield context.problem(str(error), "data")
+            sets, faults = check_eval_sets(context, entry.path, entry.only, entry.split)
+            seen += [f"evaluation set '{_local_name(one.name, entry.split)}'" for one in sets]
+            yield from (context.problem(fault, "data") for fault in faults)
         yield from _repeated(seen, lambda text: context.problem(text, "data"))
 
     def _check_named(self, context: Preflight) -> Iterator[Problem]:
@@ -187,7 +180,7 @@ class Mteb(Evaluator):
                 f"the data of {len(missing)} mteb tasks ({listed}) is not on this machine; "
                 "the run will need a network"
             )
-            yield Problem(message, context.where(option), "unseen")
+            yield Problem(message, context.where(option), "unseen", "task list")
 
     def _domains(self) -> Domains:
         return Domains(self.in_domain, self.in_domain_of)

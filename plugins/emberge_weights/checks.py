@@ -7,8 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from emberge import Artifact, DataError, Expected, ModelRef, Preflight, Problem
-from emberge.engine import MergeInput, count_noun, lacking_half, pick_eval_sets, read_settings
+from emberge import Artifact, Expected, ModelRef, Preflight, Problem
+from emberge.engine import (
+    MergeInput,
+    check_eval_sets,
+    count_noun,
+    lacking_half,
+    pick_eval_sets,
+    read_settings,
+)
 
 from emberge_weights.inputs.member_faults import plan_of, plan_problems
 from emberge_weights.inputs.weight_sets import FEWEST, SetEntry, WeightSet, read_sets, unusable
@@ -110,14 +117,9 @@ def _set_faults(
     step: SearchOptions, entries: Sequence[SetEntry], context: Preflight
 ) -> Iterator[str]:
     for entry in entries:
-        try:
-            path = context.data(entry.path)
-            for one in pick_eval_sets(path, entry.only) if path is not None else ():
-                fault = lacking_half(one, entry.split) or unusable(one, step.metric)
-                if fault is not None:
-                    yield fault
-        except DataError as error:
-            yield str(error)
+        sets, faults = check_eval_sets(context, entry.path, entry.only, entry.split)
+        yield from faults
+        yield from (fault for one in sets if (fault := unusable(one, step.metric)))
 
 
 def _too_few(sets: Sequence[WeightSet]) -> Iterator[str]:

@@ -107,6 +107,7 @@ def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankT
 def check(options: argparse.Namespace) -> int:
     """Show every problem and plan that a recipe's headers, configs and first rows reveal."""
     from emberge.recipes.checks.preflight import check_recipe
+    from emberge.recipes.checks.unseen import unseen_counts
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
@@ -120,11 +121,12 @@ def check(options: argparse.Namespace) -> int:
     for (title, lines), (first, *more) in steps_of.items():
         print(f"{first}{_and_more(len(more))}: {title}")
         print("".join(f"  {line}\n" for line in lines), end="")
-    _show_problems(report.of("unseen"), "not seen")
+    _show_unseen(report)
     _show_problems(report.of("warning"), "warning")
     report.raise_errors()
-    count = len(recipe.steps)
-    print(f"nothing wrong was found in {count_noun(count, 'step')}")
+    unseen = unseen_counts(report.of("unseen"))
+    but = f"; not looked at: {unseen}" if unseen else ""
+    print(f"nothing wrong was found in {count_noun(len(recipe.steps), 'step')}{but}")
     return 0
 
 
@@ -366,8 +368,18 @@ def _require_check(report: Report, quiet: bool) -> None:
     """Stop before any work when something is wrong; else show what is only doubtful."""
     report.raise_errors()
     if not quiet:
-        _show_problems(report.of("unseen"), "not seen")
+        _show_unseen(report)
         _show_problems(report.of("warning"), "warning")
+
+
+def _show_unseen(report: Report) -> None:
+    """Print what could not be looked at, each thing once."""
+    from emberge.recipes.checks.unseen import places_by_message
+
+    for message, places in places_by_message(report.of("unseen")).items():
+        more = f" and {count_noun(len(places) - 1, 'other place')}" if len(places) > 1 else ""
+        where = f"{places[0]}{more}: " if places[0] else ""
+        print(f"not seen: {where}{message}", file=sys.stderr)
 
 
 def _show_problems(problems: Iterable[Problem], label: str) -> None:

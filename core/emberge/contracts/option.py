@@ -1,4 +1,4 @@
-"""Options whose default is a component, or that differ between datasets."""
+"""Options whose default is a component, that differ between datasets, or that need another option."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-__all__ = ["PerDataset", "component", "default_component"]
+__all__ = ["PerDataset", "Requires", "component", "default_component"]
 
 # Options are read and never changed, so one for a kind of component is one for a wider kind too.
 T = TypeVar("T", covariant=True)
@@ -25,6 +25,32 @@ def component(name: str, **options: Any) -> Any:
 def default_component(option: dataclasses.Field[Any]) -> str | Mapping[str, Any] | None:
     """Return the default that `component` gave a field, as in a recipe: a name or `{name: options}`."""
     return option.metadata.get("component")
+
+
+@dataclass(frozen=True, slots=True)
+class Requires:
+    """Mark of an option that has an effect with another alone: `Annotated[int, Requires("jaccard")]`.
+
+    A recipe that gives it without the other is refused. The other must be anything but nothing, empty or
+    false; with `value` it must be just that. Of several `others` one is enough.
+    """
+
+    others: tuple[str, ...]
+    value: object = None
+
+    def __init__(self, *others: str, value: object = None) -> None:
+        object.__setattr__(self, "others", others)
+        object.__setattr__(self, "value", value)
+
+    def lacking(self, options: Mapping[str, Any]) -> str:
+        """Return what is missing among the values of all options, in words, "" if nothing is."""
+        if any(self._is_met(options.get(other)) for other in self.others):
+            return ""
+        equals = "" if self.value is None else f": {self.value}"
+        return " or ".join(f"`{other}{equals}`" for other in self.others)
+
+    def _is_met(self, value: Any) -> bool:
+        return value == self.value if self.value is not None else value not in (None, False, (), {})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from emberge.contracts.reference import (
 )
 
 if TYPE_CHECKING:
-    from emberge.contracts.dataset import Reader, Rows
+    from emberge.contracts.dataset import Reader, Rows, TaskKind
     from emberge.errors import Problem
 
 __all__ = ["Expected", "Machine", "Preflight", "Rehearsal", "Step", "Workspace"]
@@ -53,12 +53,14 @@ class Expected:
     """The result that a step will leave, as far as it is known before the step runs.
 
     `artifact` has what is known of the artifact to come; `rows` the row numbers of every dataset that a
-    training will see; `checkpoints` the number of models that `$id.checkpoints` will lead to at most.
+    training will see; `checkpoints` the number of models that `$id.checkpoints` will lead to at most; `sets`
+    the kind of task of every evaluation set by its name, whose only half is `test`.
     """
 
     artifact: Artifact
     rows: Mapping[str, Rows] = field(default_factory=dict)
     checkpoints: int | None = None
+    sets: Mapping[str, TaskKind] = field(default_factory=dict)
 
 
 class Preflight(Protocol):

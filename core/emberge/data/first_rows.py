@@ -119,7 +119,8 @@ def check_entries(
     heads: list[FirstRows] = []
     for source in sources:
         if source.path is None and not network:
-            problems.append(Problem(f"dataset {source.place} was not looked at", severity="unseen"))
+            message = f"dataset {source.place} was not looked at"
+            problems.append(Problem(message, severity="unseen", about="dataset"))
             continue
         found, head = _look(source, limit_rows)
         problems += found
@@ -161,7 +162,7 @@ def _found(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRow
             return summary.problems(), None
         decisions = decide_data(summary, source.entry)
     except ConnectionError as error:
-        return [Problem(str(error), severity="unseen")], None
+        return [Problem(str(error), severity="unseen", about="dataset")], None
     except DataError as error:
         return [Problem(line) for line in str(error).splitlines()], None
     assert first is not None  # decide_data refuses a file without rows

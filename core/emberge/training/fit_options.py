@@ -19,7 +19,7 @@ from emberge.contracts.limits import (
     TextLength,
     WholeNumber,
 )
-from emberge.contracts.option import PerDataset
+from emberge.contracts.option import PerDataset, Requires
 from emberge.contracts.sampler import Negatives
 
 __all__ = ["BatchOptions", "FitOptions", "FitResult", "Precision", "Schedule"]
@@ -103,7 +103,7 @@ class FitOptions(BatchOptions):
     """Share of the steps over which the learning rate rises from near 0."""
     schedule: Schedule = "linear"
     """Course of the learning rate after the warm-up."""
-    decay_share: PositiveShare = 0.1
+    decay_share: Annotated[PositiveShare, Requires("schedule", value="warmup_stable_decay")] = 0.1
     """Share of the steps at the end over which `warmup_stable_decay` falls to near 0. With `warmup_ratio: 0`
     and `decay_share: 1` a training is the decay alone, from a checkpoint that a stable phase kept."""
     restart: bool = False

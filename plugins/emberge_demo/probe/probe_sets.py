@@ -13,9 +13,11 @@ from emberge import (
     ArtifactKind,
     Count,
     DataError,
+    Expected,
     Preflight,
     Problem,
     Step,
+    TaskKind,
     Workspace,
 )
 
@@ -83,6 +85,11 @@ class ProbeSets(Step):
         return {"python": version(STDLIB), **{name: _installed(name) for name in packages}}
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        context.expect(
+            Expected(
+                Artifact(kind="data"), sets={f"probe_{one}": _task_of(one) for one in self.sets}
+            )
+        )
         if not self.sets:
             yield context.problem("sets names nothing to write; leave it out for all", "sets")
         for option in ("queries", "documents"):
@@ -109,7 +116,7 @@ class ProbeSets(Step):
                 counts[name] = _write_classification(folder, pairs, self.queries)
             else:
                 counts[name] = _write_retrieval(folder, pairs, self.queries, self.documents)
-            task = "classification" if name in _CLASSIFIED else "retrieval"
+            task = _task_of(name)
             entry = {"name": f"probe_{name}", "dir": f"eval/{name}", "task": task, "language": "en"}
             side = {"symmetric": task == "classification", "instruction": ""}
             entries.append({**entry, **side, "domain": "elsewhere"})
@@ -122,6 +129,10 @@ class ProbeSets(Step):
         return Artifact(
             kind="data", size=sum(one["queries"] for one in counts.values()), details=details
         )
+
+
+def _task_of(name: str) -> TaskKind:
+    return "classification" if name in _CLASSIFIED else "retrieval"
 
 
 def _installed(distribution: str) -> str:

@@ -19,6 +19,7 @@ from emberge import (
     NumberRange,
     Preflight,
     Problem,
+    Requires,
     Step,
     WholeNumber,
     Workspace,
@@ -64,7 +65,7 @@ class RandomModel(Step):
     """The model's config.json by transformers' names; a value that is left out is the class's own."""
     data: tuple[DataEntry, ...] = ()
     """Texts that a tokenizer is made of, in place of `tokenizer`."""
-    vocabulary: Annotated[int, NumberRange(least=1, most=2**24)] = 8192
+    vocabulary: Annotated[Annotated[int, NumberRange(least=1, most=2**24)], Requires("data")] = 8192
     """Tokens of a tokenizer that is made of `data`, special ones too."""
     tokenizer: ModelRef | None = None
     """Model whose tokenizer is taken, in place of `data`."""

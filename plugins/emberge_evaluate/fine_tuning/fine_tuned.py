@@ -105,7 +105,9 @@ class FineTuned(TuningOptions, Evaluator):
         where = context.where("data")
         hub = [source for source in (entry.train, *entry.dev, *entry.test) if source.hub]
         if hub and not context.deep:
-            yield Problem(f"task '{entry.name}' of the hub was not looked at", where, "unseen")
+            yield Problem(
+                f"task '{entry.name}' of the hub was not looked at", where, "unseen", "task"
+            )
             return
         look = check_first_rows if hub else load_task
         try:

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Annotated, ClassVar, Literal
 
-from emberge import Artifact, ArtifactKind, Count, NumberRange, Preflight, Problem, Workspace
+from emberge import (
+    Artifact,
+    ArtifactKind,
+    Count,
+    NumberRange,
+    Preflight,
+    Problem,
+    Requires,
+    Workspace,
+)
 
 from emberge_index.translation.maps import Kind
 from emberge_index.translation.probes import Side
@@ -50,7 +59,7 @@ class Translate(TwoModels):
     """Form of the map."""
     ridge: Literal["auto"] | Annotated[float, NumberRange(least=0, most=1e9)] = "auto"
     """Penalty in units of the vectors' mean variance, at most 1e9; `auto` chooses it by folds, 0 is none."""
-    rank: Count = 64
+    rank: Annotated[Count, Requires("kind", value="low_rank")] = 64
     """Rank of the change of `low_rank`."""
     texts: Side = "documents"
     """Side of a search whose vectors are to be rewritten."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from emberge import AnyNumber, Embeddings, Guide, Loss, Positive, lowest_score
+from emberge import AnyNumber, Embeddings, Guide, Loss, Positive, Requires, lowest_score
 
 from emberge_train.losses.contrast import Rules, TableSide, log_sums, sides
 from emberge_train.losses.flat_scores import temperature_warnings
@@ -62,10 +62,10 @@ class InfoNCE(Loss):
     mask_equal_text: bool = False
     mask_equal_label: bool = False
     guide: Guide | None = None
-    guide_margin: AnyNumber = 0.0
-    guide_margin_kind: Literal["absolute", "relative"] = "absolute"
+    guide_margin: Annotated[AnyNumber, Requires("guide")] = 0.0
+    guide_margin_kind: Annotated[Literal["absolute", "relative"], Requires("guide")] = "absolute"
     learn_temperature: bool = False
-    lowest_temperature: Positive = 0.01
+    lowest_temperature: Annotated[Positive, Requires("learn_temperature")] = 0.01
 
     def __post_init__(self) -> None:
         for name in ("temperature", "lowest_temperature"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from emberge import Embeddings, Guide, Loss, Positive, unit_vectors
+from emberge import Embeddings, Guide, Loss, Positive, Requires, unit_vectors
 
 from emberge_train.losses.infonce import InfoNCE
 
@@ -49,7 +49,7 @@ class KeepSpace(Loss):
     """The old model."""
     side: Literal["documents", "queries", "query"] = "documents"
     """Texts that are kept, or `query` for queries that search the guide's documents."""
-    temperature: Positive = 0.05
+    temperature: Annotated[Positive, Requires("side", value="query")] = 0.05
     """Divisor of the cosines, with `side: query` alone."""
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from emberge import (
     ClassificationData,
     ClusteringData,
     Count,
+    DataError,
     DataRef,
     EvalData,
     EvalSet,
@@ -92,11 +93,14 @@ def read_sets(
     """Yield the sets of entries that are there; `rows` limits each in a rehearsal.
 
     Raises:
-        DataError: naming file and line, for what cannot be read.
+        DataError: naming file and line, for what cannot be read; for a set that cannot be scored so.
     """
     for entry in entries:
         path = resolve(entry.path)
         for one in pick_eval_sets(path, entry.only) if path is not None else ():
+            fault = unusable(one, metric)
+            if fault is not None:
+                raise DataError(fault)
             limits = [limit for limit in (entry.limit_queries, rows) if limit is not None]
             limit = min(limits) if limits else None
             data = load_eval_set(one, readers=readers, split=entry.split, limit=limit)

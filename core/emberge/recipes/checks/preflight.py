@@ -127,14 +127,16 @@ class _Lookup:
 
     def _look(self, reference: ModelRef) -> LocatedModel | Problem:
         if not self.deep and _is_elsewhere(reference.main):
-            return Problem(f"'{reference}' was not looked for", severity="unseen")
+            return Problem(f"'{reference}' was not looked for", severity="unseen", about="model")
         try:
             if reference.step is not None:
                 adapter = locate_adapter(reference, self.plugins, "metadata")
                 return LocatedModel(reference.text, adapter, adapter)
             return locate_model(reference, self.plugins, "metadata")
         except ConnectionError as error:
-            return Problem(f"'{reference}' could not be seen: {error}", severity="unseen")
+            return Problem(
+                f"'{reference}' could not be seen: {error}", severity="unseen", about="model"
+            )
         except EmbergeError as error:
             return Problem(str(error))
 

@@ -100,7 +100,27 @@ def construct(build: Builder, owner: type, given: GivenOptions, at: OptionPath) 
     sound = all(name in options for name in given.fields.entries)
     if not sound or any(value is BROKEN for value in values.values()):
         return BROKEN
+    if _has_idle_options(build, options, values, given):
+        return BROKEN
     return _instantiate(build, owner, values, given)
+
+
+def _has_idle_options(
+    build: Builder, options: Mapping[str, Option], values: Mapping[str, Any], given: GivenOptions
+) -> bool:
+    """Note every option that is given and has no effect, as the one that it requires is not."""
+    every = {name: one.default for name, one in options.items()} | dict(values)
+    idle = False
+    for name in given.fields.entries:
+        requires = options[name].requires
+        lacking = requires.lacking(every) if requires else ""
+        if lacking:
+            message = (
+                f"option '{name}' of {given.label} has no effect without {lacking}; leave it out"
+            )
+            build.refuse(message, given.fields.line(name))
+            idle = True
+    return idle
 
 
 def _option_at(option: Option, label: str, at: OptionPath) -> OptionPath:

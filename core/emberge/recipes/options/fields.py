@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from emberge.contracts.option import default_component
+from emberge.contracts.option import Requires, default_component
 from emberge.errors import PluginError
 from emberge.recipes.options.field_types import CONTRACTS, Form, form_of
 
@@ -32,6 +32,8 @@ class Option:
     """The field's default, built if it has a factory; MISSING for a required option."""
     component: str | Mapping[str, Any] | None = None
     """The component that is built where the option is left out: its name, or `{name: options}`."""
+    requires: Requires | None = None
+    """The other option that it has no effect without."""
 
     @property
     def required(self) -> bool:
@@ -60,8 +62,15 @@ def _options_of(owner: Any) -> Mapping[str, Option]:
         default = option.default
         if option.default_factory is not MISSING:
             default = option.default_factory()
-        form = _field_form(declared, option.name)
-        found[option.name] = Option(option.name, form, declared, default, default_component(option))
+        hint = _field_type(declared, option.name)
+        found[option.name] = Option(
+            option.name,
+            hint.form,
+            declared,
+            default,
+            default_component(option),
+            hint.requires,
+        )
     # A dataclass keeps the place of a field that it declares anew; its first own option is meant otherwise.
     declared_first = [
         found[name]
@@ -79,7 +88,13 @@ def _declared_by(owner: type, name: str) -> type:
     return owner
 
 
-def _field_form(owner: type, name: str) -> Form:
+@dataclass(frozen=True)
+class _FieldType:
+    form: Form
+    requires: Requires | None
+
+
+def _field_type(owner: type, name: str) -> _FieldType:
     annotation = inspect.get_annotations(owner)[name]
     module = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
     one = SimpleNamespace(__annotations__={name: annotation})
@@ -88,7 +103,9 @@ def _field_form(owner: type, name: str) -> Form:
         hints = typing.get_type_hints(
             one, globalns=dict(vars(owner)), localns=dict(module), include_extras=True
         )
-        return form_of(hints[name])
+        marks = getattr(hints[name], "__metadata__", ())
+        requires = next((mark for mark in marks if isinstance(mark, Requires)), None)
+        return _FieldType(form_of(hints[name]), requires)
     except NameError as error:
         raise PluginError(
             f"{place} names '{error.name}', which is not there when the plugin runs; "

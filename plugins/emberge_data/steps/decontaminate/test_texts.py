@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emberge import DataError, DataRef, EvalSet, Evaluator, Preflight, Problem, Side, Workspace
-from emberge.engine import eval_texts, lacking_half, load_eval_set, pick_eval_sets
+from emberge.engine import check_eval_sets, eval_texts, lacking_half, load_eval_set, pick_eval_sets
 
 from emberge_data.steps.near.normalise import normalise
 
@@ -32,17 +32,8 @@ class EvalSets:
 
     def check(self, context: Preflight, option: str) -> Iterator[Problem]:
         """Yield problems that the catalogue and its folders show."""
-        path = context.data(self.path)
-        if path is None:
-            return
-        try:
-            sets = pick_eval_sets(path, self.only)
-        except DataError as error:
-            yield context.problem(str(error), option)
-            return
-        for one in sets:
-            if fault := lacking_half(one, "test"):
-                yield context.problem(fault, option)
+        _, faults = check_eval_sets(context, self.path, self.only)
+        yield from (context.problem(fault, option) for fault in faults)
 
     def texts(self, workspace: Workspace) -> Iterator[tuple[str, Side, str]]:
         """Yield (set, side, text) of every set.

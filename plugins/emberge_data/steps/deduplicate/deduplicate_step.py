@@ -15,6 +15,7 @@ from emberge import (
     Preflight,
     Problem,
     RecipeError,
+    Requires,
     Workspace,
     suggest,
 )
@@ -76,11 +77,11 @@ class Deduplicate(DataStep):
     """Part of a row that is compared with other rows."""
     jaccard: PositiveShare | None = None
     """Similarity from 0 to 1 from which on texts are copies; by default equal texts alone are."""
-    shingle: Annotated[int, NumberRange(least=1, most=64)] = 4
+    shingle: Annotated[Annotated[int, NumberRange(least=1, most=64)], Requires("jaccard")] = 4
     """Characters of a run, in the similarity of `jaccard`."""
     teacher: Teacher | None = None
     """Encoder whose cosines find rows that mean the same."""
-    cosine: Cosine = 0.95
+    cosine: Annotated[Cosine, Requires("teacher")] = 0.95
     """Cosine from which on two texts mean the same, with a teacher."""
     across: bool = True
     """Comparison of rows of different sets too."""

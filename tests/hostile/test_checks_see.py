@@ -1,0 +1,92 @@
+"""A check names sets that do not exist, and counts what it could not look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from emberge import DataError, DataRef, load_plugins, parse_recipe
+from emberge.cli.main import main
+from emberge.recipes.checks.preflight import check_recipe
+from emberge_data.json_lines import JsonLines
+from emberge_weights.inputs.weight_sets import SetEntry, read_sets
+
+from tests.plugins.mteb.bench import write_catalogue
+
+CHOICE = """steps:
+  probe:
+    probe_sets: {sets: [papers, languages]}
+  found:
+    find_weights:
+      models: [./a, ./b]
+      data: {path: $probe, SET}
+"""
+WRONG = {
+    "only: [papers], split: test": "no evaluation set 'papers'; did you mean 'probe_papers'",
+    "only: [probe_languages], split: test": "is of kind classification",
+    "split: test": "is of kind classification",
+    "only: [probe_papers]": "makes no development halves; write split: test",
+}
+
+
+def faults(text: str) -> list[str]:
+    recipe = parse_recipe(text, load_plugins(), path=Path("r.yaml"))
+    return [str(one) for one in check_recipe(recipe, load_plugins(), deep=False).errors]
+
+
+@pytest.mark.parametrize("entry", WRONG)
+def test_sets_of_a_step_that_is_yet_to_run_are_checked_by_name_and_kind(entry: str) -> None:
+    found = [one for one in faults(CHOICE.replace("SET", entry)) if "./" not in one]
+    assert len(found) == 1
+    assert found[0].startswith("r.yaml:7: ")
+    assert WRONG[entry] in found[0]
+
+
+def test_sets_that_exist_are_not_complained_about() -> None:
+    text = CHOICE.replace("SET", "only: [probe_papers], split: test")
+    assert [one for one in faults(text) if "./" not in one] == []
+
+
+@pytest.mark.parametrize(
+    "evaluators",
+    ["{mteb: {data: {path: $probe, only: [papers]}}}"],
+)
+def test_an_evaluator_checks_them_too(evaluators: str) -> None:
+    text = CHOICE.partition("  found:")[0]
+    text += f"  scores:\n    evaluate:\n      models: [./a]\n      evaluators: {evaluators}\n"
+    assert any("no evaluation set 'papers'" in one for one in faults(text))
+
+
+def test_a_set_without_a_score_from_similarities_is_refused_by_name_where_it_is_read(
+    tmp_path: Path,
+) -> None:
+    entry = SetEntry(path=DataRef(str(write_catalogue(tmp_path))), split="test")
+    with pytest.raises(DataError, match=r"set .* is of kind .* leave it out"):
+        list(read_sets([entry], lambda one: Path(one.text), [JsonLines()], "task"))
+
+
+def test_the_last_line_counts_what_was_not_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        "steps:\n"
+        "  a:\n    merge: {models: [me/one, me/two], strategy: linear}\n"
+        "  b:\n    merge: {models: [me/one, me/three], strategy: linear}\n"
+        "  c:\n    train:\n      model: me/one\n      data: {hub: me/texts, task: retrieval}\n"
+        "      backbone: text_encoder\n      loss: infonce\n      sampler: batch_shuffle\n"
+    )
+    assert main(["check", str(path), "--offline"]) == 0
+    said = capsys.readouterr()
+    last = said.out.splitlines()[-1]
+    assert last == "nothing wrong was found in 3 steps; not looked at: 1 dataset, 3 models"
+    assert len([line for line in said.err.splitlines() if "'me/one'" in line]) == 1
+    assert "and 2 other places" in said.err
+
+
+def test_data_of_a_hub_without_a_network_is_unseen_for_every_step() -> None:
+    text = (
+        "steps:\n  clean:\n    decontaminate:\n      data: ./d.jsonl\n"
+        "      evaluators: {mteb: {tasks: [STS12]}}\n"
+    )
+    assert not [one for one in faults(text) if "network" in one]

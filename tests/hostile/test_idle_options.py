@@ -1,0 +1,105 @@
+"""An option that would have no effect is refused at its line."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import pytest
+from emberge import NumberRange, RecipeError, Requires, load_plugins, parse_recipe
+from emberge.recipes.options.fields import options_of
+from emberge_index.vectors.translate_verb import plan_vectors
+
+IDLE = {
+    "shingle": ("deduplicate", "data: ./d.jsonl", "`jaccard`"),
+    "cosine": ("deduplicate", "data: ./d.jsonl", "`teacher`"),
+    "decay_share": ("train", "model: ./m", "`schedule: warmup_stable_decay`"),
+    "rank": ("translate", "old: ./a", "`kind: low_rank`"),
+    "vocabulary": ("random_model", "config: {model_type: bert}", "`data`"),
+}
+VALUES = {"shingle": 5, "cosine": 0.9, "decay_share": 0.2, "rank": 8, "vocabulary": 9000}
+
+
+def refused(text: str) -> str:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(text, load_plugins(), path=Path("r.yaml"))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("option", IDLE)
+def test_an_option_without_the_one_that_it_belongs_to_is_refused(option: str) -> None:
+    kind, rest, other = IDLE[option]
+    needed = "      new: ./b\n      data: ./d.jsonl\n" if kind == "translate" else ""
+    needed += "      data: ./d.jsonl\n" if kind == "train" else ""
+    needed += (
+        "      backbone: text_encoder\n      loss: infonce\n      sampler: batch_shuffle\n"
+        if kind == "train"
+        else ""
+    )
+    text = f"steps:\n  a:\n    {kind}:\n      {option}: {VALUES[option]}\n      {rest}\n{needed}"
+    found = refused(text)
+    assert found.startswith(f"r.yaml:4: option '{option}'")
+    assert other in found
+
+
+LOSSES = {
+    "infonce: {guide_margin: 0.1}": "`guide`",
+    "infonce: {lowest_temperature: 0.02}": "`learn_temperature`",
+    "keep_space: {guide: {model: ./g}, temperature: 0.1}": "`side: query`",
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_idle_option_of_a_loss_is_refused(loss: str) -> None:
+    text = (
+        "steps:\n  a:\n    train:\n      model: ./m\n      data: ./d.jsonl\n"
+        f"      loss: {{{loss}}}\n"
+    )
+    assert "r.yaml:6: " in (found := refused(text))
+    assert LOSSES[loss] in found
+
+
+def test_an_option_with_the_one_that_it_belongs_to_is_taken() -> None:
+    text = (
+        "steps:\n  a:\n    deduplicate: {data: ./d.jsonl, jaccard: 0.8, shingle: 5}\n"
+        "  b:\n    deduplicate: {data: ./d.jsonl, shingle: 5, jaccard: 0.7}\n"
+    )
+    assert len(parse_recipe(text, load_plugins()).steps) == 2
+
+
+def test_what_an_option_requires_is_an_option_beside_it() -> None:
+    found = 0
+    for one in load_plugins().components:
+        for owner in getattr(one.type, "links", (one.type,)):
+            options = options_of(owner) if dataclasses.is_dataclass(owner) else {}
+            for option in options.values():
+                if option.requires is not None:
+                    found += 1
+                    assert set(option.requires.others) <= set(options)
+    assert found >= 8
+
+
+def test_one_of_several_is_enough_and_limits_stay() -> None:
+    mark = Requires("left", "right")
+    assert mark.lacking({"left": (), "right": None}) == "`left` or `right`"
+    assert not mark.lacking({"left": (), "right": ("x",)})
+    kind: Any = Annotated[Annotated[int, NumberRange(least=1)], mark]
+    assert kind.__metadata__ == (NumberRange(least=1), mark)
+
+
+def test_a_column_of_a_file_without_columns_is_refused(tmp_path: Path) -> None:
+    for name in ("v.npy", "v.index"):
+        (tmp_path / name).write_bytes(b"")
+        header: Any = SimpleNamespace(header=SimpleNamespace(target=SimpleNamespace(dimension=2)))
+        with pytest.raises(RecipeError, match="--column"):
+            plan_vectors(tmp_path / name, header, "embedding")
+
+
+def test_one_token_of_a_text_is_no_length() -> None:
+    text = (
+        "steps:\n  a:\n    thresholds: {old: ./a, new: ./b}\n"
+        "  b:\n    thresholds:\n      old: ./a\n      new: ./b\n      max_length: 1\n"
+    )
+    assert "r.yaml:8: option 'max_length'" in refused(text)
