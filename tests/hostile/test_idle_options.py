@@ -31,13 +31,11 @@ def refused(text: str) -> str:
 @pytest.mark.parametrize("option", IDLE)
 def test_an_option_without_the_one_that_it_belongs_to_is_refused(option: str) -> None:
     kind, rest, other = IDLE[option]
-    needed = "      new: ./b\n      data: ./d.jsonl\n" if kind == "translate" else ""
-    needed += "      data: ./d.jsonl\n" if kind == "train" else ""
-    needed += (
-        "      backbone: text_encoder\n      loss: infonce\n      sampler: batch_shuffle\n"
-        if kind == "train"
-        else ""
-    )
+    more = {
+        "translate": ["new: ./b", "data: ./d.jsonl"],
+        "train": ["data: ./d", "backbone: text_encoder", "loss: infonce", "sampler: batch_shuffle"],
+    }
+    needed = "".join(f"      {line}\n" for line in more.get(kind, ()))
     text = f"steps:\n  a:\n    {kind}:\n      {option}: {VALUES[option]}\n      {rest}\n{needed}"
     found = refused(text)
     assert found.startswith(f"r.yaml:4: option '{option}'")
