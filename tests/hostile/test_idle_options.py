@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
 from emberge import NumberRange, RecipeError, Requires, load_plugins, parse_recipe
 from emberge.recipes.options.fields import options_of
-from emberge_index.vectors.translate_verb import plan_vectors
+from emberge_index.vectors.open_vectors import plan_vectors
 
 IDLE = {
     "shingle": ("deduplicate", "data: ./d.jsonl", "`jaccard`"),
@@ -90,9 +89,8 @@ def test_one_of_several_is_enough_and_limits_stay() -> None:
 def test_a_column_of_a_file_without_columns_is_refused(tmp_path: Path) -> None:
     for name in ("v.npy", "v.index"):
         (tmp_path / name).write_bytes(b"")
-        header: Any = SimpleNamespace(header=SimpleNamespace(target=SimpleNamespace(dimension=2)))
         with pytest.raises(RecipeError, match="--column"):
-            plan_vectors(tmp_path / name, header, "embedding")
+            plan_vectors(tmp_path / name, "embedding", dimension=2)
 
 
 def test_one_token_of_a_text_is_no_length() -> None:

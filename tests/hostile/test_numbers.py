@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emberge import PerModel, RecipeError, load_plugins, parse_recipe
 from emberge.cli.main import main
-from emberge.contracts.limits import is_sound_number, limits_of
+from emberge.contracts.option import is_sound_number, limits_of
 from emberge.recipes.docs.describe import describe_component
 from emberge.recipes.docs.json_schema import recipe_schema
 from emberge.recipes.options import field_types as forms

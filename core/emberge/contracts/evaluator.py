@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge.contracts.limits import WholeNumber
+from emberge.contracts.option import WholeNumber
 from emberge.contracts.reference import FileRef, ModelRef
 
 if TYPE_CHECKING:

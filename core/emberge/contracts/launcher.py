@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from emberge.contracts.limits import Count, WholeNumber
+from emberge.contracts.option import Count, WholeNumber
 from emberge.contracts.step import Machine
 
 __all__ = ["Ended", "Launch", "Launched", "Launcher", "StepPool"]

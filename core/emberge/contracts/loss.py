@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from emberge.contracts.backbone import Backbone
 from emberge.contracts.dataset import DatasetInfo
-from emberge.contracts.limits import AnyNumber, Share, TextLength
-from emberge.contracts.option import PerDataset
+from emberge.contracts.option import AnyNumber, PerDataset, Share, TextLength
 from emberge.contracts.reference import ModelRef
 
 if TYPE_CHECKING:

@@ -1,13 +1,131 @@
-"""Options whose default is a component, that differ between datasets, or that need another option."""
+"""Options of components: limits of numbers, defaults that are components, and values that differ by dataset.
+
+A field declares the numbers that it takes by its type, `dropout: Share = 0.0`. The recipes' grammar refuses
+other numbers at their line, the verbs refuse them as they parse, and the schema and the tables show them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-__all__ = ["PerDataset", "Requires", "component", "default_component"]
+__all__ = [
+    "AnyNumber",
+    "Cosine",
+    "Count",
+    "NonNegative",
+    "NumberRange",
+    "PerDataset",
+    "Positive",
+    "PositiveShare",
+    "Requires",
+    "Share",
+    "TextLength",
+    "WholeNumber",
+    "component",
+    "default_component",
+    "is_sound_number",
+    "limits_of",
+    "unsound_number",
+]
+
+_LARGEST_FLOAT = 3.4028234663852886e38  # of float32
+_LARGEST_INT = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRange:
+    """The limits of a number, as metadata of a type: `Annotated[int, NumberRange(least=1)]`."""
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def has(self, value: float) -> bool:
+        """Return whether a number is within the limits."""
+        return (
+            (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def words(self) -> str:
+        """Return the limits in words, "" if there are none: "from 0 to 1", "above 0", "of at least 1"."""
+        if self.least is not None and self.most is not None:
+            return f"from {_shown(self.least)} to {_shown(self.most)}"
+        parts = {
+            "of at least": self.least,
+            "above": self.above,
+            "at most": self.most,
+            "below": self.below,
+        }
+        return " and ".join(f"{w} {_shown(v)}" for w, v in parts.items() if v is not None)
+
+    def schema(self) -> dict[str, float]:
+        """Return the limits by the names of JSON Schema."""
+        names = {
+            "minimum": self.least,
+            "maximum": self.most,
+            "exclusiveMinimum": self.above,
+            "exclusiveMaximum": self.below,
+        }
+        return {name: value for name, value in names.items() if value is not None}
+
+
+def _shown(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+AnyNumber = Annotated[float, NumberRange()]
+"""Any finite number, of either sign."""
+Positive = Annotated[float, NumberRange(above=0)]
+"""A number above 0."""
+NonNegative = Annotated[float, NumberRange(least=0)]
+"""A number from 0 on."""
+Share = Annotated[float, NumberRange(least=0, most=1)]
+"""A part of a whole, from 0 to 1."""
+PositiveShare = Annotated[float, NumberRange(above=0, most=1)]
+"""A part of a whole that is not nothing, above 0 and at most 1."""
+Cosine = Annotated[float, NumberRange(least=-1, most=1)]
+"""A cosine of two vectors, from -1 to 1."""
+Count = Annotated[int, NumberRange(least=1)]
+"""A whole number from 1 on."""
+WholeNumber = Annotated[int, NumberRange(least=0)]
+"""A whole number from 0 on."""
+TextLength = Annotated[int, NumberRange(least=2, most=2**24)]
+"""Tokens of a text: its first and its last at least."""
+
+
+def limits_of(annotation: Any) -> NumberRange | None:
+    """Return the limits that a type declares; None if it declares none."""
+    metadata = getattr(annotation, "__metadata__", ())
+    return next((one for one in metadata if isinstance(one, NumberRange)), None)
+
+
+def is_sound_number(value: object) -> bool:
+    """Return whether a value is a number that is finite in float32, or whole and within 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    largest = _LARGEST_INT if isinstance(value, int) else _LARGEST_FLOAT
+    return -largest <= value <= largest
+
+
+def unsound_number(value: object) -> str:
+    """Return what is wrong with a number that no option takes, "" for any other value."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or is_sound_number(value):
+        return ""
+    if value != value:
+        return "a number"
+    if isinstance(value, int):
+        return "a whole number of at most 63 bits"
+    return "a finite number of at most 3.4e38"
+
+
+# ── defaults and values by dataset ──────────────────────────────────────────────────────────────
 
 # Options are read and never changed, so one for a kind of component is one for a wider kind too.
 T = TypeVar("T", covariant=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emberge.contracts.limits import is_sound_number
+from emberge.contracts.option import is_sound_number
 
 __all__ = ["Filtered", "PerModel", "PerTensor"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emberge.contracts.dataset import Domain, TaskKind
-from emberge.contracts.limits import AnyNumber, Count, Positive
+from emberge.contracts.option import AnyNumber, Count, Positive
 from emberge.contracts.reference import DataRef
 from emberge.contracts.sampler import Negatives
 

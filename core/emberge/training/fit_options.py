@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from emberge.contracts.dataset import Rows
-from emberge.contracts.limits import (
+from emberge.contracts.option import (
     Count,
     NonNegative,
     NumberRange,
+    PerDataset,
     Positive,
     PositiveShare,
+    Requires,
     Share,
     TextLength,
     WholeNumber,
 )
-from emberge.contracts.option import PerDataset, Requires
 from emberge.contracts.sampler import Negatives
 
 __all__ = ["BatchOptions", "FitOptions", "FitResult", "Precision", "Schedule"]

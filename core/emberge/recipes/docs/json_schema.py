@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from emberge.contracts.dataset import TASK_KINDS
-from emberge.contracts.limits import limits_of
+from emberge.contracts.option import limits_of
 from emberge.contracts.step import Step
 from emberge.plugins import Component, Plugins
 from emberge.recipes.docs.option_docs import Documented, documented_options
