@@ -102,6 +102,7 @@ class Teacher:
                 encoder,
                 model=f"{model.fingerprint} {self.backbone!r}",
                 dtype=self.dtype,
+                name=model.name,
                 progress=lambda done, total, unit: workspace.progress(
                     done, total, unit, model.name
                 ),

@@ -147,5 +147,6 @@ def _store(
             workspace.store,
             encoder,
             model=f"{model.fingerprint} {backbone!r}",
+            name=model.name,
             progress=lambda done, total, unit: workspace.progress(done, total, unit, model.name),
         )

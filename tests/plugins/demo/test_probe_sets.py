@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from emberge import Artifact, DataError, Preflight, Problem, RetrievalData, Workspace
+from emberge import Artifact, DataError, Expected, Preflight, Problem, RetrievalData, Workspace
 from emberge.engine import load_eval_set, pick_eval_sets
 from emberge_data.json_lines import JsonLines
 from emberge_demo.probe import probe_sets
@@ -40,6 +40,9 @@ class Look:
 
     def problem(self, message: str, option: str = "") -> Problem:
         return Problem(message, option)
+
+    def expect(self, expected: Expected) -> None:
+        """Take what is announced."""
 
 
 def run(step: ProbeSets, folder: Path) -> tuple[Artifact, Place]:

@@ -152,7 +152,7 @@ def test_without_data_the_probe_texts_are_compared(recipe: Recipe, tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [
-        ({"at": [0.7, 1.5]}, "from -1 to 1, not 1.5"),
+        ({"at": [0.7, 1.5]}, "from -1 to 1"),
         ({"require": {"threshold_shift": 0.1}}, "under 'at'"),
         ({"at": [0.5], "require": {"threshold_shift": -0.1}}, "from 0 to 2"),
         ({"at": [0.5], "require": {"threshold_shit": 0.1}}, "threshold_shift"),
