@@ -6,7 +6,6 @@ import os
 import shutil
 import stat
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -159,7 +158,7 @@ def test_work_is_continued_only_where_all_below_is_ours(
             os.chown(place, STRANGER, STRANGER)
         else:  # we are another user, and the disk does not answer otherwise
             monkeypatch.setattr(ours, "our_uid", lambda: STRANGER)
-            monkeypatch.setattr(ours, "_sample_folder", lambda _: nullcontext())
+            monkeypatch.setattr(ours, "_sample_folder", lambda _: None)
     with pytest.raises(NotOursError):
         working_in(tmp_path / "work").__enter__()
 
@@ -168,16 +167,33 @@ def test_where_every_file_has_another_owner_and_mode_those_are_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a disk of another system or of a network: what is created there has them as well."""
-    monkeypatch.setattr(ours, "our_uid", lambda: STRANGER)
     place = tmp_path / "m"
-    place.mkdir(0o700)
+    place.mkdir()
+    place.chmod(0o777)
+    monkeypatch.setattr(ours, "our_uid", lambda: STRANGER)
     if os.geteuid() == 0:
         os.chown(place, STRANGER + 1, -1)
+    seen, real = list(place.lstat()[:10]), place.lstat()
+    for mode, uid in ((seen[0], STRANGER + 2), (seen[0] & ~0o777, real.st_uid)):
+        sample = os.stat_result((mode, *seen[1:4], uid, *seen[5:]))
+        monkeypatch.setattr(ours, "_SAMPLES", {real.st_dev: sample})
         with pytest.raises(NotOursError):
             require_ours(place)
-        os.chown(place, 0, -1)
+    monkeypatch.setattr(ours, "_SAMPLES", {real.st_dev: real})
     require_ours(place)
-    assert [path.name for path in place.iterdir()] == []
+
+
+def test_a_disk_is_asked_once_and_nothing_is_left_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ours, "_SAMPLES", {})
+    tmp_path.chmod(0o777)
+    for _ in range(2):
+        with pytest.raises(NotOursError):
+            require_ours(tmp_path)
+    assert len(ours._SAMPLES) == 1
+    assert list(tmp_path.iterdir()) == []
+    tmp_path.chmod(0o700)
 
 
 def test_what_is_created_is_never_open_to_everybody(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from emberge.contracts.step import Machine
 from emberge.errors import Problem, RecipeError
 from emberge.files.atomic import publish, sync
+from emberge.files.disk_space import is_passing
 from emberge.files.locks import OutInUseError, lock_holder
 from emberge.files.ours import NotOursError, require_ours
 from emberge.plugins import Plugins
@@ -173,16 +174,10 @@ def _last_step(recipe: Recipe) -> str:
 
 
 def _may_go_on(error: Exception) -> bool:
-    """Return whether the work is still of use: another process does it, or a disk or network failed.
-
-    What is missing, or may not be read or written, keeps the same command from going on as well.
-    """
+    """Return whether the work is still of use: another process does it, or a disk or network failed."""
     if isinstance(error, StepsFailedError):
         return any(map(_may_go_on, error.errors.values()))
-    cause = error if isinstance(error, OSError) else error.__cause__
-    lasting = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
-    failed = isinstance(cause, OSError) and not isinstance(cause, lasting)
-    return failed or isinstance(error, OutInUseError)
+    return is_passing(error) or isinstance(error, OutInUseError)
 
 
 def _under_way(beside: Path) -> bool:

@@ -11,7 +11,14 @@ from pathlib import Path
 from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.wording import human_size
 
-__all__ = ["UnwrittenError", "disk_space_problems", "require_space", "unwritten", "writing"]
+__all__ = [
+    "UnwrittenError",
+    "disk_space_problems",
+    "is_passing",
+    "require_space",
+    "unwritten",
+    "writing",
+]
 
 _AGAIN = "run again: what is done is kept"
 _ADVICE = {
@@ -22,6 +29,8 @@ _ADVICE = {
     errno.EPERM: "choose another place",
     errno.EROFS: "choose another place",
 }
+# What is missing, or may not be read or written, is so for the same command again.
+_LASTING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 # Configs and tokenizer beside the weights.
 _BESIDE = 1 << 20
 
@@ -49,6 +58,12 @@ def writing(place: Path, what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise unwritten(place, what, error) from error
+
+
+def is_passing(error: BaseException) -> bool:
+    """Return whether an error is of a disk or a network, so that the same command may go on later."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and not isinstance(cause, _LASTING)
 
 
 def require_space(folder: Path, size: int) -> None:

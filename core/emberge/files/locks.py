@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import IO
 
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.files.atomic import make_folder, sync
-from emberge.files.disk_space import writing
+from emberge.files.disk_space import is_passing, writing
 from emberge.files.ours import claim_folder, open_ours, require_tree_ours
 from emberge.files.strangers import open_regular
 from emberge.wording import printable
@@ -95,7 +96,8 @@ def working_in(folder: Path) -> Iterator[None]:
     """Lock a work folder, which is created, against other processes until its result is published.
 
     The folder itself is locked, so nothing is left behind. A file system that cannot lock folders keeps no
-    process out.
+    process out. After an error of the inputs, from which no other call could go on, the folder is removed; it
+    stays after one of a disk or a network, and after a kill.
 
     Raises:
         CheckpointError: when another process works there.
@@ -105,9 +107,20 @@ def working_in(folder: Path) -> Iterator[None]:
         handle = _lock_directory(folder)
     try:
         require_tree_ours(folder)
-        yield
+        with _removed_if_useless(folder):
+            yield
     finally:
         os.close(handle)
+
+
+@contextmanager
+def _removed_if_useless(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except EmbergeError as error:
+        if not is_passing(error):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _lock_directory(folder: Path) -> int:

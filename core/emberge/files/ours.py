@@ -23,7 +23,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Literal
 
@@ -53,6 +53,7 @@ Mode = Literal["ab", "ab+", "rb", "rb+", "xb"]
 # Never writable for everybody, whatever the umask.
 _FILE, _FOLDER = 0o664, 0o775
 _SIDE_NAME = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part", re.DOTALL)
+_SAMPLES: dict[int, os.stat_result] = {}  # by disk
 _LONGEST = 200  # characters of a name in its side name, which a file system must take too
 _FOREIGN = "remove it or choose another --out; a copy (`cp -r`) is yours if you trust what is in it"
 
@@ -188,16 +189,16 @@ def _require_owner(path: Path, status: os.stat_result) -> None:
     theirs = status.st_uid not in (our_uid(), 0)
     if not (theirs or status.st_mode & stat.S_IWOTH):
         return
-    with _sample_folder(path if stat.S_ISDIR(status.st_mode) else path.parent) as sample:
-        if theirs and (sample is None or sample.st_uid != status.st_uid):
-            raise NotOursError(
-                f"{printable(path)}: belongs to another user ({_user_name(status.st_uid)}); {_FOREIGN}"
-            )
-        if status.st_mode & stat.S_IWOTH and not (sample and sample.st_mode & stat.S_IWOTH):
-            raise NotOursError(
-                f"{printable(path)}: everybody may write to it; if you trust what is in it, "
-                "`chmod -R o-w` it, or choose another --out"
-            )
+    sample = _sample_folder(path if stat.S_ISDIR(status.st_mode) else path.parent)
+    if theirs and (sample is None or sample.st_uid != status.st_uid):
+        raise NotOursError(
+            f"{printable(path)}: belongs to another user ({_user_name(status.st_uid)}); {_FOREIGN}"
+        )
+    if status.st_mode & stat.S_IWOTH and not (sample and sample.st_mode & stat.S_IWOTH):
+        raise NotOursError(
+            f"{printable(path)}: everybody may write to it; if you trust what is in it, "
+            "`chmod -R o-w` it, or choose another --out"
+        )
 
 
 def our_uid() -> int:
@@ -205,20 +206,21 @@ def our_uid() -> int:
     return os.geteuid()
 
 
-@contextmanager
-def _sample_folder(folder: Path) -> Iterator[os.stat_result | None]:
-    """Give the status of a folder that is created in `folder` for a moment, None where none can be."""
-    place = folder / side_name("owner")
-    try:
-        place.mkdir(0o700)
-    except OSError:
-        yield None
-        return
-    try:
-        yield place.lstat()
-    finally:
-        with suppress(OSError):
+def _sample_folder(folder: Path) -> os.stat_result | None:
+    """Return the status of a folder that is created in `folder` for a moment, None where none can be.
+
+    It is the same everywhere on one disk.
+    """
+    disk = folder.stat().st_dev
+    if disk not in _SAMPLES:
+        place = folder / side_name("owner")
+        try:
+            place.mkdir(0o700)
+            _SAMPLES[disk] = place.lstat()
             place.rmdir()
+        except OSError:
+            return None
+    return _SAMPLES[disk]
 
 
 def _user_name(uid: int) -> str:

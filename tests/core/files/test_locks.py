@@ -134,3 +134,27 @@ def test_a_side_folder_that_cannot_be_made_names_the_place(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(UnwrittenError, match=r"/file/side: the work "):
         working_in(tmp_path / "file" / "side").__enter__()
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "stays"),
+    [
+        (CheckpointError("w: holds NaN"), None, False),
+        (CheckpointError("w: is missing"), FileNotFoundError(), False),
+        (UnwrittenError("full"), OSError(errno.ENOSPC, "full"), True),
+        (CheckpointError("no answer"), ConnectionResetError(), True),
+        (KeyboardInterrupt(), None, True),
+        (MemoryError(), None, True),
+    ],
+)
+def test_work_stays_only_where_the_same_command_may_go_on_from_it(
+    tmp_path: Path, error: BaseException, cause: OSError | None, stays: bool
+) -> None:
+    def fails() -> None:
+        with working_in(tmp_path / "side"):
+            (tmp_path / "side" / "done").touch()
+            raise error from cause
+
+    with pytest.raises(type(error)):
+        fails()
+    assert (tmp_path / "side" / "done").exists() is stays
