@@ -112,10 +112,29 @@ def test_side_names_cannot_be_guessed_and_what_has_one_already_is_never_opened(
     assert thesis.read_text() == THESIS
 
 
-def test_a_pipe_in_the_place_of_a_log_is_refused_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("act", [lock, wait, append])
+def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(
+    tmp_path: Path, act: Callable[[Path], None]
+) -> None:
     os.mkfifo(tmp_path / "run.log")
     with pytest.raises((NotOursError, OSError)):
-        open_ours(tmp_path / "run.log", "ab")
+        act(tmp_path / "run.log")
+
+
+@pytest.mark.parametrize("act", [lock, wait, append, change])
+def test_a_file_of_another_user_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], None]
+) -> None:
+    file = tmp_path / "run.log"
+    file.write_text(THESIS)
+    if os.geteuid() == 0:
+        os.chown(file, STRANGER, STRANGER)
+    else:  # we are another user, and the disk does not answer otherwise
+        monkeypatch.setattr(ours, "our_uid", lambda: STRANGER)
+        monkeypatch.setattr(ours, "_sample_folder", lambda _: None)
+    with pytest.raises(NotOursError, match=f"{file}: belongs to another user"):
+        act(file)
+    assert file.read_text() == THESIS
 
 
 def test_folders_of_others_and_those_open_to_all_are_not_worked_in(
@@ -249,6 +268,21 @@ def test_a_run_refuses_folders_of_out_that_are_links(out: Path, thesis: Path, na
     with pytest.raises(NotOursError, match=f"{name}: is a link to .*choose an --out"):
         run(out)
     assert [path.name for path in thesis.parent.iterdir()] == [thesis.name]
+
+
+def test_a_run_refuses_links_and_foreign_files_in_its_store(
+    out: Path, thesis: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = out / ".store" / "tokens" / "abc"
+    link.parent.mkdir()
+    link.symlink_to(thesis.parent)
+    with pytest.raises(NotOursError, match="abc: is a link"):
+        run(out)
+    link.unlink()
+    run(out)
+    make_foreign(out / ".store", monkeypatch)
+    with pytest.raises(NotOursError, match="another user"):
+        run(out)
 
 
 def test_a_run_refuses_an_out_of_another_user(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

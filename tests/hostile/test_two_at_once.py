@@ -39,13 +39,13 @@ def another_process(held: Callable[[], object]) -> Iterator[None]:
 
 
 def test_a_file_that_a_command_is_to_write_is_refused_to_a_second_one(
-    tmp_path: Path, bert: Path, berts: list[Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, berts: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before any work is done, and the first one's result is kept."""
     out = tmp_path / "diff.json"
     words = ["diff", str(berts[0]), str(berts[1]), "--json", str(out), "--quiet"]
     with another_process(lambda: reserve(out)):
-        assert main(words) != 0
+        assert main(["diff", "./none", "./neither", *words[3:]]) != 0
     assert f"{out}: another process is writing it" in capsys.readouterr().err
     assert not out.exists()
     assert main(words) == 0
