@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from sentence_transformers import SentenceTransformer
 
 from tests.support import tiny
 from tests.support.fuzz.mutations import (
@@ -132,8 +133,10 @@ def make_sound(root: Path) -> None:
     lines = [f"q{i}\tc{i}\t1" for i in range(12)]
     (found / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n")
     (root / "data" / "datasets.yaml").write_text(CATALOGUE)
-    vectors = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
-    np.save(root / "vectors.npy", vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    model = SentenceTransformer(str(root / "a"), device="cpu", local_files_only=True)
+    np.save(
+        root / "vectors.npy", model.encode([text() for _ in range(64)], show_progress_bar=False)
+    )
 
 
 def headers(draw: random.Random, number: int, sound: Sound, place: Place) -> Case:
@@ -231,9 +234,9 @@ def models(draw: random.Random, number: int, sound: Sound, place: Place) -> Case
     kind = draw.randrange(8)
     if kind == 0:
         return Case([["space", f"./{victim.name}", "./b"]])
-    if kind == 1:
-        sound.copy(place, "data")
-        (place.given / "recipe.yaml").write_text(SCORES)
+    if kind in (1, 3):
+        sound.copy(place, "data", "pairs.jsonl")
+        (place.given / "recipe.yaml").write_text(SCORES if kind == 1 else ROWS)
         return Case([["run", "recipe.yaml", "--out", str(place.out / "out")]])
     if kind == 2:
         return Case([["verify", f"./{victim.name}"], ["publish", f"./{victim.name}", "me/it"]])
