@@ -154,6 +154,7 @@ class Sandbox:
         resource.setrlimit(resource.RLIMIT_AS, (_SPACE, _SPACE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background has none
         sys.addaudithook(_watch)
 
 
