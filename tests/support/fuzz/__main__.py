@@ -44,6 +44,7 @@ def main(words: Sequence[str]) -> int:
     scratch = Path(tempfile.mkdtemp(prefix="emberge-fuzz-"))
     try:
         with _prepared(scratch, options.seed) as (sandbox, sound):
+            sandbox.debug = options.number is not None
             outcomes = _draw_all(options, sandbox, sound)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -11,7 +11,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +92,16 @@ class Sandbox:
     scratch: Path
     cache: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    debug: bool = False
+    """Show where errors come from."""
 
     def run(self, name: str, build: Callable[[Place], Case]) -> Outcome:
         """Build the case in a fresh folder, run it in a fork, and judge how it ended."""
         place = Place(self.scratch / name)
         place.make()
         case = build(place)
+        if self.debug:
+            case = replace(case, words=[[*words, "--debug"] for words in case.words])
         before = _snapshot(place, case)
         outcome = self._fork(place, case)
         if outcome.kind in ("done", "refused"):
