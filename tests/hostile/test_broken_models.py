@@ -17,6 +17,7 @@ from emberge.engine import (
     TensorReader,
     build_checkpoint,
     load_tokenizer,
+    read_layout,
 )
 from emberge.errors import EmbergeError
 from safetensors.torch import load_file, save_file
@@ -212,3 +213,15 @@ def test_texts_are_embedded_with_words_alone(model: Path) -> None:
         TextEncoder().load(model, device="cpu", dtype="float32")
     (model / "tokenizer_config.json").unlink()
     assert "has no tokenizer" in TextEncoder().check(model)[0]
+
+
+@pytest.mark.parametrize("length", [0, -1, 2**31, True, 1.5, "64", [64]])
+def test_a_longest_text_that_is_no_number_of_tokens_is_refused(model: Path, length: Any) -> None:
+    edit(model, "sentence_bert_config.json", max_seq_length=length)
+    with pytest.raises(EmbergeError, match=r"sentence_bert_config\.json: max_seq_length is"):
+        read_layout(model)
+
+
+def test_prompts_that_are_no_mapping_are_none(model: Path) -> None:
+    edit(model, "config_sentence_transformers.json", prompts=["query: "])
+    assert read_layout(model).prompts == {}

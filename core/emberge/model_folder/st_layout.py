@@ -49,6 +49,8 @@ _TRUNK_SETTINGS = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+_LONGEST = 2**31 - 1
+"""Tokens that a text may have at most: what a tokenizer can count."""
 _MODULE_CONFIGS = (
     *("config.json", "cnn_config.json", "lstm_config.json", "wordembedding_config.json"),
 )
@@ -173,9 +175,20 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_trunk_settings(trunk: Path) -> dict[str, Any]:
-    """Return the options of the Transformer module: longest text, case, modalities; empty without any."""
+    """Return the options of the Transformer module: longest text, case, modalities; empty without any.
+
+    Raises:
+        CheckpointError: for a longest text that is no number of tokens.
+    """
     path = _trunk_settings_path(trunk)
-    return read_object(path) if path.is_file() else {}
+    settings = read_object(path) if path.is_file() else {}
+    length = settings.get("max_seq_length")
+    if length is not None and not (type(length) is int and 1 <= length <= _LONGEST):
+        raise CheckpointError(
+            f"{path}: max_seq_length is {printable(length)[:40]}; write a whole number of tokens from 1 to "
+            f"{_LONGEST:,}, or null"
+        )
+    return settings
 
 
 def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
@@ -273,7 +286,9 @@ def _trunk_settings_path(trunk: Path) -> Path:
 
 
 def _prompts(settings: Mapping[str, Any]) -> dict[str, str]:
-    prompts = settings.get("prompts") or {}
+    prompts = settings.get("prompts")
+    if not isinstance(prompts, Mapping):
+        return {}
     return {name: text for name, text in prompts.items() if isinstance(text, str)}
 
 
