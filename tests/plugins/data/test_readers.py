@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import emberge_data
 import pytest
-from emberge import BadRow, DataError, Reader
+from emberge import BadRow, DataError, Reader, Step
 from emberge_data.delimited import Delimited
 from emberge_data.json_lines import JsonLines
 from emberge_data.parquet import Parquet
@@ -23,6 +25,44 @@ def read(reader: Reader, path: Path) -> list[tuple[int, Any]]:
 
 def faults(reader: Reader, path: Path) -> list[tuple[int, str]]:
     return [(line, row.message) for line, row in reader.rows(path) if isinstance(row, BadRow)]
+
+
+def test_readers_and_steps_are_registered_by_these_names() -> None:
+    readers, steps = emberge_data.register_readers(), emberge_data.register_steps()
+    assert sorted(readers) == ["delimited", "json_lines", "parquet"]
+    assert sorted(steps) == [
+        "consistency_filter",
+        "decontaminate",
+        "deduplicate",
+        "filter_negatives",
+        "mine_hard_negatives",
+        "score_pairs",
+        "split",
+    ]
+    for name, place in (readers | steps).items():
+        module, _, component = place.partition(":")
+        assert component.lower() == name.replace("_", "")
+        kind = Reader if name in readers else Step
+        assert issubclass(getattr(importlib.import_module(module), component), kind)
+
+
+def test_endings_are_those_of_the_docs() -> None:
+    assert JsonLines.suffixes == (
+        *(".jsonl", ".jsonl.gz", ".ndjson"),
+        *(".ndjson.gz", ".json", ".json.gz"),
+    )
+    assert Parquet.suffixes == (".parquet",)
+    assert Delimited.suffixes == (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+
+
+@pytest.mark.parametrize(
+    ("name", "mark"),
+    [("a.tsv", "\t"), ("A.TSV", "\t"), ("a.tsv.gz", "\t"), ("tsv.csv", ","), ("a.tsv.csv", ",")],
+)
+def test_the_ending_decides_the_delimiter(tmp_path: Path, name: str, mark: str) -> None:
+    content = f"a{mark}b\n1{mark}\n".encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    assert read(Delimited(), tmp_path / name) == [(2, {"a": "1", "b": None})]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson", "a.json", "A.JSONL.GZ"])

@@ -1,0 +1,474 @@
+"""Rows part by part: texts, labels, scores and kinds; what a file decides; what a catalogue keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from emberge import Columns, DataEntry, DataError, DataRef, Media, split_parts
+from emberge.data import hub_datasets
+from emberge.data.data_sources import DataSource
+from emberge.data.file_summary import FileSummary, decide_data, understood
+from emberge.data.first_rows import first_examples
+from emberge.data.rows.columns import LayoutError
+from emberge.data.rows.media_values import Look, MediaValues
+from emberge.data.rows.row_parser import Row, RowError, RowParser
+from emberge.data.sampling import place, sample_labelled
+from emberge.engine import MediaFolder, check_entries, load_datasets, read_texts, write_catalogue
+from emberge_data.json_lines import JsonLines
+from PIL import Image
+
+PNG = io.BytesIO()
+Image.new("RGB", (3, 2)).save(PNG, "PNG")
+
+
+def parsed(*rows: Mapping[str, Any], columns: Columns | None = None, task: Any = None) -> list[Row]:
+    parser = RowParser(columns or Columns(), task)
+    return [parser(row) for row in rows]
+
+
+def refusal(*rows: Mapping[str, Any], **options: Any) -> str:
+    """The reason why the last of the rows cannot be used."""
+    parsed(*rows[:-1], **options)
+    parser = RowParser(options.get("columns", Columns()), options.get("task"))
+    for row in rows[:-1]:
+        parser(row)
+    with pytest.raises(RowError) as caught:
+        parser(rows[-1])
+    return str(caught.value)
+
+
+# ── rows ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_row_has_all_its_parts() -> None:
+    row = {
+        "query": "q",
+        "pos": ["a", "b"],
+        "neg": ("c",),
+        "pos_scores": [1, 0.5],
+        "neg_scores": ["0.25"],
+        "label": 3,
+        "prompt": "p",
+        "type": "ir",
+    }
+    assert parsed(row) == [Row("q", ("a", "b"), ("c",), (1.0, 0.5), (0.25,), "3", "p", "ir")]
+    assert Row("a") == Row("a", (), (), None, None, None, None, None)
+
+
+def test_one_column_of_scores_is_of_positives_or_of_all_texts() -> None:
+    row = {"query": "q", "pos": ["a", "b"], "neg": ["c"]}
+    assert parsed({**row, "score": [1, 2]})[0][3:5] == ((1.0, 2.0), None)
+    assert parsed({**row, "score": [1, 2, 3]})[0][3:5] == ((1.0, 2.0), (3.0,))
+    assert parsed({**row, "score": None})[0][3:5] == (None, None)
+    assert parsed({"query": "q", "pos": "a", "score": "1e-1"})[0].positive_scores == (0.1,)
+    for scores in ([1], [1, 2, 3, 4], []):
+        message = refusal({**row, "score": scores})
+        assert f"has {len(scores)} scores for 2 positives and 1 negatives" in message
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"pos_scores": 1}, "'pos_scores' must be a list of numbers, not a number"),
+        ({"pos_scores": [1, 2]}, "'pos_scores' has 2 scores for 1 positives"),
+        ({"neg_scores": []}, "'neg_scores' has 0 scores for 1 negatives"),
+        ({"pos_scores": ["x"]}, "'pos_scores' must be a number, not 'x'"),
+        ({"pos_scores": [True]}, "must be a number, not true or false"),
+        ({"pos_scores": [None]}, "must be a number, not nothing"),
+        ({"pos_scores": [{}]}, "must be a number, not an object"),
+        ({"pos_scores": [[1]]}, "must be a number, not a list"),
+        ({"pos_scores": [float("inf")]}, "'pos_scores' is inf; give a finite number"),
+        ({"pos_scores": [10**400]}, "'pos_scores' is inf"),
+        ({"prompt": 5}, "'prompt' must be text, not a number"),
+        ({"type": []}, "'type' must be text, not a list"),
+        ({"label": 1.5}, "'label' must be a word or a whole number, not a number"),
+        ({"label": ""}, "'label' is empty"),
+        ({"query": b"a"}, "'query' must be text, not a bytes"),
+        ({"query": 1}, "'query' must be text, not a number"),
+        ({"query": "a", "pos": []}, "'pos' holds no positive"),
+        ({"pos": ["a", "b", ""]}, r"'pos[2]' is empty"),
+        ({"neg": ["a", 1]}, r"'neg[1]' must be text"),
+    ],
+)
+def test_a_part_that_cannot_be_used_is_named(row: Mapping[str, Any], words: str) -> None:
+    assert words in refusal({"query": "q", "pos": ["a"], "neg": ["b"], **row})
+
+
+def test_rows_of_a_text_and_a_label_need_both() -> None:
+    good = {"text": "a", "label": "x"}
+    assert parsed(good) == [Row("a", label="x")]
+    assert parsed({"text": "a", "label": True}) == [Row("a", label="True")]
+    assert "'label' is empty; give the row a label" in refusal(good, {"text": "a", "label": None})
+    assert "column 'label' is missing (columns: text)" in refusal(good, {"text": "a"})
+    assert "column 'text' is missing (columns: label)" in refusal(good, {"label": "a"})
+    assert "(columns: none)" in refusal(good, {})
+    assert parsed(good, {**good, "id": 5})[1] == Row("a", label="x")
+
+
+def test_rows_of_pairs_may_have_other_columns_beside() -> None:
+    good = {"query": "q", "pos": "a"}
+    rows = parsed(good, {**good, "neg": "b"}, {**good, "label": "x"}, {"id": 1, **good})
+    assert rows[1:] == [Row("q", ("a",), ("b",)), Row("q", ("a",), label="x"), Row("q", ("a",))]
+    assert "column 'pos' is missing" in refusal(good, {"query": "q"})
+    assert "could both be the negative" in refusal(good, {**good, "neg": "b", "negative": "c"})
+    assert "column 'text' is missing" in refusal({"text": "a"}, {"query": "b"})
+    assert parsed({"text": "a"}, {"text": "b", "query": 5}) == [Row("a"), Row("b")]
+
+
+def test_a_degree_is_between_0_and_1() -> None:
+    row = {"sentence1": "a", "sentence2": "b"}
+    assert [r.positive_scores for r in parsed({**row, "label": 0}, {**row, "label": 1})] == [
+        (0,),
+        (1,),
+    ]
+    for label in (-0.1, 1.1, 2):
+        message = refusal({**row, "label": 1}, {**row, "label": label})
+        assert f"'label' is {label}, neither 0 or 1 nor between" in message
+        assert "columns: {anchor: sentence1, positive: sentence2, score: label}" in message
+
+
+def test_unknown_columns_stop_the_reading() -> None:
+    with pytest.raises(LayoutError, match="among a, b"):
+        parsed({"a": 1, "b": 2})
+
+
+def test_the_mark_of_media_is_no_part_of_a_text() -> None:
+    assert parsed({"query": "a\ufffcb", "pos": "c", "prompt": "\ufffc"})[0][::6] == (
+        "a\ufffdb",
+        "\ufffd",
+    )
+
+
+# ── media ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_bytes_are_looked_at_once_and_kept_by_kind(tmp_path: Path) -> None:
+    values = MediaValues(MediaFolder(tmp_path))
+    for value in (PNG.getvalue(), {"bytes": PNG.getvalue(), "path": "x.png"}):
+        media = values.medium("image", value, "image")
+        assert (media.kind, Path(media.path).suffix) == ("image", ".img")
+        assert values.looks == {media.hash: Look(size=(3, 2))}
+    (media,) = split_parts(values.input({"bytes": PNG.getvalue()}, "a"))
+    assert isinstance(media, Media)
+    assert media.kind == "image"
+    clip = {"array": np.full(500, 0.5).tolist(), "sampling_rate": 1000}
+    (media,) = split_parts(values.input(clip, "a"))
+    assert isinstance(media, Media)
+    assert (media.kind, Path(media.path).suffix) == ("audio", ".snd")
+    assert values.looks[media.hash] == Look(rate=1000, seconds=0.5)
+    sound = Path(media.path).read_bytes()
+    (again,) = split_parts(values.input({"bytes": sound, "path": None}, "a"))
+    assert again == media
+    assert Look() == Look(None, None, 0.0)
+
+
+def test_a_kind_that_is_named_is_not_guessed(tmp_path: Path) -> None:
+    values = MediaValues(MediaFolder(tmp_path))
+    with pytest.raises(DataError, match="no WAV"):
+        values.medium("audio", {"bytes": PNG.getvalue()}, "audio")
+    with pytest.raises(DataError, match=r"'a' has int as image"):
+        values.medium("image", 5, "a")
+    with pytest.raises(DataError, match="neither bytes nor a path"):
+        values.medium("image", {"bytes": b""}, "a")
+
+
+def test_paths_are_files_of_the_kind_that_they_are(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(PNG.getvalue())
+    buffer = io.BytesIO()
+    Image.new("RGB", (3, 2)).save(buffer, "WEBP")
+    (tmp_path / "b").write_bytes(buffer.getvalue())
+    values = MediaValues(MediaFolder(tmp_path / "store", tmp_path))
+    for name in ("a", "b"):
+        (media,) = split_parts(values.input({"path": name, "bytes": None}, "a"))
+        assert isinstance(media, Media)
+        assert (media.kind, Path(media.path)) == ("image", tmp_path / name)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({}, r"not an object (empty)"),
+        ({"video": "a"}, "not an object (video)"),
+        ({"image": "a", "video": "b"}, "not an object (image, video)"),
+        ({"text": "a"}, "not an object (text)"),
+        ({"parts": ["a"], "image": "b"}, "nothing beside it"),
+        ({"parts": "a"}, "needs a list under parts"),
+        ({"parts": []}, "needs a list under parts"),
+        ({"parts": [5]}, "has int as a part"),
+        ({"parts": [["a"]]}, "has list as a part"),
+        ({"array": [0.5]}, "array without a sampling_rate"),
+    ],
+)
+def test_forms_of_media_that_are_not_known_are_named(value: Any, words: str) -> None:
+    with pytest.raises(DataError) as caught:
+        MediaValues().input(value, "a")
+    assert words in str(caught.value)
+    assert "'a' " in str(caught.value)
+
+
+def test_parts_may_be_a_tuple() -> None:
+    assert MediaValues().input({"parts": ("a", "b")}, "x") == "ab"
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def summed(*rows: Mapping[str, Any], **options: Any) -> tuple[FileSummary, list[Row]]:
+    summary = FileSummary("a.jsonl")
+    entry = DataEntry(**options)
+    return summary, list(understood(enumerate(rows, 1), entry, summary))
+
+
+def decided(*rows: Mapping[str, Any], **options: Any) -> Any:
+    summary, _ = summed(*rows, **options)
+    return decide_data(summary, DataEntry(**options))
+
+
+def pair(**more: Any) -> dict[str, Any]:
+    return {"query": "q", "pos": "a", **more}
+
+
+def test_rows_are_counted_by_what_they_have() -> None:
+    summary, rows = summed(
+        pair(score=0.5), pair(score=0.25, neg="b"), {"bad": 1}, pair(score=1, neg="c")
+    )
+    assert len(rows) == summary.rows == 3
+    assert (summary.negatives, summary.scored, summary.labels) == (2, 3, 0)
+    assert (summary.lowest, summary.highest, summary.zero_or_one) == (0.25, 1.0, False)
+    assert summary.lines == {"without a label": 1, "with scores": 1}
+    assert summary.pairs == {"text-text": 1}
+    assert (summary.bad_row_count, [line for line, _ in summary.bad_rows]) == (1, [3])
+    assert summary.media_facts() is None
+    assert dataclasses.asdict(FileSummary("x")) == FileSummary("x").plain()
+    assert FileSummary("x").rows == FileSummary("x").bad_row_count == 0
+
+
+def test_the_task_is_that_of_the_rows() -> None:
+    kinds = {
+        "symmetric_class": "classification",
+        "symmetric_clustering": "clustering",
+        "symmetric_sts": "sts",
+        "ir": "retrieval",
+        "retrieval": "retrieval",
+        "reranking": "reranking",
+        "other": "retrieval",
+    }
+    for kind, task in kinds.items():
+        more = {"score": 0.5} if task == "sts" else {}
+        assert decided(pair(type=kind, **more)).task == task
+    assert decided(pair()).task == "retrieval"
+    assert decided(pair(score=0.5)).task == "sts"
+    assert decided(pair(score=0), pair(score=1)).task == "pair_classification"
+    found = decided(pair(score=0.5, neg="b"))
+    assert found.task == "retrieval"
+    assert "teacher" in found.notes[0]
+    assert decided(pair(label="x")).task == "classification"
+    assert decided({"text": "a"}).task == "text"
+    assert decided(pair(type="ir"), pair(type="reranking")).task == "retrieval"
+    assert decided(pair(score=0.5), task="reranking").task == "reranking"
+
+
+def test_sides_are_alike_but_in_search() -> None:
+    assert [decided(pair(), task=task).symmetric for task in ("retrieval", "reranking")] == [
+        False
+    ] * 2
+    assert decided(pair(), task="clustering").symmetric is True
+    assert decided(pair(), symmetric=True).symmetric is True
+    assert decided(pair(score=0.5), symmetric=False).symmetric is False
+
+
+def test_the_scale_is_given_or_safe_to_guess() -> None:
+    assert decided(pair(score=0.5)).score_range == (0.0, 1.0)
+    found = decided(pair(score=0), pair(score=5), task="sts")
+    assert (found.score_range, found.notes) == ((0.0, 5.0), ())
+    found = decided(pair(score=1), pair(score=4))
+    assert found.score_range == (0.0, 5.0)
+    assert "scores run from 1 to 4" in found.notes[0]
+    assert found.scaled(2.5) == 0.5
+    found = decided(pair(score=-3), score_range=(-5.0, 5.0))
+    assert (found.score_range, found.scaled(0.0)) == ((-5.0, 5.0), 0.5)
+    for scores, options in (((-1, 1), {}), ((0, 6), {}), ((0, 2), {"task": "pair_classification"})):
+        with pytest.raises(DataError, match="their scale is not given"):
+            decided(*(pair(score=score) for score in scores), **options)
+    for score in (0.0, 5.0):
+        assert summed(pair(score=score), score_range=(0.0, 5.0))[0].rows == 1
+    for score in (-0.1, 5.1):
+        summary, _ = summed(pair(score=score), score_range=(0.0, 5.0))
+        assert "lies outside score_range 0 to 5" in summary.bad_rows[0][1]
+
+
+def test_rows_agree_or_are_named() -> None:
+    for rows, words in (
+        ((pair(label="x"), pair()), r"a\.jsonl:2: this row has no label and line 1 has"),
+        ((pair(), pair(score=1)), r"a\.jsonl:1: this row has no scores and line 2 has"),
+        ((pair(prompt="a"), pair(prompt="b")), "different prompts"),
+        ((pair(prompt="a"), pair()), "different prompts"),
+    ):
+        with pytest.raises(DataError, match=words):
+            decided(*rows)
+    assert decided(pair(prompt="a"), pair(prompt="a")).prompt == "a"
+    assert decided(pair(prompt="a"), pair(prompt="b"), prompt="c").prompt == "c"
+    assert decided(pair()).prompt == ""
+    with pytest.raises(DataError, match="there are no rows"):
+        decided()
+    with pytest.raises(DataError, match="task sts needs a score for every pair"):
+        decided(pair(), pair(neg="b"), task="sts")
+    assert decided(pair(neg="b"), task="sts").task == "sts"
+
+
+def test_examples_have_scores_on_the_scale() -> None:
+    found = decided(pair(score=[1.0, 0.0], neg=["b"]), score_range=(0.0, 2.0))
+    example = found.example(parsed(pair(score=[1.0, 0.0], neg=["b"]))[0])
+    assert (example.positive_scores, example.negative_scores) == ((0.5,), (0.0,))
+    assert decided(pair()).example(Row("q", ("a",))).positive_scores is None
+
+
+# ── samples, texts, previews ────────────────────────────────────────────────────────────────────
+
+
+def test_places_are_even_and_stay() -> None:
+    assert place("a", 1) == 9331952569449725121
+    assert place("a1") != place("a", 1) != place("a", "1", "")
+    found = sample_labelled([f"l{row % 3}" for row in range(30)], 16, "a")
+    assert list(found) == [0, 2, 5, 6, 12, 14, 15, 17, 18, 20, 21, 23, 24, 26, 27, 29]
+
+
+def test_every_ending_of_json_lines_is_known(tmp_path: Path) -> None:
+    import gzip
+
+    for ending in (".jsonl", ".ndjson", ".jsonl.gz", ".NDJSON.GZ"):
+        path = tmp_path / f"a{ending}"
+        content = b'{"text": "a"}\n'
+        path.write_bytes(gzip.compress(content) if ending.lower().endswith("gz") else content)
+        assert read_texts(path) == ["a"]
+    (tmp_path / "a.txt").write_bytes(b'{"text": "a"}\n')
+    assert read_texts(tmp_path / "a.txt") == ['{"text": "a"}']
+
+
+def test_what_cannot_be_opened_is_named_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"none\.txt: cannot be opened \(No such file or directory\)"
+    ):
+        read_texts(tmp_path / "none.txt")
+
+
+@dataclasses.dataclass
+class Bare:
+    """A dataset that knows no more than a dataset must."""
+
+    dataset: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("columns", "notes"):
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def __getitem__(self, row: int) -> Any:
+        return self.dataset[row]
+
+
+def test_first_examples_are_of_any_dataset(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(pair(score=2)) + "\n")
+    entry = DataEntry(path=DataRef(str(path)), prompt="p")
+    (dataset,) = load_datasets([entry], readers=[JsonLines()], resolve=lambda ref: Path(ref.text))
+    (bare,), (whole,) = first_examples([Bare(dataset)]), first_examples([dataset])  # type: ignore[list-item]
+    assert (bare.columns, bare.notes, bare.negatives, bare.texts) == ("", (), 0, None)
+    assert whole.columns.startswith("anchor = query")
+    assert len(whole.notes) == 1
+    assert (whole.prompt, whole.symmetric, whole.info.size) == ("p", True, 1)
+    assert whole.title == "a: sts, 1 rows"
+
+
+def test_a_hub_set_that_was_not_looked_at_is_told() -> None:
+    found = check_entries([DataEntry(hub="o/n")], readers=[], resolve=lambda _: None)
+    (problem,) = found.problems
+    assert (problem.severity, problem.message) == ("unseen", "dataset o/n[train] was not looked at")
+    assert found.heads == ()
+
+
+def test_a_hub_is_asked_with_patience_and_its_refusal_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import huggingface_hub
+    from huggingface_hub.errors import HFValidationError
+
+    asked: list[Any] = []
+
+    class Api:
+        def dataset_info(self, hub: str, **options: Any) -> None:
+            asked.append((hub, options))
+            if hub == "o/wrong":
+                raise HFValidationError("no such name")
+            if hub == "o/slow":
+                raise TimeoutError
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    answers = [
+        hub_datasets._answers(f"o/{name}", "r", -number)
+        for number, name in enumerate(("right", "wrong", "slow"), 1)
+    ]
+    assert answers == [True, True, False]
+    assert asked[0] == ("o/right", {"revision": "r", "timeout": 3.0})
+
+
+def test_a_source_reads_as_many_rows_as_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n' * 5)
+    source = DataSource("a", DataEntry(first=3), path, JsonLines())
+    assert [number for number, _ in source.rows()] == [1, 2, 3]
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def written(tmp_path: Path, *rows: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+    """The catalogue's entry of a set that was written again."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    entry = DataEntry(path=DataRef(str(path)), **options)
+    (dataset,) = load_datasets([entry], readers=[JsonLines()], resolve=lambda ref: Path(ref.text))
+    out = tmp_path / "out"
+    out.mkdir(exist_ok=True)
+    counts = write_catalogue(out, [("a b/c", dataset, iter([dataset[0]]))])
+    assert counts == {"a b/c": 1}
+    found = yaml.safe_load((out / "datasets.yaml").read_text())
+    assert found["format"] == 1
+    (one,) = found["train"]
+    assert (one.pop("name"), one.pop("rows"), one["file"]) == ("a b/c", 1, "0-a-b-c.jsonl")
+    assert len((out / one.pop("file")).read_text().splitlines()) == 1
+    return dict(one)
+
+
+def test_a_catalogue_keeps_what_is_not_the_default(tmp_path: Path) -> None:
+    assert written(tmp_path, pair()) == {"task": "retrieval", "symmetric": False}
+    assert written(
+        tmp_path,
+        pair(score=3),
+        language="de",
+        instruction="Find it.",
+        prompt="p",
+        weight=2.0,
+        negatives="hard_only",
+        ind_tasks=(),
+        symmetric=True,
+    ) == {
+        "task": "sts",
+        "symmetric": True,
+        "score_range": [0, 1],
+        "language": "de",
+        "instruction": "Find it.",
+        "prompt": "p",
+        "weight": 2.0,
+        "negatives": "hard_only",
+        "ind_tasks": [],
+    }
