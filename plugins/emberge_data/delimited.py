@@ -35,8 +35,13 @@ class Delimited(Reader):
                 yield table.line_num + 1, BadRow("not UTF-8 from here; save the file as UTF-8")
             except LongLineError as error:
                 yield table.line_num + 1, BadRow(f"the row is {error}; see that quotes are closed")
-            except (csv.Error, EOFError, zlib.error, OSError) as error:
-                yield table.line_num + 1, BadRow(f"the file is damaged here ({error}); correct it")
+            except csv.Error as error:  # of a line that was counted
+                yield table.line_num, BadRow(f"the row cannot be read ({error}); correct it")
+            except (EOFError, zlib.error, OSError) as error:
+                yield (
+                    table.line_num + 1,
+                    BadRow(f"the file is damaged here ({error}); fetch it again"),
+                )
 
 
 class _RowLines:

@@ -171,6 +171,18 @@ def test_a_table_row_of_another_width_is_told(tmp_path: Path) -> None:
 def test_a_table_that_is_no_utf_8_or_no_table_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"a,b\n\xff,2\n")
-    assert "UTF-8" in faults(Delimited(), path)[0][1]
-    path.write_text('a,b\n"open,2\n')
-    assert "damaged" in faults(Delimited(), path)[0][1]
+    ((line, message),) = faults(Delimited(), path)
+    assert (line, "UTF-8" in message) == (2, True)
+    for text in ('a,b\n1,2\n"open,2\n', 'a,b\n1,2\n3,"4"5\n1,2\n'):
+        path.write_text(text)
+        ((line, message),) = faults(Delimited(), path)
+        assert (line, "cannot be read" in message) == (3, True)
+
+
+def test_a_truncated_table_ends_with_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.gz"
+    packed = gzip.compress("".join(f"{i},{i * i}\n" for i in range(5000)).encode())
+    path.write_bytes(packed[: len(packed) // 2])
+    rows = read(Delimited(), path)
+    assert "damaged" in rows[-1][1].message
+    assert [line for line, _ in rows] == list(range(2, len(rows) + 2))
