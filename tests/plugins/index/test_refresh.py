@@ -96,6 +96,10 @@ def test_the_curve_ends_with_the_new_models_score(berts: list[Path], tmp_path: P
     assert figure["lines"]["series"] == curves["gain_kept"] == details["curves"]["gain_kept"]
     assert details["table"] == "curve.md"
     assert curves["shares"] == [0, 0.5, 1]
+    text = (tmp_path / "out" / "made" / "curve.json").read_text()
+    assert text.startswith('{\n "shares"')
+    assert main(["run", str(path), "--out", str(tmp_path / "again"), "--quiet"]) == 0
+    assert (tmp_path / "again" / "made" / "curve.json").read_text() == text
 
 
 @pytest.mark.parametrize(

@@ -172,3 +172,91 @@ def test_dimensions_between_which_a_kind_has_no_map(
     path = recipe(tmp_path, "translate", old=str(berts[0]), new=str(narrow))
     assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 0
     assert read_translation(tmp_path / "out" / "made").fitted.matrix.shape == (32, 8)
+
+
+def test_the_header_and_the_tables_have_all_facts_of_the_fit(run: Run, berts: list[Path]) -> None:
+    from safetensors import safe_open
+
+    folder = run(kind="affine", ridge=0.5, old_prompt="text ", new_prompt="given ", max_length=6)
+    with safe_open(str(folder / "translation.safetensors"), framework="numpy") as file:
+        header, known = json.loads(file.metadata()["translation"]), file.metadata()["emberge"]
+    assert json.loads(known)
+    assert (header["ridge"], header["rank"], header["kind"]) == (0.5, None, "affine")
+    assert (header["source"]["prompt"], header["target"]["prompt"]) == ("text ", "given ")
+    assert (header["source"]["name"], header["target"]["name"]) == tuple(b.name for b in berts[:2])
+    assert header["source"]["dimension"] == header["target"]["dimension"] == 32
+    assert header["source"]["normalised"] is header["target"]["normalised"] is True
+    artifact = json.loads((folder / "artifact.json").read_text())
+    measures = json.loads((folder / "measures.json").read_text())
+    assert measures == artifact["details"]["translation"]
+    assert measures["side"] == "documents"
+    assert (artifact["kind"], artifact["parents"]) == ("file", [b.name for b in berts[:2]])
+    lines = (folder / "measures.md").read_text().splitlines()
+    assert lines[0] == f"# {berts[0].name} to {berts[1].name}: affine"
+    cut = read_translation(folder).fitted.matrix
+    whole = read_translation(run(kind="affine", ridge=0.5, old_prompt="text ", new_prompt="given "))
+    assert not np.allclose(whole.fitted.matrix, cut)
+
+
+def test_a_fit_on_queries_is_of_their_side_and_prompts(berts: list[Path], tmp_path: Path) -> None:
+    import shutil
+
+    old = tmp_path / "old"
+    shutil.copytree(berts[0], old)
+    settings = old / "config_sentence_transformers.json"
+    settings.write_text(json.dumps({"prompts": {"query": "text ", "document": "given "}}))
+    path = recipe(tmp_path, "translate", old=str(old), new=str(berts[1]), texts="queries", rank=1)
+    assert main(["run", str(path), "--out", str(tmp_path / "out"), "--quiet"]) == 0
+    header = read_translation(tmp_path / "out" / "made").header
+    assert (header.side, header.source.prompt, header.target.prompt) == ("queries", "text ", "")
+    path = recipe(tmp_path, "translate", old=str(old), new=str(berts[1]))
+    assert main(["run", str(path), "--out", str(tmp_path / "out"), "--quiet"]) == 0
+    assert read_translation(tmp_path / "out" / "made").header.source.prompt == "given "
+
+
+def test_a_width_is_known_from_files_where_no_module_changes_it(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    from emberge_index.translation.two_models import _width
+
+    assert _width(berts[0]) == 32
+    assert _width(tiny.projected(tmp_path / "narrow")) is None
+
+
+def test_check_counts_the_texts_of_all_data(
+    berts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"old": str(berts[0]), "new": str(berts[1]), "ridge": 0}
+    path = recipe(tmp_path, "translate", rows=pairs(20), **given)
+    assert main(["check", str(path)]) == 2
+    assert "40 texts are too few" in " ".join(capsys.readouterr().err.split())
+    path = recipe(tmp_path, "translate", rows=pairs(21), **given)
+    assert main(["check", str(path)]) == 0
+
+
+def test_a_bridges_folder_says_what_it_is(run: Run, berts: list[Path]) -> None:
+    folder = run("bridge", kind="shift")
+    artifact = json.loads((folder / "artifact.json").read_text())
+    assert artifact["kind"] == "model"
+    assert artifact["details"]["table"] == "measures.md"
+    assert artifact["details"]["translation"]["ridge"] is None
+    assert artifact["details"]["translation"]["rank"] is None
+    lines = (folder / "measures.md").read_text().splitlines()
+    assert lines[0] == f"# {berts[1].name} to {berts[0].name}: shift"
+    modules = json.loads((folder / "modules.json").read_text())
+    assert [one["type"].rpartition(".")[2] for one in modules][-2:] == ["Dense", "Normalize"]
+    (config,) = folder.glob("*_Dense/config.json")
+    assert json.loads(config.read_text())["bias"] is True
+
+
+def test_a_bare_transformer_cannot_be_bridged(
+    berts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    bare = tmp_path / "bare"
+    shutil.copytree(berts[1], bare)
+    (bare / "modules.json").unlink()
+    path = recipe(tmp_path, "bridge", old=str(berts[0]), new=str(bare))
+    assert main(["check", str(path)]) == 2
+    assert "modules.json" in capsys.readouterr().err

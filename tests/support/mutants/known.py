@@ -101,6 +101,24 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "a folder that is not there has no entries",
     ),
     (
+        "order.py",
+        "self._rows = np.full((len(queries), DEPTH), -1, np.int64)",
+        "self._rows = np.full((len(queries), DEPTH), -1, None)",
+        "NumPy makes int64 of -1",
+    ),
+    (
+        "order.py",
+        "self._rows = np.full((len(queries), DEPTH), -1, np.int64)",
+        "self._rows = np.full((len(queries), DEPTH), -2, np.int64)",
+        "any number below 0 is no document",
+    ),
+    (
+        "refresh_step.py",
+        '"old": score(fit.old.of("queries")[asked], fit.old.documents[:]),',
+        '"old": score(fit.old.of("XXqueriesXX")[asked], fit.old.documents[:]),',
+        "what is not documents is queries",
+    ),
+    (
         "model_stock.py",
         "ratio = (count * cosine / below.where(sound, below.new_tensor(1.0))).where(",
         "ratio = (count * cosine / below.where(sound, below.new_tensor(2.0))).where(",

@@ -219,6 +219,7 @@ ROOMS: Mapping[str, Room] = {
             f"{INDEX_SOURCES}/translation/two_models.py",
         ),
         (
+            f"{INDEX}/test_comparisons.py",
             f"{INDEX}/test_diff_queries.py",
             f"{INDEX}/test_passport_of_result.py",
             f"{INDEX}/test_space.py",
