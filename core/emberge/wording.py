@@ -47,6 +47,8 @@ _UNITS = {
     "gi": 2**30,
     "ti": 2**40,
 }
+# Without a width; words of several scripts, and emoji, need them.
+_JOINERS = "\u200c\u200d"
 # Endings of nouns that take more than an s.
 _ENDINGS = ((r"(?<![aeiou])y$", "ies"), (r"(s|x|z|ch|sh)$", r"\1es"))
 # Of Markdown: marks with a meaning, and beginnings of a line that make it an item of a list or a rule.
@@ -121,11 +123,11 @@ def printable_lines(text: str) -> str:
 
 
 def _escape_unprintable(character: str) -> str:
-    if character in "\u200c\u200d":  # joiners, which words of several scripts and emoji need
+    if character.isprintable() or character in _JOINERS:
         return character
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-        return character.encode("unicode_escape").decode("ascii")
-    return character
+    if unicodedata.category(character) == "Zs":
+        return " "
+    return character.encode("unicode_escape").decode("ascii")
 
 
 # ── Markdown ────────────────────────────────────────────────────────────────────────────────────────

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from emberge import engine
 from emberge.engine import Layout
+from emberge.engine import load_tokenizer as load_folder_tokenizer
 
 __all__ = ["load_tokenizer"]
 
@@ -16,7 +16,7 @@ def load_tokenizer(layout: Layout) -> Any:
     Raises:
         CheckpointError: for a folder without one that can be loaded and knows words.
     """
-    tokenizer = engine.load_tokenizer(layout.trunk_folder)
+    tokenizer = load_folder_tokenizer(layout.trunk_folder)
     if layout.lower_case:
         _lower(tokenizer)
     return tokenizer

@@ -222,9 +222,8 @@ def test_a_credential_is_found_wherever_it_is(secret: str, tmp_path: Path) -> No
 
 def test_words_that_only_look_like_credentials_pass() -> None:
     words = "risk-managementandcontrolofrisk hf_model AKIAshort ghp_x xoxo-love task-sk-1 AIza"
-    require_no_credentials(
-        {"vocab.txt": words.encode(), "bin": b"\0" + CREDENTIALS["AWS"].encode()}
-    )
+    files = {"vocab.txt": words.encode(), "bin": b"\0" + CREDENTIALS["AWS"].encode()}
+    assert require_no_credentials(files) is None
 
 
 @pytest.mark.parametrize("name", ["README.md", "config.json", "tokenizer.json"])

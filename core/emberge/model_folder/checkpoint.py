@@ -24,10 +24,10 @@ from emberge.tensor_files.safetensors_header import (
     WEIGHTS,
     TensorSpec,
     parse_json,
-    printable,
     read_header,
     require_count,
 )
+from emberge.wording import printable
 
 if TYPE_CHECKING:
     from emberge.tensor_files.tensor_reader import TensorReader
@@ -170,7 +170,7 @@ def _may_be_quantised(specs: Iterable[TensorSpec], config: Mapping[str, Any]) ->
 def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSpec]) -> None:
     if name in others:
         raise CheckpointError(
-            f"{spec.file}: tensor '{printable(name)}' is also in {others[name].file}; get the files again"
+            f"{spec.file}: tensor '{printable(name, 80)}' is also in {others[name].file}; get the files again"
         )
 
 
@@ -189,7 +189,7 @@ def _weight_files(folder: Path) -> list[Path]:
         file = _file(folder / name)
         if file is None:
             raise CheckpointError(
-                f"{index}: names the file '{printable(name)}', which is missing; get it"
+                f"{index}: names the file '{printable(name, 80)}', which is missing; get it"
             )
         real_file(file, folder)
         files.append(file)
@@ -211,8 +211,8 @@ def _require_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
     for name, file in _weight_map(index).items():
         if name not in specs or specs[name].file != _file(index.parent / file):
             raise CheckpointError(
-                f"{index}: places tensor '{printable(name)}' in '{printable(file)}', which does not have it; "
-                "get both again"
+                f"{index}: places tensor '{printable(name, 80)}' in '{printable(file, 80)}', "
+                "which does not have it; get both again"
             )
 
 

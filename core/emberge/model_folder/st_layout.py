@@ -23,7 +23,7 @@ from emberge.model_folder.classic_names import (
 )
 from emberge.model_folder.json_files import read_json, read_object, read_object_if_any
 from emberge.model_folder.sound_folder import require_sound
-from emberge.tensor_files.safetensors_header import printable
+from emberge.wording import printable
 
 __all__ = [
     "ROUTERS",
@@ -185,7 +185,7 @@ def read_trunk_settings(trunk: Path) -> dict[str, Any]:
     length = settings.get("max_seq_length")
     if length is not None and not (type(length) is int and 1 <= length <= _LONGEST):
         raise CheckpointError(
-            f"{path}: max_seq_length is {printable(length)[:40]}; write a whole number of tokens from 1 to "
+            f"{path}: max_seq_length is {printable(length, 40)}; write a whole number of tokens from 1 to "
             f"{_LONGEST:,}, or null"
         )
     return settings
@@ -207,10 +207,12 @@ def require_inside(source: Path, name: str) -> None:
     place = PurePosixPath(name)
     if place.is_absolute() or ".." in place.parts or "\\" in name:
         raise CheckpointError(
-            f"{source}: names '{printable(name)}', which is outside the model folder; get it again"
+            f"{source}: names '{printable(name, 80)}', which is outside the model folder; get it again"
         )
     if not name.isprintable():
-        raise CheckpointError(f"{source}: '{printable(name)}' is no name of a file; get it again")
+        raise CheckpointError(
+            f"{source}: '{printable(name, 80)}' is no name of a file; get it again"
+        )
 
 
 def _require_place(source: Path, name: str) -> None:

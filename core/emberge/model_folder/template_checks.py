@@ -18,7 +18,7 @@ from emberge.model_folder.model_files import tokenizer_folder
 from emberge.model_folder.names.tensor_names import Names, layer_number
 from emberge.model_folder.st_layout import ModuleFolder
 from emberge.model_folder.tokenizer_json import read_tokenizer_json
-from emberge.tensor_files.safetensors_header import printable
+from emberge.wording import printable
 
 __all__ = ["size_faults", "template_faults", "tokenizer_faults"]
 
@@ -50,8 +50,8 @@ def template_faults(template: Checkpoint, *, config: bool = True) -> Iterator[st
     for module in template.modules:
         if not module.type.startswith(_LIBRARIES):
             yield (
-                f"{path}: module '{printable(module.type)}' is code of its own, which no result takes over; "
-                "name another model as 'template'"
+                f"{path}: module '{printable(module.type, 80)}' is code of its own, which no result "
+                "takes over; name another model as 'template'"
             )
         elif fault := _module_fault(template.folder, module):
             yield f"{path}: {fault}; get the whole model, or name another as 'template'"
@@ -84,14 +84,14 @@ def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) 
         size = config.get("vocab_size")
         if vocabulary and isinstance(size, int) and rows not in _padded(size, config):
             yield (
-                f"{path}: vocab_size is {size:,}, and '{printable(words.name)}' has {rows:,} rows; "
+                f"{path}: vocab_size is {size:,}, and '{printable(words.name, 80)}' has {rows:,} rows; "
                 "get the config of these weights, or name another model as 'template'"
             )
         stated = {key: config[key] for key in _WIDTHS if isinstance(config.get(key), int)}
         if stated and width not in stated.values():
             shown = ", ".join(f"{key} is {value:,}" for key, value in list(stated.items())[:2])
             yield (
-                f"{path}: {shown}, and the rows of '{printable(words.name)}' have {width:,} numbers; "
+                f"{path}: {shown}, and the rows of '{printable(words.name, 80)}' have {width:,} numbers; "
                 "get the config of these weights, or name another model as 'template'"
             )
     yield from _layer_faults(path, config, names)

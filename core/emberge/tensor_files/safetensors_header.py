@@ -18,6 +18,7 @@ from typing import Any
 
 from emberge.errors import CheckpointError
 from emberge.tensor_files.remote_file import RemoteFile, is_remote
+from emberge.wording import printable
 
 __all__ = [
     "DTYPES",
@@ -147,7 +148,7 @@ def _parsed(
     file = Path(path)
     for name, entry in header.items():
         if problem := _problem_of(name, entry):
-            raise CheckpointError(f"{path}: tensor '{printable(name)}' {problem}")
+            raise CheckpointError(f"{path}: tensor '{printable(name, 80)}' {problem}")
     specs = {name: _spec(file, name, entry, data) for name, entry in header.items()}
     _require_in_file(path, list(specs.values()), data, size)
     return specs, metadata
@@ -182,12 +183,6 @@ def _raw_remote_header(note: Path) -> tuple[bytes, int]:
     return remote.header[8 : 8 + _length(note, remote.header[:8], remote.size)], remote.size
 
 
-def printable(text: str, limit: int = 80) -> str:
-    """Return a text of unknown origin fit for a line of a message: cut short and without controls."""
-    short = text if len(text) <= limit else f"{text[: limit - 1]}…"
-    return short if short.isprintable() else ascii(short)[1:-1]
-
-
 def parse_json(raw: bytes) -> Any:
     """Return JSON read by the standard: each name in a mapping once, no NaN, no broken text.
 
@@ -217,20 +212,20 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(seen) < len(pairs):
         count = Counter(name for name, _ in pairs)
         twice = next(name for name, times in count.items() if times > 1)
-        raise ValueError(f"it names '{printable(twice)}' twice")
+        raise ValueError(f"it names '{printable(twice, 80)}' twice")
     return seen
 
 
 def _number(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{printable(text)} is no number")
+        raise ValueError(f"{printable(text, 80)} is no number")
     return value
 
 
 def _count(text: str) -> int:
     if text == "-0" or len(text) > 300:
-        raise ValueError(f"{printable(text)} is no count")
+        raise ValueError(f"{printable(text, 80)} is no count")
     return int(text)
 
 
@@ -291,7 +286,7 @@ def _problem_of(name: str, entry: Any) -> str | None:
         return f"has no dtype, shape and data_offsets; {_AGAIN}"
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
-        unknown = printable(code) if isinstance(code, str) else type(code).__name__
+        unknown = printable(code, 80) if isinstance(code, str) else type(code).__name__
         return f"has an unknown element type '{unknown}'; convert it first"
     if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
         return f"has a shape or offsets that are no counts; {_AGAIN}"
@@ -300,7 +295,7 @@ def _problem_of(name: str, entry: Any) -> str | None:
     nbytes = math.prod(shape) * DTYPES[code][1]
     if offsets[1] - offsets[0] != nbytes:
         return (
-            f"is {code} {printable(str(shape))}, {nbytes:,} bytes, but the header gives it "
+            f"is {code} {printable(str(shape), 80)}, {nbytes:,} bytes, but the header gives it "
             f"{offsets[1] - offsets[0]:,}; {_AGAIN}"
         )
     return None
@@ -329,18 +324,18 @@ def _require_in_file(path: Path | str, specs: Sequence[TensorSpec], data: int, s
     for _, stop, name in placed:
         if stop > size:
             raise CheckpointError(
-                f"{path}: tensor '{printable(name)}' ends at byte {stop:,} and the file at {size:,}: "
+                f"{path}: tensor '{printable(name, 80)}' ends at byte {stop:,} and the file at {size:,}: "
                 f"it is truncated or its header points outside it; {_AGAIN}"
             )
     end, before = data, ""
     for start, stop, name in placed:
         if start < end:
             raise CheckpointError(
-                f"{path}: tensors '{printable(before)}' and '{printable(name)}' share bytes; {_AGAIN}"
+                f"{path}: tensors '{printable(before, 80)}' and '{printable(name, 80)}' share bytes; {_AGAIN}"
             )
         if start > end:
             raise CheckpointError(
-                f"{path}: {start - end:,} bytes before tensor '{printable(name)}' belong to no tensor; "
+                f"{path}: {start - end:,} bytes before tensor '{printable(name, 80)}' belong to no tensor; "
                 f"{_AGAIN}"
             )
         end, before = stop, name

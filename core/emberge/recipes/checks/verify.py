@@ -152,11 +152,10 @@ def _files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
             yield Finding(name, "not seen", "was changed by hand, as it may be")
         else:
             yield _compared(name, known, there[name])
-    decisive = hashed_files(folder) if record.get("kind") == "model" else ()
-    for path in decisive:
-        name = path.relative_to(folder).as_posix()
-        if name not in listed:
-            yield Finding(name, "extra", "is no part of the result; move it away")
+    if record.get("kind") == "model":
+        decisive = (path.relative_to(folder).as_posix() for path in hashed_files(folder))
+        extra = [name for name in decisive if name not in listed]
+        yield from (Finding(n, "extra", "is no part of the result; move it away") for n in extra)
 
 
 def _compared(name: str, known: FileContent, found: FileContent) -> Finding:
