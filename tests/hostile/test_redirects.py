@@ -132,7 +132,7 @@ HUB = Origin("https", "huggingface.co", 443)
     ],
 )
 def test_redirects_that_are_followed(named: str, target: str) -> None:
-    require_redirect(Origin.of(named), Origin.of(target))
+    assert require_redirect(Origin.of(named), Origin.of(target)) is None
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_private_address_that_was_named_is_asked(
     host: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMBERGE_PRIVATE_HOSTS", "other, NAS")
-    require_address(host, address)
+    assert require_address(host, address) is None
 
 
 def test_the_hub_that_was_set_may_be_a_private_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -257,7 +257,7 @@ def _stored(
             f"{vectors}: has {len(rows)} vectors, and there are {len(texts)} texts; give --texts a line for "
             "each vector, in their order"
         )
-    full = [place for place, known in enumerate(rows.any(axis=1)) if known]
+    full = [place for place, row in enumerate(rows) if row.any()]
     if not full:
         raise DataError(f"{vectors}: has no vector but of zeros; embed the texts again")
     texts, rows = [texts[place] for place in full], rows[full]
