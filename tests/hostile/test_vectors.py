@@ -222,6 +222,41 @@ def test_faiss_headers_that_claim_what_is_not_there(content: bytes, tmp_path: Pa
     assert "\x1b" not in str(refused.value)
 
 
+def test_indexes_in_one_another_are_looked_into_four_deep(tmp_path: Path) -> None:
+    """Ids around ids around ids around a flat index, and one more."""
+    path = tmp_path / "old.faiss"
+    flat = _index(b"IxFI", 1, 2) + struct.pack("<Q2f", 2, 0.5, -0.5)
+    ids = struct.pack("<Q2q", 2, 7, 8)
+    for deep in (1, 2, 3):
+        path.write_bytes(_index(b"IxMp", 1, 2) * deep + flat + ids * deep)
+        assert read_vectors(path).rows.tolist() == [[0.5], [-0.5]]
+    path.write_bytes(_index(b"IxMp", 1, 2) * 4 + flat + ids * 4)
+    with pytest.raises(DataError, match="nested more than 4 deep"):
+        read_vectors(path)
+
+
+@pytest.mark.parametrize(
+    ("word", "what"),
+    [
+        (b"IHNs", "8-bit codes behind a graph"),
+        (b"IHNp", "PQ codes behind a graph"),
+        (b"IxPq", "PQ codes"),
+        (b"IxPo", "PQ codes"),
+        (b"IxSQ", "8-bit codes"),
+        (b"IxPT", "vectors behind a transformation"),
+        (b"IwFl", "vectors in inverted lists"),
+        (b"IwPQ", "PQ codes in inverted lists"),
+        (b"IwSq", "8-bit codes in inverted lists"),
+        (b"XxXx", "of kind 'XxXx', not known here"),
+    ],
+)
+def test_an_index_that_cannot_be_rewritten_is_named(word: bytes, what: str, tmp_path: Path) -> None:
+    path = tmp_path / "old.index"
+    path.write_bytes(_index(word, 24, 1) + bytes(200))
+    with pytest.raises(DataError, match=rf"old\.index.*{what}.*`bridge`"):
+        read_vectors(path)
+
+
 def test_a_flat_faiss_index_is_read_as_it_is(tmp_path: Path) -> None:
     given = vectors(50, 24)
     path = tmp_path / "old.faiss"

@@ -110,6 +110,16 @@ def test_sums_of_parts_are_those_of_the_whole_and_give_its_error() -> None:
     assert sums.squared_error(still) == pytest.approx(((x - y) ** 2).sum(), rel=EXACT)
 
 
+def test_sums_are_those_of_float64_whatever_the_vectors_are() -> None:
+    draw = np.random.default_rng(5)
+    x, y = ((1e3 + draw.normal(size=(500, 12))).astype(np.float32) for _ in range(2))
+    found, wanted = Moments.of(x, y), Moments.of(x.astype(np.float64), y.astype(np.float64))
+    for name in ("x", "y", "xx", "xy", "yy"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+    assert found.count == 500
+    assert found.variance == pytest.approx(((x - x.mean(0, np.float64)) ** 2).sum() / 12, rel=1e-6)
+
+
 def test_each_text_is_measured_by_a_map_that_has_not_seen_it() -> None:
     x, y = (side.astype(np.float32) for side in pair())
     folds = folds_of([f"text {row}" for row in range(len(x))])

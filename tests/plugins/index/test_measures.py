@@ -258,6 +258,8 @@ def test_nearest_of_equals_is_the_earlier_and_never_itself() -> None:
     assert found[0, :4].tolist() == [1, 2, 3, 4]
     assert found[7, :4].tolist() == [5, 6, 8, 9]
     assert ten_nearest(rows[:2], rows[:4]).shape == (2, 4)
+    assert found.dtype == np.int64
+    assert folds.folds_of(["a", "b"]).dtype == np.int64
 
 
 def test_ndcg_counts_relevant_documents_by_their_ranks() -> None:
