@@ -157,6 +157,12 @@ HEADERS: dict[str, Callable[[Path], Path]] = {
     "a pickle": lambda path: npy_file(path, (1, 24), "|O"),
     "records": lambda path: npy_file(path, (1, 24), [("a", "<f4")]),
     "a long header": _long_header,
+    "a header without an end": lambda path: (
+        path.write_bytes(
+            b"\x93NUMPY\x01\x00\x40\x00" + b"{'descr': '<f4', 'shape': (1, 24".ljust(64)
+        )
+        and path
+    ),
     "no header": lambda path: path.write_bytes(b"\x93NUMPY\x01\x00\xff\xff{") and path,
 }
 
@@ -277,6 +283,16 @@ def test_a_parquet_file_that_is_damaged_inside_is_named(by: Path, tmp_path: Path
     with pytest.raises(DataError, match=r"old\.parquet.*damaged"):
         translate_file(path, by, tmp_path / "new.parquet")
     assert {one.name for one in tmp_path.iterdir()} == {"by", "old.parquet"}
+
+
+def test_a_parquet_file_with_names_in_no_utf8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "old.parquet"
+    pq.write_table(pa.table({"vector": list(vectors(20, 24))}), path)
+    content = path.read_bytes()
+    assert b"vector" in content
+    path.write_bytes(content.replace(b"vector", b"vec\xf9or"))
+    with pytest.raises(DataError, match=r"old\.parquet"):
+        read_vectors(path)
 
 
 def test_a_row_of_parquet_that_is_longer_than_the_first_is_refused_before_it_is_decoded(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from tokenize import TokenError
 
 from emberge import DataError
 from emberge.engine import open_regular, printable
@@ -30,7 +31,7 @@ def plan_npy(path: Path, dimension: int) -> Plan:
         version = npy.read_magic(opening)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, columns_first, dtype = read(opening)
-    except (ValueError, TypeError, RecursionError, MemoryError) as error:
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError) as error:
         raise DataError(f"{path}: is no npy file ({printable(error, 200)})") from error
     require_floats(path, dtype)
     if len(shape) != 2 or columns_first or not dtype.isnative:

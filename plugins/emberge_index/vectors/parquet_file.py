@@ -109,6 +109,11 @@ def plan_parquet(path: Path, column: str | None) -> Plan:
     Raises:
         DataError: for a file without one column of lists of floats, or of which it is not clear.
     """
+    with _reading(path):
+        return _plan(path, column)
+
+
+def _plan(path: Path, column: str | None) -> Plan:
     import numpy as np
 
     file = _opened(path)
@@ -175,7 +180,7 @@ def _reading(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError, MemoryError) as error:
+    except (pa.ArrowException, OSError, MemoryError, ValueError) as error:  # also names in no UTF-8
         raise DataError(
             f"{path}: is no parquet file, or damaged ({printable(error, 200)}); copy it again"
         ) from error
