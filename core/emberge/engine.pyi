@@ -23,7 +23,6 @@ from .data.rows.line_files import MOST_COLUMNS as MOST_COLUMNS
 from .data.rows.line_files import LongLineError as LongLineError
 from .data.rows.line_files import bounded_lines as bounded_lines
 from .data.rows.line_files import open_data_file as open_data_file
-from .data.rows.line_files import open_text_file as open_text_file
 from .data.rows.plain_texts import read_texts as read_texts
 from .data.write_catalogue import write_catalogue as write_catalogue
 from .devices import find_machine as find_machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,10 +18,10 @@ class Delimited(Reader):
     suffixes = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        from emberge.engine import LongLineError, open_text_file
+        from emberge.engine import LongLineError, open_data_file
 
         delimiter = "\t" if ".tsv" in path.name.lower()[-7:] else ","
-        with open_text_file(path) as file:
+        with open_data_file(path) as file:
             lines = _RowLines(file)
             table = csv.reader(lines, delimiter=delimiter, strict=True)
             try:
@@ -45,12 +46,12 @@ class Delimited(Reader):
 
 
 class _RowLines:
-    """Lines of a table; `taken` is set to 0 after each row, and counts the characters of the next.
+    """Lines of a table; `taken` is set to 0 after each row, and counts the bytes of the next.
 
     A quote that is not closed takes line after line into one row.
     """
 
-    def __init__(self, file: IO[str]) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         from emberge.engine import LINE_LIMIT
 
         self._file = file
@@ -62,11 +63,15 @@ class _RowLines:
     def __iter__(self) -> Iterator[str]:
         from emberge.engine import LongLineError
 
+        first = True
         while line := self._file.readline(self._limit + 1):
             self.taken += len(line)
             if self.taken > self._limit:
                 raise LongLineError
-            yield line
+            text = line.decode("utf-8-sig" if first else "utf-8")
+            first = False
+            # A lone \r ends a line, too, as it did on old computers.
+            yield from io.StringIO(text, newline="") if b"\r" in line else (text,)
 
 
 def _require_headings(names: list[str], path: Path) -> None:

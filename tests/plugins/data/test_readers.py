@@ -179,9 +179,16 @@ def test_a_table_that_is_no_utf_8_or_no_table_is_told(tmp_path: Path) -> None:
         assert (line, "cannot be read" in message) == (3, True)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_every_end_of_a_line_ends_a_row(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(end.join(["\ufeffa,b", '"1', '2",ä', "3,4", ""]).encode())
+    assert read(Delimited(), path) == [(3, {"a": f"1{end}2", "b": "ä"}), (4, {"a": "3", "b": "4"})]
+
+
 def test_a_truncated_table_ends_with_a_fault(tmp_path: Path) -> None:
     path = tmp_path / "a.csv.gz"
-    packed = gzip.compress("".join(f"{i},{i * i}\n" for i in range(5000)).encode())
+    packed = gzip.compress("".join(f"{i},{-i - 1}\n" for i in range(5000)).encode())
     path.write_bytes(packed[: len(packed) // 2])
     rows = read(Delimited(), path)
     assert "damaged" in rows[-1][1].message

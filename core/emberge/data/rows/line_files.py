@@ -22,12 +22,11 @@ __all__ = [
     "LongLineError",
     "bounded_lines",
     "open_data_file",
-    "open_text_file",
     "read_text_lines",
 ]
 
 LINE_LIMIT = 32 << 20
-"""Bytes (or characters, of tables as text) that a line or a row may have, unpacked."""
+"""Bytes that a line or a row may have, unpacked."""
 MOST_COLUMNS = 10_000
 """Columns that a table may have."""
 MOST_UNPACKED = 200
@@ -57,13 +56,15 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer)
-        self._given += count
+        # As much as one piece of the file gives, so that what is before damage is read.
+        found = self._file.read1(len(buffer))
+        buffer[: len(found)] = found
+        self._given += len(found)
         if self._given > max(UNPACKED_FREE, MOST_UNPACKED * self._packed.tell()):
             raise gzip.BadGzipFile(
                 f"it unpacks to more than {MOST_UNPACKED} times its size, which no text does"
             )
-        return count
+        return len(found)
 
     def close(self) -> None:
         self._file.close()
@@ -99,15 +100,6 @@ def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
         if len(line) > LINE_LIMIT:
             raise LongLineError
         yield line
-
-
-def open_text_file(path: Path) -> io.TextIOWrapper:
-    """Open a regular file of text in UTF-8, whose line ends stay as they are; .gz is unpacked.
-
-    Raises:
-        DataError: for a file that is missing, or is no regular file.
-    """
-    return io.TextIOWrapper(open_data_file(path), encoding="utf-8-sig", newline="")
 
 
 def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
