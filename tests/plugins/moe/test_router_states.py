@@ -1,0 +1,68 @@
+"""Routers from hidden states, and noise by a tensor's deviation: by hand, on numbers that leave no doubt."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from emberge.engine import TensorReader, TensorSpec
+from emberge_moe.router_health import RouterHealth
+from emberge_moe.upcycle import expert_tensors, router_states
+from emberge_moe.upcycle.router_states import mean_states, read_tensor, write_routers
+from safetensors.torch import save_file
+from torch import Tensor
+
+
+def states_of(*chunks: list[list[float]]) -> Any:
+    """Chunks of one layer's states, as the probe yields them."""
+    return lambda *_: iter([(0, torch.tensor(chunk)) for chunk in chunks])
+
+
+def test_a_mean_is_over_the_tokens_of_all_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = states_of([[1.0, 0.0], [3.0, 0.0], [5.0, 4.0]], [[3.0, 8.0]])
+    monkeypatch.setattr(router_states, "block_inputs", chunks)
+    dense: Any = SimpleNamespace(width=2, entered=str)
+    found = mean_states(SimpleNamespace(), dense, [0], [])  # type: ignore[arg-type]
+    assert found[0].tolist() == [3.0, 3.0]
+
+
+def test_a_router_is_centred_over_its_experts(tmp_path: Path) -> None:
+    means = [[4.0, 0, 0, 10], [0, 2, 0, 10], [-4, -2, 0, 10]]
+    given = [{0: torch.tensor(one, dtype=torch.float64)} for one in means]
+    router = read_tensor(write_routers(tmp_path / "routers", given, "float32")[0])
+    # What all have in common, 10 in the last number, is gone; directions from the common mean are left.
+    lines = [[1.0, 0, 0, 0], [0, 1, 0, 0], [-2 / math.sqrt(5), -1 / math.sqrt(5), 0, 0]]
+    torch.testing.assert_close(router, torch.tensor(lines) * 0.04, rtol=0, atol=1e-7)
+
+
+def test_a_deviation_is_that_of_all_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expert_tensors, "_PIECE", 4)
+    whole = torch.tensor([[1.0, 1, 1, 1, 9], [9, 9, 9, 5, 5]])
+    save_file({"w": whole}, tmp_path / "model.safetensors")
+    offset = (tmp_path / "model.safetensors").stat().st_size - 4 * whole.numel()
+    spec = TensorSpec("w", (2, 5), "float32", tmp_path / "model.safetensors", offset)
+    noise: list[Tensor] = []
+    with TensorReader() as reader:
+        for share in (1e-3, 0.0):
+            noisy = expert_tensors.noisy(spec, share, seed=0)
+            into = torch.empty(whole.numel())
+            reader.read(noisy, 0, into)
+            noise.append(into)
+        drawn = [expert_tensors._normal(5, expert_tensors.stable_seed(0, row)) for row in range(2)]
+    assert torch.equal(noise[1].view(2, 5), whole)
+    deviation = float(whole.double().std(correction=0))
+    wanted = torch.stack(drawn).float() * 1e-3 * deviation
+    torch.testing.assert_close((noise[0] - noise[1]).view(2, 5), wanted, rtol=0, atol=1e-6)
+
+
+def test_an_even_share_of_two_experts_a_token_is_twice_as_large() -> None:
+    tokens, experts = 1000.0, 40
+    # An even share is 5 % of the tokens, so experts with less than 0.5 % are dead.
+    loads = [4.0, 6.0, *[50.0] * (experts - 2)]
+    counts = torch.tensor([*loads, 600.0, tokens], dtype=torch.float64)
+    assert RouterHealth((0,), experts, 2).values(counts)["dead_experts/0"] == 1
+    assert RouterHealth((0,), experts, 1).values(counts)["dead_experts/0"] == 0
