@@ -10,18 +10,25 @@ from typing import Any
 
 import pytest
 import torch
+from emberge import Stage
 from emberge.engine import (
     Checkpoint,
     CopyJob,
     FileSource,
+    MergeInput,
     TensorReader,
     build_checkpoint,
     load_tokenizer,
     read_layout,
 )
 from emberge.errors import EmbergeError
+from emberge_merge.methods.sparse.sign_consensus import SignConsensus
+from emberge_merge.methods.sparse.trim import Trim
+from emberge_merge.methods.spherical.model_stock import ModelStock
+from emberge_merge.methods.spherical.slerp import Slerp
 from safetensors.torch import load_file, save_file
 
+from tests.support.merges import merge_models
 from tests.support.whole import edit, merge, plan, problems
 
 
@@ -225,3 +232,25 @@ def test_a_longest_text_that_is_no_number_of_tokens_is_refused(model: Path, leng
 def test_prompts_that_are_no_mapping_are_none(model: Path) -> None:
     edit(model, "config_sentence_transformers.json", prompts=["query: "])
     assert read_layout(model).prompts == {}
+
+
+# ── tensors without numbers ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0), (2, 0, 3)])
+@pytest.mark.parametrize("chain", [(Slerp(),), (ModelStock(),), (Trim(), SignConsensus())])
+def test_tensors_without_numbers_are_copied(
+    shape: tuple[int, ...], chain: tuple[Stage, ...], tmp_path: Path
+) -> None:
+    folders = []
+    for number, name in enumerate(("base", "a", "b")):
+        (tmp_path / name).mkdir()
+        state = {"v": torch.eye(3) + number * torch.ones(3), "w": torch.empty(shape)}
+        save_file(state, tmp_path / name / "model.safetensors")
+        (tmp_path / name / "config.json").write_text('{"model_type": "acme"}')
+        folders.append(tmp_path / name)
+    needed = chain[0].base_policy == "required"
+    base = MergeInput("base", folders[0]) if needed else None
+    models = [MergeInput(one.name, one) for one in folders[1:]]
+    merge_models(models, strategy=chain, base=base, out=tmp_path / "out")
+    assert load_file(tmp_path / "out" / "model.safetensors")["w"].shape == shape

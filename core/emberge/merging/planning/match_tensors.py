@@ -119,7 +119,8 @@ class _TensorMatcher:
             return TensorPlan(name, self._named(held), "copy", (), origin=held)
         held = self.pattern.specs.get(name)
         pattern = held or self._foreign(name, next(s for s in sources if s is not None))
-        if not pattern.mergeable:
+        # No stage sees a block without numbers, which has no mean, norm or quantile.
+        if not pattern.mergeable or not pattern.elements:
             return self._identical(name, pattern, sources)
         base = self._of(self.base, name) if self.base is not None else None
         plan = TensorPlan(name, self._stored(pattern), "merge", sources, base)
