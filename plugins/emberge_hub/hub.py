@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from emberge import CheckpointError
-from emberge.engine import hub_client
+from emberge.engine import hub_client, human_size
 
 from emberge_hub.wanted_files import (
     METADATA,
@@ -19,6 +20,7 @@ from emberge_hub.wanted_files import (
     weights_among,
 )
 
+_LONGEST = 64 << 20  # bytes of a config or tokenizer; the largest known has 33 MB
 _PATIENCE = {"metadata": 3.0, "all": 20.0, "ranges": 20.0}  # seconds to wait for a hub's answer
 
 
@@ -40,6 +42,7 @@ def on_hub(reference: str, revision: str | None, files: Files) -> Path:
         siblings = info.siblings or ()
         wanted = _wanted([file.rfilename for file in siblings], files)
         sizes = {file.rfilename: file.size for file in siblings}
+        _require_sizes(reference, {name: sizes[name] for name in wanted})
         with hub_client.largest_file(_largest([sizes[name] for name in wanted])):
             patterns = _exactly(wanted)
             return Path(snapshot_download(reference, revision=revision, allow_patterns=patterns))
@@ -82,6 +85,30 @@ def commit_of(reference: str, revision: str | None) -> str:
             f"'{reference}': the hub gives {commit[:60]!r} as its commit; it is no hub, or ill"
         )
     return commit
+
+
+def _require_sizes(reference: str, sizes: Mapping[str, int | None]) -> None:
+    """Refuse a model whose configs are longer than any, or that the disk has no room for.
+
+    Raises:
+        CheckpointError: naming the file, or the sizes.
+    """
+    for name in metadata_among(sizes):
+        if (sizes[name] or 0) > _LONGEST:
+            raise CheckpointError(
+                f"'{reference}': {name} has {human_size(sizes[name] or 0)}; of files that are no weights at "
+                f"most {human_size(_LONGEST)} are read"
+            )
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    cache = Path(HF_HUB_CACHE)
+    there = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
+    needed, free = sum(size or 0 for size in sizes.values()), shutil.disk_usage(there).free
+    if needed > free:
+        raise CheckpointError(
+            f"'{reference}': has {human_size(needed)}, and the disk of {cache} has {human_size(free)} free; "
+            "make room, or set HF_HOME to a folder of another disk"
+        )
 
 
 def _largest(sizes: Sequence[int | None]) -> int | None:

@@ -269,3 +269,9 @@ def test_other_kinds_of_addresses_are_not_read(url: str) -> None:
         ServerFile.look(url)
     plugins = load_plugins()
     assert plugins.hook.locate_model(reference=url, revision=None, files="ranges") is None
+
+
+def test_the_kind_of_an_address_is_what_it_begins_with() -> None:
+    assert ServerFile.reads("https://host/a://b")
+    assert not ServerFile.reads("acme://https://host/a")
+    assert not ServerFile.reads("https:host/a")

