@@ -7,8 +7,9 @@ import importlib
 import itertools
 import json
 import socket
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import pytest
 from emberge.engine import hub_client
 from emberge.network import connection
 from emberge.network import hub_client as client_module
-from emberge.network.hub_transport import LONGEST_ANSWER, HubState, transport_of
+from emberge.network.connection import WatchedSocket
+from emberge.network.hub_client import HubClient
+from emberge.network.hub_transport import LONGEST_ANSWER, HubState, _Stream, transport_of
 from emberge.network.interruptible import request_threads
 from emberge.network.request_errors import (
     ForbiddenAddressError,
@@ -25,6 +28,7 @@ from emberge.network.request_errors import (
 )
 from emberge_hub.locate import locate_model
 from huggingface_hub import constants, get_session
+from huggingface_hub.errors import OfflineModeIsEnabled
 
 from tests.support.hostile_server import HostileServer, Request, answer, hostile, pausing
 from tests.support.hub_here import hub_at
@@ -223,3 +227,145 @@ def test_a_hub_that_leads_to_another_server_gives_no_model(
                 with pytest.raises(ForbiddenAddressError, match="leads to another server"):
                     locate_model(reference, None, files)
         assert other.requests == []
+
+
+def cut(_: Request) -> Iterator[bytes]:
+    yield answer("200 OK", bytes(10), length=100)
+    raise OSError
+
+
+@pytest.mark.parametrize("hub", [cut], indirect=True)
+def test_a_connection_that_is_cut_is_the_librarys_own_error(
+    hub: HostileServer, client: Any, library: Any
+) -> None:
+    with pytest.raises(library.TransportError):
+        client.get(f"{hub.url}/o/m")
+
+
+def test_what_the_library_asks_of_a_connection(library: Any) -> None:
+    core = importlib.import_module(library.__name__.replace("httpx", "httpcore"))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        stream = _Stream(WatchedSocket(ours, "host", lambda: None), core)
+        assert stream.get_extra_info("ssl_object") is None
+        assert stream.get_extra_info("is_readable") is False
+        theirs.sendall(b"x")
+        assert stream.get_extra_info("is_readable") is True
+        assert stream.get_extra_info("server_addr") == ours.getpeername()
+        assert stream.read(10) == b"x"
+        theirs.close()
+        ours.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(core.WriteError):
+            stream.write(b"x")
+        with pytest.raises(core.ReadError):
+            _Stream(_Broken(), core).read(1)  # type: ignore[arg-type]
+    ours, theirs = socket.socketpair()
+    context = ssl.create_default_context()
+    with (
+        theirs,
+        context.wrap_socket(ours, server_hostname="host", do_handshake_on_connect=False) as secure,
+    ):
+        stream = _Stream(WatchedSocket(secure, "host", lambda: None), core)
+        assert stream.get_extra_info("ssl_object") is secure
+
+
+class _Broken:
+    """A connection that breaks."""
+
+    def recv_into(self, *_: object) -> int:
+        raise ConnectionResetError
+
+
+# ── the client as it is in a process ────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def factories(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Any]]:
+    """What huggingface_hub was told to make its clients with."""
+    told: list[Callable[[], Any]] = []
+    monkeypatch.setattr("huggingface_hub.set_client_factory", told.append)
+    return told
+
+
+def test_the_client_is_replaced_once_and_keeps_the_librarys_own_rules(
+    factories: list[Callable[[], Any]], library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = HubClient()
+    ours.guard()
+    ours.guard()
+    (make,) = factories
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with make() as made, pytest.raises(OfflineModeIsEnabled):
+        made.get("https://huggingface.co/api/models/o/m")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    bomb = answer("200 OK", b"{}", "Content-Encoding: br")
+
+    def reply(request: Request) -> Iterator[bytes]:
+        moved = answer("302 Found", b"", "Location: /bomb")
+        return iter([bomb if request.path == "/bomb" else moved])
+
+    with hostile(reply) as server, make() as made:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        assert made.timeout == library.Timeout(None)
+        with pytest.raises(UnsoundAnswerError, match="compressed"):
+            made.get(server.url)
+        assert [request.path for request in server.requests] == ["/", "/bomb"]
+
+
+def test_behind_a_proxy_names_are_checked_and_the_proxy_connects(
+    factories: list[Callable[[], Any]], library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    HubClient().guard()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://hub.lab")
+    with hostile(lambda _: iter([answer("200 OK", b"{}", "Location: x")])) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        with factories[0]() as made:
+            assert made.get("http://hub.lab/api/models/o/m").text == "{}"
+            with pytest.raises(ForbiddenAddressError):
+                made.get("http://db.lab/")
+        assert [request.path for request in proxy.requests] == ["http://hub.lab/api/models/o/m"]
+        monkeypatch.setenv("no_proxy", "hub.lab")
+        with factories[0]() as made, pytest.raises(library.ConnectError):
+            _ = made.get("http://hub.lab/api/models/o/m")
+        assert len(proxy.requests) == 1
+
+
+def test_after_requests_were_ended_others_may_begin() -> None:
+    ours = HubClient()
+    before = ours._state.stop
+    began = threading.Event()
+
+    def ask() -> None:
+        began.set()
+        threading.Event().wait(20)
+
+    def work() -> None:
+        with request_threads(1) as (threads, _):
+            futures.append(threads.submit(ours.ask, ask))
+            began.wait(10)
+            raise ZeroDivisionError
+
+    futures: list[Any] = []
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert futures[0].exception() is not None
+    assert before.is_set()
+    assert not ours._state.stop.is_set()
+    assert ours.ask(lambda: 7) == 7
+
+
+def test_the_largest_file_is_that_of_one_call() -> None:
+    ours = HubClient()
+
+    def call() -> None:
+        with ours.largest_file(5):
+            assert ours._state.largest == 5
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        call()
+    assert ours._state.largest is None

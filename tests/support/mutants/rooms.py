@@ -235,6 +235,8 @@ ROOMS: Mapping[str, Room] = {
             "core/emberge/tensor_files/remote_file.py",
         ),
         (
+            "tests/core/network/*.py",
+            "tests/core/tensor_files/test_server_kinds.py",
             "tests/core/tensor_files/test_tensor_fetcher.py",
             "tests/hostile/test_hub_answers.py",
             "tests/hostile/test_redirects.py",

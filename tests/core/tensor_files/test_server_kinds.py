@@ -1,0 +1,342 @@
+"""Kinds of servers: what each gives of a file, and how its parts are read."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import CheckpointError
+from emberge.engine import ServerFile
+from emberge.network.interruptible import Stop
+from emberge.network.request_errors import RequestStoppedError, UnsoundAnswerError
+from emberge.tensor_files.servers import kinds, server_file
+
+from tests.support.hostile_server import Request, answer, hostile, pausing
+from tests.support.hub_here import hub_at
+from tests.support.range_server import COMMIT, serving_ranges
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_file, "_WAITS", (0.001,) * 7)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "root" / "owner" / "m"
+    folder.mkdir(parents=True)
+    (folder / WEIGHTS).write_bytes(bytes(range(200)))
+    (folder / "config.json").write_text("{}")
+    return tmp_path / "root"
+
+
+def test_a_hub_gives_size_version_and_hash_and_its_files_are_read_in_part(
+    root: Path, tmp_path: Path
+) -> None:
+    address = f"hf://owner/m@{COMMIT}"
+    sha256 = hashlib.sha256(bytes(range(200))).hexdigest()
+    with serving_ranges(root) as server, hub_at(server.url, tmp_path / "home"):
+        file = ServerFile.look(f"{address}/{WEIGHTS}")
+        assert file is not None
+        assert (file.size, file.version, file.sha256) == (200, sha256, sha256)
+        assert file.read(50, 60) == bytes(range(50, 60))
+        file.require_unchanged()
+        config = ServerFile.look(f"{address}/config.json")
+        assert config is not None
+        assert config.sha256 is None
+        assert config.version
+        assert config.read_json() == {}
+        assert ServerFile.look(f"{address}/gone.json") is None
+        assert ServerFile.listed(address).keys() == {
+            f"{address}/{WEIGHTS}",
+            f"{address}/config.json",
+        }
+        for wrong in ("hf://owner/m", "hf://owner/m@main/config.json"):
+            with pytest.raises(CheckpointError, match="no address of a file on a hub"):
+                ServerFile.look(wrong)
+
+
+def test_the_token_goes_to_the_hub_and_not_to_its_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "a" * 34)
+    monkeypatch.setattr("emberge.network.web_client.require_redirect", lambda *_: None)
+
+    def part(request: Request) -> Iterator[bytes]:
+        start, end = request.range
+        span = f"Content-Range: bytes {start}-{end - 1}/100"
+        return iter([answer("206 OK", bytes(end - start), span)])
+
+    with (
+        hostile(part) as storage,
+        hostile(lambda _: iter([answer("302 Found", b"", f"Location: {storage.url}/x")])) as hub,
+        hub_at(hub.url, tmp_path / "home"),
+    ):
+        ServerFile(f"hf://owner/m@{COMMIT}/{WEIGHTS}", 100, "v").read(0, 10)
+        assert hub.requests[0].headers["authorization"].startswith("Bearer hf_")
+        assert "authorization" not in storage.requests[0].headers
+
+
+def test_a_read_from_a_hub_ends_with_the_work(tmp_path: Path) -> None:
+    def slow(_: Request) -> Iterator[bytes]:
+        yield from pausing(itertools.repeat(b""), 0.1)
+
+    stop = Stop()
+    threading.Timer(0.1, stop.set).start()
+    with hostile(slow) as server, hub_at(server.url, tmp_path / "home"):
+        file = ServerFile(f"hf://owner/m@{COMMIT}/{WEIGHTS}", 100, "v", stop=stop)
+        with pytest.raises(RequestStoppedError):
+            file.read(0, 10)
+
+
+def test_a_list_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Entry:
+        blob_id, size, lfs = "1", 1, None
+
+        def __init__(self, number: int) -> None:
+            self.path = f"{number}.json"
+
+    class Api:
+        def list_repo_tree(self, *_: object, **__: object) -> Iterator[Entry]:
+            return map(Entry, drawn)
+
+    drawn = itertools.count()
+    monkeypatch.setattr("huggingface_hub.HfApi", Api)
+    monkeypatch.setattr(kinds, "MOST_FILES", 20)
+    with pytest.raises(CheckpointError, match="lists more than 20 files"):
+        ServerFile.listed(f"hf://owner/m@{COMMIT}")
+    assert next(drawn) <= 41
+
+
+# ── buckets ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Bucket:
+    """A bucket's client, with what it was asked."""
+
+    def __init__(self) -> None:
+        self.content = bytes(range(100))
+        self.info_ = {"size": 100, "ETag": "one"}
+        self.opened = self.refreshed = 0
+        self.place = 0
+        self.failures: list[Exception] = []
+        self.wait = threading.Event()
+        self.wait.set()
+
+    def invalidate_cache(self) -> None:
+        self.refreshed += 1
+
+    def info(self, path: str) -> dict[str, Any]:
+        assert path == "b/m"
+        if self.failures:
+            raise self.failures.pop()
+        return self.info_
+
+    def find(self, path: str, *, detail: bool, refresh: bool) -> dict[str, Any]:
+        assert detail
+        assert refresh
+        return {f"{path}/config.json": self.info_, f"{path}/1_Pooling/config.json": self.info_}
+
+    def open(self, path: str, mode: str, *, cache_type: str) -> Bucket:
+        assert (path, mode, cache_type) == ("b/m", "rb", "none")
+        self.opened += 1
+        return self
+
+    def seek(self, place: int) -> None:
+        self.place = place
+
+    def read(self, count: int) -> bytes:
+        self.wait.wait(20)
+        if self.failures:
+            raise self.failures.pop()
+        return self.content[self.place : self.place + count]
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    made = Bucket()
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (made, url.removeprefix("s3://")))
+    return made
+
+
+def test_a_bucket_gives_size_and_version_and_its_files_stay_open(bucket: Bucket) -> None:
+    file = ServerFile.look("s3://b/m")
+    assert file is not None
+    assert (file.size, file.version, file.sha256) == (100, "one", None)
+    assert bucket.refreshed == 1
+    assert file.read(10, 13) == bytes([10, 11, 12])
+    assert file.read(20, 21) == bytes([20])
+    assert bucket.opened == 1
+    bucket.info_ = {"size": 100, "LastModified": "two"}
+    with pytest.raises(CheckpointError, match="has changed on its server"):
+        file.require_unchanged()
+    assert ServerFile.listed("s3://b/m").keys() == {
+        "s3://b/m/config.json",
+        "s3://b/m/1_Pooling/config.json",
+    }
+
+
+def test_a_file_of_a_bucket_that_failed_is_opened_again(bucket: Bucket) -> None:
+    file = ServerFile("s3://b/m", 100, "one")
+    assert file.read(0, 1) == b"\0"
+    bucket.failures = [OSError("cut")]
+    assert file.read(0, 1) == b"\0"
+    assert bucket.opened == 2
+
+
+def test_what_a_bucket_does_not_have_is_none_and_what_fails_is_asked_again(bucket: Bucket) -> None:
+    bucket.failures = [FileNotFoundError("b/m")]
+    assert ServerFile.look("s3://b/m") is None
+    hidden = FileNotFoundError("b/m")
+    hidden.__cause__ = OSError("throttled")
+    bucket.failures = [hidden]
+    assert ServerFile.look("s3://b/m") is not None
+
+
+def test_a_bucket_that_hangs_has_a_time_limit_and_ends_with_the_work(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.wait.clear()
+    file = ServerFile("s3://b/m", 100, "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(kinds, "_PATIENCE", 0.1)
+        with pytest.raises(UnsoundAnswerError, match="no answer within"):
+            file.read(0, 10)
+    threading.Timer(0.05, file.stop.set).start()
+    with pytest.raises(RequestStoppedError):
+        file.read(0, 10)
+    bucket.wait.set()
+
+
+def test_a_large_part_of_a_bucket_has_longer(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = []
+
+    def within(what: str, call: Any, seconds: float, stop: Stop) -> Any:
+        allowed.append(seconds)
+        return call()
+
+    monkeypatch.setattr(kinds, "call_within", within)
+    ServerFile("s3://b/m", 100, "one").read(0, 50)
+    assert allowed == [kinds._PATIENCE + 50 / 1000]
+
+
+def test_a_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: str) -> None:
+        raise ImportError("Install s3fs")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", missing)
+    with pytest.raises(CheckpointError, match=r"Install s3fs; pip install 'emberge\[remote\]'"):
+        ServerFile.look("s3://b/m")
+
+
+# ── sizes and hashes ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("size", ["-1", "1e3", "٣", "9" * 19, "", None, 1.5, "+5"])
+def test_what_is_no_size_is_none(size: object) -> None:
+    assert kinds._count(size) is None
+
+
+def test_a_size_is_a_count_of_bytes() -> None:
+    assert [kinds._count(size) for size in (0, " 12 ", "9" * 18)] == [0, 12, int("9" * 18)]
+
+
+def test_the_hash_of_a_web_server_is_read_where_it_is_one() -> None:
+    digest = hashlib.sha256(b"x").hexdigest()
+    assert kinds._digest("md5=AAAA, SHA-256=LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=") == digest
+    for wrong in ("", "sha-256=?", "sha-256=AAAA", "md5=AAAA"):
+        assert kinds._digest(wrong) is None
+
+
+# ── errors of clients ───────────────────────────────────────────────────────────────────────────
+
+
+def refused(status: int) -> Exception:
+    """The error of a bucket's client, as botocore makes it."""
+    error = OSError("client")
+    error.response = {"ResponseMetadata": {"HTTPStatusCode": status}}  # type: ignore[attr-defined]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (refused(403), r"refuses it \(403\); log in"),
+        (refused(404), "is not on its server"),
+        (refused(410), "is not on its server"),
+        (refused(412), "has changed on its server"),
+        (refused(418), r"refuses it \(418\); see to"),
+        (PermissionError(), r"refuses it \(no permission\); log in"),
+        (FileNotFoundError(), "is not on its server"),
+        (ConnectionRefusedError(), "no connection"),
+    ],
+)
+def test_refusals_of_a_client_are_not_asked_again(
+    error: Exception, words: str, bucket: Bucket
+) -> None:
+    bucket.failures = [error]
+    with pytest.raises(CheckpointError, match=words):
+        ServerFile("s3://b/m", 100, "one").read(0, 10)
+    assert bucket.opened == 1
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 503, 504])
+def test_failures_that_pass_are_asked_again(status: int, bucket: Bucket) -> None:
+    wrapped = OSError("of another library")
+    wrapped.__cause__ = refused(status)
+    bucket.failures = [refused(status), wrapped]
+    assert ServerFile("s3://b/m", 100, "one").read(0, 1) == b"\0"
+    assert bucket.opened == 3
+
+
+def test_each_wait_is_twice_as_long_as_the_one_before() -> None:
+    file = Path(server_file.__file__).read_text(encoding="utf-8")
+    (line,) = [line for line in file.splitlines() if line.startswith("_WAITS")]
+    waits = [float(text) for text in line.partition("(")[2].rstrip(")").split(",")]
+    assert waits == [0.1 * 2**number for number in range(7)]
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("7", 7.0), (" 7 ", 7.0), ("999", 60.0), ("soon", 0.0), ("-7", 0.0)]
+)
+def test_a_server_may_ask_to_wait_within_reason(
+    header: str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = []
+    monkeypatch.setattr(server_file, "_WAITS", (0.001,))
+    monkeypatch.setattr(Stop, "wait", lambda _, seconds: waited.append(seconds))
+    busy = answer("503 Unavailable", b"", f"Retry-After: {header}")
+    with (
+        hostile(lambda _: iter([busy])) as server,
+        pytest.raises(CheckpointError, match=r"it answers 503, 2 times"),
+    ):
+        ServerFile.look(f"{server.url}/m")
+    assert waited == [max(seconds, 0.001)]
+
+
+def test_a_client_may_be_asked_to_wait_too(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = []
+    monkeypatch.setattr(Stop, "wait", lambda _, seconds: waited.append(seconds))
+    error = OSError("busy")
+    error.headers = {"Retry-After": "9"}  # type: ignore[attr-defined]
+    bucket.failures = [error]
+    ServerFile("s3://b/m", 100, "one").read(0, 1)
+    assert waited == [9.0]
+
+
+def test_a_comparison_at_the_end_ends_with_the_work() -> None:
+    with hostile(lambda _: iter([answer("503 Unavailable")])) as server:
+        file = ServerFile(f"{server.url}/m", 100, "v")
+        file.stop.set()
+        with pytest.raises(RequestStoppedError):
+            file.require_unchanged()
+        assert len(server.requests) <= 1
