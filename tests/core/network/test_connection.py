@@ -12,7 +12,13 @@ import pytest
 from emberge.network import connection
 from emberge.network.connection import WatchedSocket, connect
 from emberge.network.interruptible import Stop, call_within
-from emberge.network.request_errors import RequestStoppedError, UnsoundAnswerError
+from emberge.network.request_errors import (
+    ForbiddenAddressError,
+    RequestStoppedError,
+    StatusError,
+    UnreachableError,
+    UnsoundAnswerError,
+)
 
 
 @pytest.fixture
@@ -177,3 +183,11 @@ def test_waiting_ends_after_its_time() -> None:
     assert not stop.is_set()
     stop.set()
     stop.wait(60)
+
+
+def test_what_may_pass_is_failed_work_and_what_does_not_is_wrong_input() -> None:
+    assert UnreachableError.exit_code == RequestStoppedError.exit_code == 1
+    assert ForbiddenAddressError.exit_code == UnsoundAnswerError.exit_code == 2
+    error = StatusError("https://a/m", 503)
+    assert str(error) == "https://a/m: it answers 503"
+    assert (error.status, error.wait) == (503, 0.0)

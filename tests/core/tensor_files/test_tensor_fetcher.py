@@ -19,6 +19,8 @@ from safetensors.numpy import save_file
 
 from tests.support.range_server import Faults, serving_ranges
 
+BLOCK = tensor_fetcher._BLOCK
+
 
 @pytest.fixture(autouse=True)
 def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,3 +98,8 @@ def test_a_damaged_note_names_itself_and_the_remedy() -> None:
         note.write_text(damage)
         with pytest.raises(CheckpointError, match=r"model\.safetensors\.remote.*remove its folder"):
             RemoteFile.read(note)
+
+
+def test_blocks_are_as_large_and_as_many_as_the_page_on_servers_has_it() -> None:
+    assert BLOCK == 4 << 20
+    assert tensor_fetcher._AT_ONCE == 8

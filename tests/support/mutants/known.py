@@ -262,6 +262,36 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "if info.task not in RETRIEVAL or self.retrieval_ratio == 2:",
         "a sample of all rows is all rows",
     ),
+    (
+        "interruptible.py",
+        'threading.Thread(target=run, name="request", daemon=True).start()',
+        'threading.Thread(target=run, name="XXrequestXX", daemon=True).start()',
+        "a thread's name is for who looks for a fault",
+    ),
+    (
+        "interruptible.py",
+        'with ThreadPoolExecutor(count, "request", belong) as threads:',
+        'with ThreadPoolExecutor(count, "XXrequestXX", belong) as threads:',
+        "a thread's name is for who looks for a fault",
+    ),
+    (
+        "tensor_fetcher.py",
+        'self._pool = ThreadPoolExecutor(_AT_ONCE, "fetch")',
+        "self._pool = ThreadPoolExecutor(_AT_ONCE, )",
+        "a thread's name is for who looks for a fault",
+    ),
+    (
+        "tensor_fetcher.py",
+        "bisect.insort(self._stretches, (at, stop, future), key=lambda one: one[0])",
+        "bisect.insort(self._stretches, (at, stop, future), )",
+        "no two stretches begin at one byte",
+    ),
+    (
+        "tensor_fetcher.py",
+        "before = bisect.bisect_right(self._stretches, start, key=lambda one: one[0])",
+        "before = bisect.bisect_right(self._stretches, start, key=lambda one: one[1])",
+        "stretches that end before are left out afterwards",
+    ),
 )
 
 _KNOWN = {(file, before, after) for file, before, after, _ in EQUIVALENT}
