@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from emberge.files import ours
 from emberge.files.atomic import fill_once, replace_file, write_text
 from emberge.files.locks import lock_folder, wait_for_lock, working_in
 from emberge.files.ours import NotOursError, claim_folder, open_ours, require_ours
+from emberge.recipes.checks.status import status
 from emberge.recipes.folder.clean import find_leftovers, remove_leftovers
+from emberge.recipes.folder.run_folder import read_artifact
 
 from tests.support.steps import Write, recipe, toy
 
@@ -353,3 +356,26 @@ def test_an_interrupted_merge_that_is_a_link_is_not_entered(tmp_path: Path, thes
     (thesis.parent / ".work").mkdir()
     with pytest.raises(EmbergeError, match="holds no run"):
         find_leftovers(tmp_path / "merged")
+
+
+# ── looking ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("name", "look"),
+    [
+        (".status.json", status),
+        (".lock", status),
+        ("a/artifact.json", status),
+        ("a/artifact.json", lambda out: read_artifact(out / "a")),
+        ("a/artifact.json", run),
+    ],
+)
+def test_a_pipe_in_out_keeps_nobody_waiting(
+    out: Path, name: str, look: Callable[[Path], object]
+) -> None:
+    (out / name).unlink()
+    os.mkfifo(out / name)
+    with suppress(EmbergeError):
+        look(out)
+    assert stat.S_ISFIFO((out / name).lstat().st_mode) or look is run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 from emberge.errors import EmbergeError
 from emberge.files.locks import Holder, lock_holder
+from emberge.files.strangers import UnsoundFileError, read_json
 from emberge.recipes.folder.run_folder import ARTIFACT, NoRunError, OutFolder, read_artifact
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.workspace import PROGRESS
@@ -69,7 +69,7 @@ def status(out: Path) -> Status:
     """
     place = OutFolder(Path(out))
     try:
-        steps = json.loads(place.status.read_text(encoding="utf-8"))["steps"]
+        steps = read_json(place.status)["steps"]
     except (FileNotFoundError, NotADirectoryError):
         raise NoRunError(f"{out} holds no run of a recipe") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -152,8 +152,8 @@ def _size(folder: Path) -> int:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        record = read_json(path)
+    except (OSError, ValueError, UnsoundFileError):
         return {}
     return record if isinstance(record, dict) else {}
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -35,6 +34,7 @@ from emberge.files.atomic import (
     write_json,
 )
 from emberge.files.ours import claim_folder, require_ours, require_tree_ours
+from emberge.files.strangers import read_json
 
 __all__ = ["ARTIFACT", "OutFolder", "read_artifact"]
 
@@ -142,7 +142,7 @@ def read_artifact(folder: Path) -> Artifact | None:
         EmbergeError: for an artifact.json that cannot be understood.
     """
     try:
-        record = json.loads((folder / ARTIFACT).read_text(encoding="utf-8"))
+        record = read_json(folder / ARTIFACT)
         names = [f.name for f in dataclasses.fields(Artifact)]
         known = {name: record[name] for name in names if name in record}
         for name in ("parents", "warnings"):

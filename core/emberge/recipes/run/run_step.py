@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import json
 import os
 import shutil
 import time
@@ -19,6 +18,7 @@ from emberge.errors import EmbergeError, PluginError, exits_refused
 from emberge.files.atomic import make_folder, sync, write_text
 from emberge.files.locks import lock_folder
 from emberge.files.ours import claim_folder, require_tree_ours
+from emberge.files.strangers import UnsoundFileError, read_json
 from emberge.heap import return_freed_memory
 from emberge.recipes.folder.provenance import artifact_record
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
@@ -149,7 +149,7 @@ def _require_artifact(step: RecipeStep, artifact: Any) -> Artifact:
 
 def _fingerprint_of(folder: Path) -> str | None:
     try:
-        record = json.loads((folder / ARTIFACT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        record = read_json(folder / ARTIFACT)
+    except (OSError, ValueError, UnsoundFileError):
         return None
     return str(record.get("fingerprint")) if isinstance(record, dict) else None
