@@ -52,8 +52,10 @@ def test_a_file_that_a_command_is_to_write_is_refused_to_a_second_one(
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
-def test_who_reserved_a_file_writes_it(tmp_path: Path) -> None:
-    with reserve(tmp_path / "a"), reserve(tmp_path / "b"):
+def test_who_reserved_a_file_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whatever path it is named."""
+    monkeypatch.chdir(tmp_path)
+    with reserve(Path("a")), reserve(tmp_path / "b"):
         write_text(tmp_path / "a", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 

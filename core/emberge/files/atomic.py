@@ -122,8 +122,8 @@ def replace_file(path: Path, *, durable: bool = True, shared: bool = False) -> I
         os.close(handle)
 
 
-# Side files by which this process keeps others from writing their files.
-_RESERVED: set[Path] = set()
+# Names of the side files by which this process keeps others from writing theirs.
+_RESERVED: set[str] = set()
 
 
 @contextmanager
@@ -136,12 +136,12 @@ def reserve(path: Path) -> Iterator[None]:
     """
     with writing(path, "the result"):
         side, handle = _locked_side(path, _create_file)
-    _RESERVED.add(side)
+    _RESERVED.add(side.name)
     try:
         _require_one_writer(path, side)
         yield
     finally:
-        _RESERVED.discard(side)
+        _RESERVED.discard(side.name)
         side.unlink(missing_ok=True)
         os.close(handle)
 
@@ -278,7 +278,7 @@ def _locked_side(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
 def _require_one_writer(path: Path, own: Path) -> None:
     """Make sure that no other process writes `path`, and remove what killed ones left of it."""
     for side in _sides_of(path):
-        if side != own and side not in _RESERVED and not _remove_torn(side):
+        if side != own and side.name not in _RESERVED and not _remove_torn(side):
             raise CheckpointError(
                 f"{path}: another process is writing it; wait for it, stop it or choose another name"
             )
