@@ -24,9 +24,9 @@ _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 class Verb:
     """A verb: its help, its options, and the place of the one call that does its work.
 
-    `add_options` is called with the verb's parser. A file that the verb writes is named by `--out`, `--json`
-    or `--page` with the metavar FILE: then it is refused before the call where its folder is missing, or
-    another option names the same file. `run`, written as "module:function", is imported when the
+    `add_options` is called with the verb's parser. A file that the verb writes has the type
+    `output_file`: then it is refused before the call where it cannot be written, another option names the
+    same file, or another command is writing it. `run`, written as "module:function", is imported when the
     verb is used; it gets the parsed options and the loaded plugins, prints its outcome, and returns the exit
     code: 0 done, 3 a requirement not met. Errors are raised: an `EmbergeError` brings its own code.
     """

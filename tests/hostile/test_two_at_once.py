@@ -87,7 +87,7 @@ def test_two_outputs_of_one_name_are_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(".")
     assert main(["diff", "./a", "./b", "--json", "x.json", "--page", second]) == 2
-    assert "--page names the same file" in capsys.readouterr().err
+    assert "--json and --page are one file" in capsys.readouterr().err
 
 
 def test_an_output_that_is_an_input_too_is_refused(
@@ -99,14 +99,6 @@ def test_an_output_that_is_an_input_too_is_refused(
     assert main([*words, "--json", str(queries)]) == 2
     assert "--queries names the same file" in capsys.readouterr().err
     assert queries.read_text() == "a query\n"
-
-
-def test_an_output_in_a_missing_folder_is_refused_before_any_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for place, words in (("none/x.json", "there is no folder"), (".", "give a file")):
-        assert main(["diff", "./a", "./b", "--json", str(tmp_path / place)]) == 2
-        assert words in capsys.readouterr().err
 
 
 class Leaving(Write):
@@ -144,7 +136,8 @@ def test_a_plugin_that_exits_is_an_error_of_the_command(
     file = tmp_path / "leaving.py"
     file.write_text(EXITING.format(at_import=at_import))
     assert main(["--plugin", str(file), "leave"]) == 2
-    assert "called sys.exit(0)" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "sys.exit(0)" in said or "SystemExit(0)" in said
 
 
 def test_a_listener_that_exits_is_dropped(tmp_path: Path) -> None:

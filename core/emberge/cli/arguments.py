@@ -27,9 +27,6 @@ examples:
 
 exit codes: 0 done, 1 the work failed, 2 the recipe or input is wrong, 3 a requirement was not met"""
 
-OUTPUTS = ("out", "json", "page", "summary")
-"""Options that name what a verb writes, when their value is a path."""
-
 # Verb: what it does, its examples.
 VERBS = {
     "run": (
@@ -188,23 +185,23 @@ def _files_written(options: argparse.Namespace, actions: Sequence[Any]) -> Itera
     """Yield the files that a verb is to write.
 
     Raises:
-        RecipeError: for one that another option names too, or whose folder is missing, before any work.
+        RecipeError: for one that the verb is to read as well.
     """
     paths = {a: p for a in actions if isinstance(p := getattr(options, a.dest, None), Path)}
-    for action, path in paths.items():
-        if action.dest not in OUTPUTS or action.metavar != "FILE":
-            continue
-        name = action.option_strings[0]
+    written = {a: p for a, p in paths.items() if _is_output(a)}
+    for action, path in written.items():
         for other, place in paths.items():
-            if other is not action and os.path.realpath(place) == os.path.realpath(path):
+            if other not in written and os.path.realpath(place) == os.path.realpath(path):
                 second = (other.option_strings or [other.metavar])[0]
-                raise RecipeError(f"{name} {path}: {second} names the same file; choose another")
-        if path.is_dir():
-            raise RecipeError(f"{name} {path}: give a file; that is a folder")
+                raise RecipeError(
+                    f"{action.option_strings[0]} {path}: {second} names the same file; choose another"
+                )
         if path.parent.is_dir():
             yield path
-        elif action.dest != "summary":
-            raise RecipeError(f"{name} {path}: there is no folder {path.parent}; create it first")
+
+
+def _is_output(action: Any) -> bool:
+    return action.type is output_file or (action.dest, action.metavar) == ("out", "FILE")
 
 
 def _actions_of(parser: argparse.ArgumentParser, verb: str) -> list[Any]:
