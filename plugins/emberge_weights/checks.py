@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from emberge import Artifact, Expected, ModelRef, Preflight, Problem
+from emberge import Artifact, Expected, ModelRef, Preflight, Problem, Reader
 from emberge.engine import (
     MergeInput,
     check_eval_sets,
@@ -18,7 +20,14 @@ from emberge.engine import (
 )
 
 from emberge_weights.inputs.member_faults import plan_of, plan_problems
-from emberge_weights.inputs.weight_sets import FEWEST, SetEntry, WeightSet, read_sets, unusable
+from emberge_weights.inputs.weight_sets import (
+    FEWEST,
+    Metric,
+    SetEntry,
+    WeightSet,
+    read_sets,
+    unusable,
+)
 from emberge_weights.layers.layer_checks import describe_layers, layer_problems
 from emberge_weights.search.candidates import fixed_candidates
 from emberge_weights.search_options import SearchOptions
@@ -76,7 +85,7 @@ def _set_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
         faults = list(_set_faults(step, entries, context))
         yield from (context.problem(fault, option) for fault in faults)
         sets = [] if faults else list(_read(step, entries, context))
-        keys[option] = {one.name: _keys(one) for one in sets}
+        keys[option] = {one.name: one.keys for one in sets}
         if option == "data" and not faults:
             yield from (context.problem(fault, option) for fault in _too_few(sets))
             keys["their test halves"] = _test_halves(step, context)
@@ -104,13 +113,43 @@ def _test_halves(step: SearchOptions, context: Preflight) -> Keys:
         ]
         if names:
             there.append(SetEntry(path=entry.path, only=tuple(names), split="test"))
-    return {one.name: _keys(one) for one in _read(step, there, context)}
+    return {one.name: one.keys for one in _read(step, there, context)}
+
+
+@dataclass(frozen=True, slots=True)
+class _SeenSet:
+    """What a check remembers of a set: its name, the number of its queries or pairs, and their hashes."""
+
+    name: str
+    unit: str
+    count: int
+    keys: frozenset[bytes]
 
 
 def _read(
     step: SearchOptions, entries: Sequence[SetEntry], context: Preflight
-) -> Iterator[WeightSet]:
-    return read_sets(entries, context.data, context.readers, step.metric)
+) -> Iterator[_SeenSet]:
+    """Yield the sets of entries; searches of one recipe that share a set read it once."""
+    for entry in entries:
+        path = context.data(entry.path)
+        for one in pick_eval_sets(path, entry.only) if path is not None else ():
+            alone = replace(entry, only=(one.name,))
+            files = sorted(file for file in one.folder.rglob("*") if file.is_file())
+            state = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
+            assert path is not None
+            yield from _seen_sets(alone, path, step.metric, tuple(context.readers), state)
+
+
+@functools.lru_cache(maxsize=256)
+def _seen_sets(
+    entry: SetEntry,
+    path: Path,
+    metric: Metric,
+    readers: tuple[Reader, ...],
+    state: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - changed files are read again
+) -> tuple[_SeenSet, ...]:
+    sets = read_sets([entry], lambda _: path, readers, metric)
+    return tuple(_SeenSet(one.name, one.unit, len(one.queries), _keys(one)) for one in sets)
 
 
 def _set_faults(
@@ -122,9 +161,9 @@ def _set_faults(
         yield from (fault for one in sets if (fault := unusable(one, step.metric)))
 
 
-def _too_few(sets: Sequence[WeightSet]) -> Iterator[str]:
+def _too_few(sets: Sequence[_SeenSet]) -> Iterator[str]:
     for one in sets:
-        count = len(one.queries)
+        count = one.count
         if count < FEWEST:
             least = 2 * _SPREAD / count**0.5
             yield (

@@ -10,6 +10,7 @@ Words are text, whatever YAML would make of them (`language: no`), unless a numb
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -66,6 +67,16 @@ def load_catalogue(path: Path) -> Catalogue:
         raise DataError(
             f"{shown(path)}: the catalogue is not UTF-8 text; save it as such"
         ) from None
+    return _parsed(path, text, Path.cwd())
+
+
+@functools.lru_cache(maxsize=16)
+def _parsed(
+    path: Path,
+    text: str,
+    folder: Path,  # noqa: ARG001 - places in messages are relative to it
+) -> Catalogue:
+    """Return the catalogue of a file's text; the steps of a recipe share few of them."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         repeated = alias_problem(root)

@@ -129,17 +129,21 @@ def check_entries(
 
 
 def _look(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
-    """Check the first rows; steps that share a dataset of the hub ask for it once."""
-    return (
-        _seen(source, limit_rows, recently()) if source.path is None else _found(source, limit_rows)
-    )
+    """Check the first rows; steps that share a dataset look at it once, until its file changes."""
+    if source.path is None:
+        return _seen(source, limit_rows, (recently(),))
+    try:
+        status = source.path.stat()
+    except OSError:
+        return _found(source, limit_rows)
+    return _seen(source, limit_rows, (status.st_size, status.st_mtime_ns))
 
 
 @functools.lru_cache(maxsize=256)
 def _seen(
     source: DataSource,
     limit_rows: int,
-    when: int,  # noqa: ARG001 - it ages the memory
+    state: tuple[int, ...],  # noqa: ARG001 - it ages the memory
 ) -> tuple[list[Problem], FirstRows | None]:
     return _found(source, limit_rows)
 

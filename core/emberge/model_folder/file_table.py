@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -87,6 +88,7 @@ FILES = (
 """The table; the first row that fits decides."""
 
 
+@functools.cache
 def rule_of(name: str, *, folder: bool = False) -> FileRule | None:
     """Return the row of the table for a file's or a folder's name; None for what is no file of a model."""
     names = (name, f"{name}/") if folder else (name,)

@@ -26,10 +26,23 @@ from emberge import (
     stable_seed,
     suggest,
 )
-from emberge.engine import load_tokenizer
+from emberge.engine import human_size, load_tokenizer, memory_here
 
 __all__ = ["RandomModel"]
 
+# Sizes of a config, and more than any model has of them: to build such a model takes minutes, if it can be.
+_LARGEST = {
+    "hidden_size": 2**17,
+    "intermediate_size": 2**20,
+    "num_hidden_layers": 2**10,
+    "num_attention_heads": 2**10,
+    "num_key_value_heads": 2**10,
+    "head_dim": 2**13,
+    "max_position_embeddings": 2**24,
+    "vocab_size": 2**24,
+    "num_experts": 2**14,
+    "num_local_experts": 2**14,
+}
 _FROM_TOKENIZER = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
@@ -79,9 +92,17 @@ class RandomModel(Step):
         yield from self._check_tokenizer(context)
         yield from self._check_data(context)
         try:
-            _build(self._config(None), weights=False)
+            model = _build(self._config(None), weights=False)
         except CheckpointError as error:
             yield context.problem(str(error), "config")
+            return
+        needed = 4 * sum(one.numel() for one in model.parameters())
+        if needed > (memory := memory_here()):
+            yield context.problem(
+                f"its weights take {human_size(needed)}, and this machine has {human_size(memory)} of "
+                "memory; make it smaller",
+                "config",
+            )
 
     def _check_tokenizer(self, context: Preflight) -> Iterator[Problem]:
         folder = context.model(self.tokenizer, weights=False) if self.tokenizer else None
@@ -199,10 +220,21 @@ def _refuse_unknown(config: Mapping[str, Any]) -> None:
     known = CONFIG_MAPPING[kind]
     names = {*known().to_dict(), *known.attribute_map, "rope_theta"}
     for name in config:
+        _refuse_size(name, config[name])
         if name not in names:
             raise CheckpointError(
                 f"config: a model of the type {kind} has no option '{name}'{suggest(name, list(names))}"
             )
+
+
+def _refuse_size(name: str, value: object) -> None:
+    """Refuse a size below 1, or larger than any model has it; of parts of a config too."""
+    if isinstance(value, Mapping):
+        for inner, part in value.items():
+            _refuse_size(str(inner), part)
+    most = _LARGEST.get(name)
+    if most is not None and isinstance(value, int) and not 1 <= value <= most:
+        raise CheckpointError(f"config: {name} is {value:,}; it must be from 1 to {most:,}")
 
 
 def _build(config: Mapping[str, Any], *, weights: bool) -> Any:

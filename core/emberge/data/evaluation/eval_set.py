@@ -89,10 +89,11 @@ class _Half:
     def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield `file:line` and each row of a file."""
         path = self.file(stem)
+        place = shown(path)
         for line, row in find_reader(path, self.readers).rows(path):
             if isinstance(row, BadRow):
-                raise DataError(f"{shown(path)}:{line}: {printable(row.message)}")
-            yield f"{shown(path)}:{line}", row
+                raise DataError(f"{place}:{line}: {printable(row.message)}")
+            yield f"{place}:{line}", row
 
     def rows(self, stem: str, task: TaskKind) -> tuple[list[Row], DataDecisions]:
         """Read rows in the format of training files, checked as those are."""

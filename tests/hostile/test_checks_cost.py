@@ -1,0 +1,142 @@
+"""A check reads each thing once and stops at sizes that no machine has, however many steps there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import load_plugins, parse_recipe
+from emberge.data import catalogue
+from emberge.recipes.checks.preflight import check_recipe
+from emberge.wording import printable
+from emberge_data.json_lines import JsonLines
+from emberge_weights.inputs import weight_sets
+
+from tests.plugins.mteb.bench import write_catalogue, write_pairs
+
+SEARCHES = """steps:
+  found:
+    foreach: {seed: [1, 2, 3, 4]}
+    find_weights:
+      models: [./a, ./b]
+      data: {path: ./sets, only: [retrieval, sts], split: test}
+      tests: {path: ./sets, only: [pair_classification], split: test}
+      seed: $seed
+  member:
+    foreach: {seed: [1, 2, 3, 4]}
+    train:
+      model: ./a
+      data: {path: ./pairs.jsonl.gz, task: sts}
+      backbone: text_encoder
+      loss: cosent
+      sampler: batch_shuffle
+      seed: $seed
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    write_catalogue(tmp_path / "sets")
+    write_pairs(tmp_path / "pairs.jsonl.gz")
+    return tmp_path
+
+
+def test_steps_that_share_sets_and_files_read_them_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: Counter[str] = Counter()
+    rows, load, parsed = JsonLines.rows, weight_sets.load_eval_set, catalogue.yaml.compose
+
+    def counted_rows(self: JsonLines, path: Path) -> Iterator[Any]:
+        for row in rows(self, path):
+            read[path.name] += 1
+            yield row
+
+    def counted_load(one: Any, **options: Any) -> Any:
+        read[f"set {one.name}"] += 1
+        return load(one, **options)
+
+    def counted_parse(*given: Any, **more: Any) -> Any:
+        read["catalogue"] += 1
+        return parsed(*given, **more)
+
+    monkeypatch.setattr(JsonLines, "rows", counted_rows)
+    monkeypatch.setattr(weight_sets, "load_eval_set", counted_load)
+    monkeypatch.setattr(catalogue.yaml, "compose", counted_parse)
+    recipe = parse_recipe(SEARCHES, load_plugins(), path=place / "recipe.yaml")
+    check_recipe(recipe, load_plugins(), deep=False)
+    sets = ("retrieval", "sts", "pair_classification")
+    assert [read[f"set {name}"] for name in sets] == [1, 1, 1]
+    assert read["catalogue"] == 1
+    assert read["pairs.jsonl.gz"] == 2 * 24  # its first rows, and all of them for the preview
+
+
+def test_a_set_that_changed_is_read_again(place: Path) -> None:
+    text = SEARCHES.partition("  member:")[0]
+
+    def few() -> list[str]:
+        recipe = parse_recipe(text, load_plugins(), path=place / "recipe.yaml")
+        found = check_recipe(recipe, load_plugins(), deep=False).errors
+        return sorted({one.message.partition(";")[0] for one in found if "'sts'" in one.message})
+
+    assert few() == ["set 'sts' has 24 pairs"]
+    write_pairs(place / "sets" / "eval" / "sts" / "test.jsonl.gz", rows=30)
+    assert few() == ["set 'sts' has 30 pairs"]
+
+
+class Wordy(str):
+    """A text whose characters are counted as they are looked at."""
+
+    looked = 0
+
+    def __iter__(self) -> Iterator[str]:
+        Wordy.looked += 1
+        return super().__iter__()
+
+
+def test_plain_text_is_printed_without_a_look_at_each_character() -> None:
+    assert printable(Wordy("plain words")) == "plain words"
+    assert printable("é\x1b[31m") == "é\\x1b[31m"
+    assert Wordy.looked == 0
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        "hidden_size: 10000000",
+        "hidden_size: 0",
+        "vocab_size: 100000000000",
+        "num_hidden_layers: -1",
+    ],
+)
+def test_a_model_of_impossible_size_is_refused_before_it_is_built(
+    size: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Any] = []
+    monkeypatch.setattr("emberge_encoder.token_head.language_model_loader", built.append)
+    found = errors(f"{{model_type: bert, {size}}}", bert, tmp_path)
+    assert [one for one in found if size.partition(":")[0] in one and "r.yaml:4" in one]
+    assert built == []
+
+
+def test_a_model_larger_than_the_memory_is_refused(bert: Path, tmp_path: Path) -> None:
+    config = "{model_type: bert, hidden_size: 131072, num_attention_heads: 16, num_hidden_layers: 1, intermediate_size: 1048576}"
+    (found,) = errors(config, bert, tmp_path)
+    assert "of memory; make it smaller" in found
+
+
+def test_a_size_of_a_part_of_a_config_is_looked_at_too(bert: Path, tmp_path: Path) -> None:
+    found = errors("{model_type: bert, text_config: {hidden_size: 10000000}}", bert, tmp_path)
+    assert found
+    assert all("hidden_size" in one for one in found)
+
+
+def errors(config: str, tokenizer: Path, folder: Path) -> list[str]:
+    text = (
+        f"steps:\n  a:\n    random_model:\n      config: {config}\n      tokenizer: {tokenizer}\n"
+    )
+    recipe = parse_recipe(text, load_plugins(), path=folder / "r.yaml")
+    return [str(one) for one in check_recipe(recipe, load_plugins(), deep=False).errors]
