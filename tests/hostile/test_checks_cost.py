@@ -123,7 +123,8 @@ def test_a_model_of_impossible_size_is_refused_before_it_is_built(
 
 
 def test_a_model_larger_than_the_memory_is_refused(bert: Path, tmp_path: Path) -> None:
-    config = "{model_type: bert, hidden_size: 131072, num_attention_heads: 16, num_hidden_layers: 1, intermediate_size: 1048576}"
+    size = "hidden_size: 131072, num_attention_heads: 16, num_hidden_layers: 1"
+    config = f"{{model_type: bert, {size}, intermediate_size: 1048576}}"
     (found,) = errors(config, bert, tmp_path)
     assert "of memory; make it smaller" in found
 
