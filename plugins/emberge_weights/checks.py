@@ -118,7 +118,7 @@ def _test_halves(step: SearchOptions, context: Preflight) -> Keys:
 
 @dataclass(frozen=True, slots=True)
 class _SeenSet:
-    """What a check remembers of a set: its name, the number of its queries or pairs, and their hashes."""
+    """Facts of a set that a check keeps: its name, the number of its queries or pairs, and their hashes."""
 
     name: str
     unit: str
