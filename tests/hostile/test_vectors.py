@@ -228,6 +228,13 @@ def test_faiss_headers_that_claim_what_is_not_there(content: bytes, tmp_path: Pa
     assert "\x1b" not in str(refused.value)
 
 
+def test_counts_that_no_index_has_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "old.faiss"
+    path.write_bytes(_index(b"IxMp", 24, -5))
+    with pytest.raises(DataError, match=r"old\.faiss: claims -5 vectors of 24 numbers"):
+        read_vectors(path)
+
+
 def test_indexes_in_one_another_are_looked_into_four_deep(tmp_path: Path) -> None:
     """Ids around ids around ids around a flat index, and one more."""
     path = tmp_path / "old.faiss"

@@ -14,6 +14,7 @@ from emberge.cli.main import main
 from emberge_index.translation.translation_file import Translation
 from emberge_index.vectors import pieces, rewrite, translate_verb
 from emberge_index.vectors.checks import _sample
+from emberge_index.vectors.mapper import Mapper
 from emberge_index.vectors.open_vectors import plan_vectors
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -288,3 +289,19 @@ def test_progress_is_a_line_on_a_terminal_and_now_and_then_in_a_log(
     assert lines[-1] == "\x1b[K"
     assert shown(terminal=True, quiet=True) == ""
     assert shown(terminal=False, quiet=True) == ""
+
+
+@pytest.mark.parametrize(("dtype", "own"), [("f2", "f4"), ("f4", "f4"), ("f8", "f8")])
+def test_vectors_are_mapped_in_the_numbers_of_their_file(
+    tmp_path: Path, dtype: str, own: str
+) -> None:
+    translation = write_translation(tmp_path / "by", 24, 16, unit=False)
+    given = vectors(64, 24, unit=False).astype(dtype)
+    mapped = Mapper(translation, np.dtype(dtype))(given)
+    matrix, offset = (
+        one.astype(own) for one in (translation.fitted.matrix, translation.fitted.offset)
+    )
+    np.testing.assert_array_equal(
+        mapped.vectors, (given.astype(own) @ matrix + offset).astype(dtype)
+    )
+    assert (mapped.finite, mapped.empty) == (True, 0)
