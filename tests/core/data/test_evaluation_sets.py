@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from emberge import DataError, EvalSet
+from emberge import DataError, DataRef, EvalSet
+from emberge.data.evaluation.eval_choice import check_eval_sets
 from emberge.data.evaluation.eval_data import (
     ClassificationData,
     ClusteringData,
@@ -335,3 +337,47 @@ def test_every_text_that_is_scored_has_its_side() -> None:
     assert list(eval_texts(PairData(["A"], ["B"], [1.0]))) == [("query", "A"), ("query", "B")]
     assert list(eval_texts(ClassificationData(["A"], ["x"], ["B"], ["x"]))) == [("query", "B")]
     assert list(eval_texts(ClusteringData(["A"], ["x"]))) == [("query", "A")]
+
+
+# ── sets that are yet to be made ────────────────────────────────────────────────────────────────
+
+
+class Announced:
+    """What a check knows of an earlier step: the sets that it will write, or nothing."""
+
+    def __init__(self, sets: Mapping[str, str] | None) -> None:
+        self._sets = sets
+
+    def data(self, reference: DataRef) -> Path | None:
+        return None if reference.step else Path(reference.text)
+
+    def expected(self, reference: DataRef) -> Any:
+        assert reference.step == "made"
+        return None if self._sets is None else SimpleNamespace(sets=self._sets)
+
+
+def checked(sets: Mapping[str, str] | None, *args: Any) -> tuple[list[str], list[str]]:
+    context: Any = Announced(sets)
+    found, faults = check_eval_sets(context, DataRef("$made"), *args)
+    return [f"{one.name} {one.task}" for one in found], faults
+
+
+def test_sets_to_come_are_those_that_the_step_announces() -> None:
+    sets = {"a": "sts", "b": "retrieval"}
+    assert checked(sets) == (["a sts", "b retrieval"], [])
+    assert checked(sets, ("b",)) == (["b retrieval"], [])
+    assert checked(None) == checked({}) == ([], [])
+    names, (fault,) = checked(sets, ("c",))
+    assert names == []
+    assert "$made: there is no evaluation set 'c'; there are a, b" in fault
+    assert checked(sets, (), "dev") == (
+        ["a sts", "b retrieval"],
+        ["$made makes no development halves; write split: test"],
+    )
+
+
+def test_sets_that_are_there_are_looked_at(listed: Path) -> None:
+    context: Any = Announced(None)
+    found, faults = check_eval_sets(context, DataRef(str(listed)), ("a",))
+    assert [one.name for one in found] == ["a"]
+    assert "datasets.yaml:2: there is no folder" in faults[0]

@@ -128,6 +128,22 @@ def test_rows_exactly_at_the_threshold_are_copies(
     assert above == {"a": [one, other]}
 
 
+def test_sets_follow_in_the_order_of_preference(tmp_path: Path) -> None:
+    sets = {name: [pair("q", "p"), pair(name, "p")] for name in ("a", "b", "c")}
+    for number, (prefer, keeps) in enumerate(
+        (((), "a"), (("c",), "c"), (("b", "c"), "b"), (("c", "b"), "c"))
+    ):
+        left = run(tmp_path / str(number), sets, prefer=prefer)
+        assert left == {name: [*(["q"] if name == keeps else []), name] for name in sets}
+
+
+def test_runs_have_as_many_characters_as_are_asked_for(tmp_path: Path) -> None:
+    """Of single characters both are the same set, and of two no run is in both."""
+    rows = {"a": [pair("abcd", "0"), pair("dbca", "0")]}
+    assert run(tmp_path / "one", rows, jaccard=0.9, shingle=1) == {"a": ["abcd"]}
+    assert run(tmp_path / "two", rows, jaccard=0.9, shingle=3) == {"a": ["abcd", "dbca"]}
+
+
 def test_what_a_killed_run_left_makes_no_difference(tmp_path: Path) -> None:
     rows = [pair(f"question {i % 7}", f"answer {i % 3}") for i in range(60)]
     data = (DataEntry(path=DataRef(str(written(tmp_path / "a.jsonl", rows)))),)
