@@ -7,7 +7,6 @@ import copy
 import io
 import logging
 import re
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any
 import torch
 from emberge import CheckpointError
 from emberge.engine import require_vocabulary
+
+from emberge_export.openvino_import import keep_to_ourselves
 
 __all__ = ["Exporting"]
 
@@ -105,8 +106,7 @@ class Exporting:
         _save_onnx(quantizer.quantize(self._onnx(), self._sample(), ExportFormat.ONNX), path)
 
     def _write_openvino(self, path: Path) -> None:
-        # OpenVINO tells its makers of each conversion, unless this package is missing.
-        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+        keep_to_ourselves()
         from transformers.exporters.configs import OpenVINOConfig
         from transformers.exporters.exporter_openvino import OpenVINOExporter
 

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from emberge_export.openvino_import import keep_to_ourselves
+
 __all__ = ["load_runtime"]
 
 _OUTPUT = "last_hidden_state"
@@ -75,6 +77,7 @@ class OpenVinoTrunk(_Trunk):
     """A transformer in OpenVINO, with as many threads as torch has."""
 
     def __init__(self, path: Path, config: Any) -> None:
+        keep_to_ourselves()
         import openvino
 
         super().__init__(config)
