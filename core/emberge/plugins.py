@@ -213,6 +213,11 @@ class Plugins:
                 found.setdefault(component.name, []).append(component)
         return found
 
+    @property
+    def left_out(self) -> str:
+        """End of a message on a component that is missing: the plugins that are blocked, if any are."""
+        return f"; {BLOCK} leaves out {', '.join(self.blocked)}" if self.blocked else ""
+
     def find(self, name: str, *kinds: str) -> Component:
         """Find the component called `name` or `plugin:name`.
 
@@ -240,7 +245,7 @@ class Plugins:
             raise PluginError(f"{article.replace(' and ', ' and from ', 1)}; write {names}")
         known = [*found, *(c.full_name for cs in found.values() for c in cs)]
         hint = suggest(name, known) or (f"; known: {', '.join(sorted(found))}" if found else "")
-        raise PluginError(f"there is no {word} '{name}'{hint}")
+        raise PluginError(f"there is no {word} '{name}'{hint}{self.left_out}")
 
     def component_of(self, type_: Any) -> Component:
         """Return the component whose type this is.

@@ -152,6 +152,7 @@ def _default_value(build: Builder, option: Option, where: str, at: OptionPath) -
     bare = name.rpartition(":")[2]
     if not any(component.name == bare for component in build.plugins.components):
         message = f"{at.label} would be '{name}', which no plugin gives; name another"
+        message += build.plugins.left_out
         return build.refuse(message, where)
     node = node_of(component, where)
     assert node is not None
