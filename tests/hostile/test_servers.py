@@ -357,10 +357,19 @@ def test_ctrl_c_ends_a_check_whose_server_does_not_answer(tmp_path: Path) -> Non
         assert end_by(signal.SIGINT, waiting, ["check", str(recipe)]) == 130
 
 
+# Who starts the tests in the background of a shell may have Ctrl-C ignored.
+_COMMAND = """
+import signal, sys
+from emberge.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def end_by(end: int, waiting: threading.Event, words: list[str]) -> int:
     """Return the exit code of a command that got a signal when it waited for its server."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "emberge", *words],
+        [sys.executable, "-c", _COMMAND, *words],
         env=os.environ | {"PYTHONUTF8": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
