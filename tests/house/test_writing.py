@@ -38,12 +38,11 @@ NEW_FILES = {
     "core/emberge/data/write_catalogue.py",
     "core/emberge/encoding/token_cache.py",
     "core/emberge/processes/step_process.py",  # of a random name, in a work folder that is checked
+    "core/emberge/tensor_files/servers/server_file.py",
     "plugins/emberge_data/steps/deduplicate/shared_keys.py",
     "plugins/emberge_demo/package_files.py",
-    "plugins/emberge_hub/at_address.py",
     # ... and in place, in a folder that `working_in` has locked and looked through.
     "core/emberge/tensor_files/direct_file.py",
-    "plugins/emberge_index/vectors/rewrite.py",
 }
 
 

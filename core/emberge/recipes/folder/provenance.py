@@ -109,6 +109,8 @@ def write_with_record(folder: Path, name: str, text: str) -> None:
     if not (folder / ARTIFACT).is_file():
         return
     record = read_json(folder / ARTIFACT)
+    if "files" not in record:
+        return  # a record that lists no file
     if (changed := with_contents(record, {name: content})) != record:
         write_text(folder / ARTIFACT, record_text(changed))
 
