@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -151,3 +152,28 @@ def test_a_run_killed_around_the_passport_ends_in_the_same_bytes(
             assert contents(tmp_path / "k" / "out") == expected, calls[at - 1]
             for path in sorted((tmp_path / "k").rglob("*"), reverse=True):
                 path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def test_a_passport_minds_the_prompts_of_both_sides(bert: Path, tmp_path: Path) -> None:
+    """Of documents in its fingerprint, of queries in the vectors of their canaries."""
+    found = {}
+    for name, prompts in {
+        "none": {},
+        "query": {"query": "the "},
+        "document": {"document": "the "},
+    }.items():
+        folder = tmp_path / name
+        shutil.copytree(bert, folder)
+        settings = json.loads((folder / "config_sentence_transformers.json").read_text())
+        text = json.dumps({**settings, "prompts": prompts})
+        (folder / "config_sentence_transformers.json").write_text(text)
+        (tmp_path / f"{name}.json").write_text(published(folder)[PASSPORT])
+        found[name] = read_passport(tmp_path / f"{name}.json")
+    assert [one.prompts for one in found.values()] == [("", ""), ("the ", ""), ("", "the ")]
+    assert found["query"].fingerprint == found["none"].fingerprint
+    assert found["document"].fingerprint != found["none"].fingerprint
+    plain, query, document = (one.canaries for one in found.values())
+    np.testing.assert_array_equal(query["document"], plain["document"])
+    np.testing.assert_array_equal(document["query"], plain["document"])
+    np.testing.assert_allclose(document["document"], query["query"], atol=2e-3)
+    assert np.abs(document["document"] - plain["document"]).max() > 0.01
