@@ -251,6 +251,26 @@ ROOMS: Mapping[str, Room] = {
             "tests/hostile/test_redirects.py",
             "tests/plugins/hub/test_at_address.py",
             "tests/plugins/hub/test_hub.py",
+    "publish": Room(
+        ("plugins/emberge_publish/*.py",),
+        (
+            "tests/hostile/test_publishing.py",
+            "tests/plugins/publish/test_licences.py",
+            "tests/plugins/publish/test_publish.py",
+            "tests/plugins/publish/test_published_card.py",
+        ),
+    ),
+    "export": Room(
+        ("plugins/emberge_export/*.py",),
+        ("tests/hostile/test_export_of_broken_models.py", "tests/plugins/export/test_export.py"),
+    ),
+    "report": Room(
+        ("plugins/emberge_report/card/*.py", "core/emberge/wording.py"),
+        (
+            "tests/core/test_wording.py",
+            "tests/hostile/test_cards_and_tables.py",
+            "tests/plugins/report/test_card_contamination.py",
+            "tests/plugins/report/test_model_card.py",
         ),
     ),
 }
