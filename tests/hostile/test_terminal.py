@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from emberge import DataError, EmbergeError, run_recipe
+from emberge import Artifact, DataError, EmbergeError, run_recipe
 from emberge.cli import verbs
 from emberge.cli.main import main
 from emberge.cli.shown_text import guarded_output
+from emberge.recipes.checks.status import result_table
 from emberge_terminal import progress
 from emberge_terminal.progress import open_view
 
@@ -96,6 +97,18 @@ def test_a_failed_step_steers_no_terminal(tmp_path: Path, capsys: Capture) -> No
         run_recipe(recipe(a=Hostile()), tmp_path / "out", toy(progress))
     log = (tmp_path / "out" / "run.log").read_text()
     assert not STEERS.search(capsys.readouterr().out + log)
+
+
+@pytest.mark.parametrize("named", ["../secret.md", "{place}/secret.md", "link.md", 7, None])
+def test_a_record_shows_no_table_of_elsewhere(tmp_path: Path, named: object) -> None:
+    (tmp_path / "secret.md").write_text("secret")
+    result = tmp_path / "result"
+    result.mkdir()
+    (result / "own.md").write_text("| own |")
+    (result / "link.md").symlink_to(tmp_path / "secret.md")
+    name = named.format(place=tmp_path) if isinstance(named, str) else named
+    assert result_table(result, Artifact("file", details={"table": name})) == ""
+    assert result_table(result, Artifact("file", details={"table": "own.md"})) == "| own |"
 
 
 class Terminal(io.StringIO):

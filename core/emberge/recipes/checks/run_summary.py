@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emberge.errors import EmbergeError, RequirementError
-from emberge.recipes.checks.status import StepStatus, status
+from emberge.recipes.checks.status import StepStatus, result_table, status
 from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 from emberge.recipes.recipe import Recipe
 from emberge.wording import human_size, prose, table_lines
@@ -47,9 +47,8 @@ def _tables(steps: list[StepStatus], place: OutFolder) -> Iterator[str]:
     for step in steps:
         link = place.link(step.id)
         artifact = read_artifact(link) if step.state == "done" else None
-        table = link / str((artifact.details if artifact else {}).get("table") or "")
-        if table.is_file():
-            yield from (f"### {prose(step.id)}", "", table.read_text(encoding="utf-8").strip(), "")
+        if artifact is not None and (table := result_table(link, artifact)):
+            yield from (f"### {prose(step.id)}", "", table, "")
 
 
 def _costs(steps: list[StepStatus]) -> Iterator[str]:

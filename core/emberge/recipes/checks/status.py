@@ -9,14 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from emberge.contracts.reference import Artifact
 from emberge.errors import EmbergeError
 from emberge.files.locks import Holder, lock_holder
+<<<<<<< HEAD
 from emberge.files.strangers import UnsoundFileError, read_json
+=======
+from emberge.files.strangers import JSON_LIMIT, UnsoundFileError, read_regular, require_inside
+>>>>>>> 5fab171d (Only a table in the result itself is shown; mutants of publish, export and cards)
 from emberge.recipes.folder.run_folder import ARTIFACT, NoRunError, OutFolder, read_artifact
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.workspace import PROGRESS
 
-__all__ = ["Status", "StepStatus", "results_shown", "status"]
+__all__ = ["Status", "StepStatus", "result_table", "results_shown", "status"]
 
 State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
 
@@ -158,6 +163,18 @@ def _read(path: Path) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
+def result_table(folder: Path, artifact: Artifact) -> str:
+    """Return the table in a result, which its artifact names; "" without one in the folder itself."""
+    named = artifact.details.get("table")
+    if not isinstance(named, str) or not named:
+        return ""
+    try:
+        path = require_inside(folder / named, folder)
+        return read_regular(path, limit=JSON_LIMIT).decode("utf-8", errors="replace").strip()
+    except (OSError, UnsoundFileError):
+        return ""
+
+
 def results_shown(out: Path, recipe: Recipe) -> list[str]:
     """Return the lines shown after a run: the folder of each finished result, and its table if it has one."""
     try:
@@ -170,8 +187,7 @@ def results_shown(out: Path, recipe: Recipe) -> list[str]:
         artifact = read_artifact(link) if step.id in done else None
         if artifact is None:
             continue
-        table = link / str(artifact.details.get("table") or "")
-        if table.is_file():
-            lines += ["", table.read_text(encoding="utf-8").strip(), ""]
+        if table := result_table(link, artifact):
+            lines += ["", table, ""]
         lines.append(f"{step.id}: {link}")
     return lines

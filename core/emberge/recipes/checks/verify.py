@@ -143,19 +143,21 @@ def _files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
         return
     there = contents_of(folder, leave=(ARTIFACT,))
     for name, entry in listed.items():
-        known = FileContent.of(entry)
-        if known is None:
-            yield Finding(name, "differs", f"{ARTIFACT} has no sound entry of it; {_AGAIN}")
-        elif name not in there:
-            yield Finding(name, "missing", f"is missing; {_AGAIN}")
-        elif name in CHANGING and known.hash != there[name].hash:
-            yield Finding(name, "not seen", "was changed by hand, as it may be")
-        else:
-            yield _compared(name, known, there[name])
+        yield _held_to(name, FileContent.of(entry), there.get(name))
     if record.get("kind") == "model":
         decisive = (path.relative_to(folder).as_posix() for path in hashed_files(folder))
         extra = [name for name in decisive if name not in listed]
         yield from (Finding(n, "extra", "is no part of the result; move it away") for n in extra)
+
+
+def _held_to(name: str, known: FileContent | None, found: FileContent | None) -> Finding:
+    if known is None:
+        return Finding(name, "differs", f"{ARTIFACT} has no sound entry of it; {_AGAIN}")
+    if found is None:
+        return Finding(name, "missing", f"is missing; {_AGAIN}")
+    if name in CHANGING and known.hash != found.hash:
+        return Finding(name, "not seen", "was changed by hand, as it may be")
+    return _compared(name, known, found)
 
 
 def _compared(name: str, known: FileContent, found: FileContent) -> Finding:
