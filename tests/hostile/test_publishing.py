@@ -222,8 +222,10 @@ def test_a_credential_is_found_wherever_it_is(secret: str, tmp_path: Path) -> No
 
 def test_words_that_only_look_like_credentials_pass() -> None:
     words = "risk-managementandcontrolofrisk hf_model AKIAshort ghp_x xoxo-love task-sk-1 AIza"
-    files = {"vocab.txt": words.encode(), "bin": b"\0" + CREDENTIALS["AWS"].encode()}
-    assert require_no_credentials(files) is None
+    binary = b"\0" + CREDENTIALS["AWS"].encode()
+    require_no_credentials({"vocab.txt": words.encode(), "bin": binary})
+    with pytest.raises(EmbergeError, match=r"^text:1: has a key of AWS"):
+        require_no_credentials({"text": binary[1:], "bin": binary})
 
 
 @pytest.mark.parametrize("name", ["README.md", "config.json", "tokenizer.json"])
