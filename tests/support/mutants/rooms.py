@@ -254,8 +254,10 @@ ROOMS: Mapping[str, Room] = {
     "publish": Room(
         ("plugins/emberge_publish/*.py",),
         (
+            "tests/hostile/test_credentials.py",
             "tests/hostile/test_publishing.py",
             "tests/plugins/publish/test_licences.py",
+            "tests/plugins/publish/test_planned_files.py",
             "tests/plugins/publish/test_publish.py",
             "tests/plugins/publish/test_published_card.py",
         ),
