@@ -264,7 +264,11 @@ ROOMS: Mapping[str, Room] = {
     ),
     "export": Room(
         ("plugins/emberge_export/*.py",),
-        ("tests/hostile/test_export_of_broken_models.py", "tests/plugins/export/test_export.py"),
+        (
+            "tests/hostile/test_export_of_broken_models.py",
+            "tests/plugins/export/test_export.py",
+            "tests/plugins/export/test_figures_and_servers.py",
+        ),
     ),
     "report": Room(
         ("plugins/emberge_report/card/*.py", "core/emberge/wording.py"),
