@@ -251,6 +251,8 @@ ROOMS: Mapping[str, Room] = {
             "tests/hostile/test_redirects.py",
             "tests/plugins/hub/test_at_address.py",
             "tests/plugins/hub/test_hub.py",
+        ),
+    ),
     "publish": Room(
         ("plugins/emberge_publish/*.py",),
         (

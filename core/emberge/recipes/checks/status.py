@@ -12,11 +12,13 @@ from typing import Any, Literal
 from emberge.contracts.reference import Artifact
 from emberge.errors import EmbergeError
 from emberge.files.locks import Holder, lock_holder
-<<<<<<< HEAD
-from emberge.files.strangers import UnsoundFileError, read_json
-=======
-from emberge.files.strangers import JSON_LIMIT, UnsoundFileError, read_regular, require_inside
->>>>>>> 5fab171d (Only a table in the result itself is shown; mutants of publish, export and cards)
+from emberge.files.strangers import (
+    JSON_LIMIT,
+    UnsoundFileError,
+    read_json,
+    read_regular,
+    require_inside,
+)
 from emberge.recipes.folder.run_folder import ARTIFACT, NoRunError, OutFolder, read_artifact
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.workspace import PROGRESS
