@@ -309,12 +309,12 @@ def test_waiting_for_the_next_attempt_ends_with_the_work(monkeypatch: pytest.Mon
 
 def test_a_signal_ends_a_merge_that_waits_for_weights(tmp_path: Path) -> None:
     """A server whose configs and headers come at once, and of whose weights a byte comes at a time."""
-    tensors = {"w": {"dtype": "F32", "shape": [1 << 18], "data_offsets": [0, 1 << 20]}}
+    tensors = {"w": {"dtype": "F32", "shape": [1 << 21], "data_offsets": [0, 1 << 23]}}
     header = json.dumps(tensors).encode()
     opening = struct.pack("<Q", len(header)) + header
     files = {
-        "/a/model.safetensors": opening + bytes(1 << 20),
-        "/b/model.safetensors": opening + bytes(1 << 20),
+        "/a/model.safetensors": opening + bytes(1 << 23),
+        "/b/model.safetensors": opening + bytes(1 << 23),
         "/a/config.json": b'{"model_type": "bert"}',
         "/b/config.json": b'{"model_type": "bert"}',
     }
@@ -329,10 +329,12 @@ def test_a_signal_ends_a_merge_that_waits_for_weights(tmp_path: Path) -> None:
         elif request.range[1] <= len(opening):
             yield ranged(request, content[slice(*request.range)], ETAG, size=len(content))
         else:
+            start, end = request.range
             begun = ranged(request, b"", ETAG, size=len(content))
-            yield begun.replace(b"Length: 0", b"Length: 1048576")
+            yield begun.replace(b"Length: 0", b"Length: %d" % (end - start))
             waiting.set()
-            yield from pausing(itertools.repeat(b"x"), 0.1)
+            # Minutes for a block, and never below the lowest rate, which would end it too.
+            yield from pausing(itertools.repeat(bytes(1500)), 0.1)
 
     with hostile(reply) as server:
         words = ["merge", f"{server.url}/a", f"{server.url}/b", "--strategy", "linear"]
@@ -377,9 +379,7 @@ def end_by(end: int, waiting: threading.Event, words: list[str]) -> int:
     try:
         assert waiting.wait(120)
         child.send_signal(end)
-        return child.wait(
-            20
-        )  # a wait looks five times a second; a server may wait for half a minute
+        return child.wait(100)  # much longer than it takes, and shorter than a block
     finally:
         child.kill()
         child.communicate()
