@@ -9,6 +9,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def main(words: Sequence[str]) -> int:
     """Return 0 when no case had a fault."""
     options = _options(words)
     os.environ.update(ENVIRONMENT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background has none
     print(
         f"seed {options.seed}; a case again: --seed {options.seed} --only SUBJECT --number N",
         flush=True,
@@ -123,17 +125,20 @@ def _draw_all(
     outcomes: dict[str, list[Outcome]] = {name: [] for name in names}
     until = time.monotonic() + 60 * options.minutes
     number = options.first if options.number is None else options.number
-    while time.monotonic() < until:
-        for name in names:
-            outcome = _run_one(name, number, options.seed, sandbox, sound)
-            outcomes[name].append(outcome)
+    with contextlib.suppress(KeyboardInterrupt):  # the table has what there is
+        while time.monotonic() < until:
+            for name in names:
+                outcome = _run_one(name, number, options.seed, sandbox, sound)
+                outcomes[name].append(outcome)
+                if options.number is not None:
+                    print(
+                        f"{name} {number}: {outcome.kind}, {outcome.seconds:.1f} s\n{outcome.text}"
+                    )
+                elif outcome.kind in FAULTS:
+                    _keep_fault(name, number, options.seed, outcome)
             if options.number is not None:
-                print(f"{name} {number}: {outcome.kind}, {outcome.seconds:.1f} s\n{outcome.text}")
-            elif outcome.kind in FAULTS:
-                _keep_fault(name, number, options.seed, outcome)
-        if options.number is not None:
-            break
-        number += 1
+                break
+            number += 1
     return outcomes
 
 
