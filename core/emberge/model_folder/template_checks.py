@@ -13,6 +13,7 @@ from typing import Any
 from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import trunk_config
+from emberge.model_folder.config_fields import field_faults
 from emberge.model_folder.json_files import read_object, read_object_if_any
 from emberge.model_folder.model_files import tokenizer_folder
 from emberge.model_folder.names.tensor_names import Names, layer_number
@@ -136,6 +137,8 @@ def _config_faults(template: Checkpoint) -> Iterator[str]:
     kind = template.config.get("model_type")
     if not isinstance(kind, str) or not kind:
         yield f"{path}: has no model_type, so nothing opens the result; get the file again"
+    for fault in field_faults(template.config):
+        yield f"{path}: {printable(fault, 200)}; get the file again"
 
 
 def _module_fault(folder: Path, module: ModuleFolder) -> str | None:
