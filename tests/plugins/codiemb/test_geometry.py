@@ -337,6 +337,8 @@ def test_checkpoints_of_a_killed_training_have_the_same_geometry(
 ) -> None:
     whole = run(place, plugins, TRAINED, "whole")
     assert len({one["name"] for one in whole["models"]}) == 3
+    # Nor is what was kept of one checkpoint taken for another.
+    assert len({json.dumps(one["sets"]) for one in whole["models"]}) == 3
     passes: list[int] = []
     forward = TextModel.__call__
 

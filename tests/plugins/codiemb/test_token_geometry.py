@@ -96,6 +96,16 @@ def test_a_near_copy_of_a_token_counts_in_one_dtype_and_not_in_the_other() -> No
     assert single["condition_number"] == double["condition_number"] < 1 / np.finfo("float32").eps
 
 
+@pytest.mark.parametrize("shape", [(3, 50), (50, 3)])
+def test_the_rank_counts_values_above_the_epsilon_times_the_longer_side(
+    shape: tuple[int, int],
+) -> None:
+    epsilon = float(np.finfo("float32").eps)
+    x = np.zeros(shape)
+    x[range(3), range(3)] = 2, 2 * 51 * epsilon, 2 * 49 * epsilon
+    assert measured(x)["rank"] == by_numpy(x)["rank"] == 2
+
+
 @pytest.mark.parametrize("tolerance", ["float32", "float64"])
 def test_the_condition_number_of_two_equal_tokens_ends_at_the_epsilon(tolerance: str) -> None:
     geometry = TokenGeometry(tolerance=tolerance)  # type: ignore[arg-type]

@@ -8,6 +8,8 @@ import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,14 +28,17 @@ from emberge import (
 from emberge.engine import FoundWeights, TextEmbedder, model_fingerprint
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_merge.methods.averages.linear import Linear
+from emberge_weights.inputs.embed_sets import SetEmbedder
 from emberge_weights.inputs.member_faults import plan_members
 from emberge_weights.inputs.members import before_length_one
 from emberge_weights.layers.blocks import Blocks, blocks_of
-from emberge_weights.layers.fit import on_simplex
-from emberge_weights.layers.layer_search import open_members
+from emberge_weights.layers.fit import fit, on_simplex
+from emberge_weights.layers.layer_search import LayerSearch, open_members
 from emberge_weights.layers.member_tensors import MemberTensors, member_tensors
 from emberge_weights.layers.mixed_forward import MixedForward
 from emberge_weights.layers.soft_scores import order_loss, ranking_loss
+from emberge_weights.scores.unit_scores import UnitScores
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from tests.plugins.mteb.bench import Bench, model_at, sentence, write_rows
@@ -150,6 +155,33 @@ def test_coefficients_of_a_block_stay_weights() -> None:
     torch.testing.assert_close(on_simplex(rows), expected)
 
 
+def fitted(gradient: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Coefficients after a few steps down a loss that has this gradient everywhere."""
+    slope = torch.tensor(gradient)
+    one = SimpleNamespace(
+        name="set",
+        batches=lambda units, _: iter([units] * 3),
+        loss=lambda embed, _: (embed * slope).sum(),
+    )
+    forward: Any = SimpleNamespace(at=lambda coefficients: coefficients)
+    sets: Any = [one]
+    start = np.full(len(gradient[0]), 1 / len(gradient[0]))
+    units = [np.arange(2)]
+    return fit(start, len(gradient), forward, sets, units, seed=0, rounds=3).tolist()
+
+
+def test_only_differences_between_the_members_of_a_block_move_its_weights() -> None:
+    # A loss that falls with both members falls faster with the first.
+    first, second = fitted([[-3.0, -1.0], [-3.0, -1.0]])
+    assert first == second
+    assert first[0] > 0.55
+    assert sum(first) == pytest.approx(1)
+    # Of a block that the loss does not depend on, or not by member, the weights stay.
+    moved, unseen, common = fitted([[-3.0, -1.0], [0.0, 0.0], [2.0, 2.0]])
+    assert moved == first
+    assert unseen == common == [0.5, 0.5]
+
+
 # ── the choice ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -229,6 +261,51 @@ def test_on_shuffled_labels_each_member_keeps_one_weight(
     assert not found.facts["layers"]["clear"]
     assert not found.by_tensor
     assert list(found.weights.values()) == [0.5, 0.5]
+
+
+def test_a_fit_gains_nothing_by_units_that_it_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Sequence[NDArray[np.int64]]] = []
+
+    class Memorising(LayerSearch):
+        """A search whose fits are better on the units that they have seen, and on no other."""
+
+        def _labelled(self, number: int, flat: Any) -> Any:
+            return None
+
+        def _require_following(self, labelled: Any) -> None:
+            return None
+
+        def _fitted(self, flat: Any, labelled: Any, units: Any, name: str) -> Any:
+            seen.append(units)
+            return np.full((1, 2), float(name) / 2)
+
+        def _merged(self, weights: Any, embedder: Any) -> Any:
+            return []
+
+        def _scored(self, number: int, merged: Any) -> UnitScores:
+            values = np.zeros((3, 40), np.float32)
+            for place, units in enumerate(seen, 1):
+                values[place, units[number]] = 1
+            return UnitScores("set", "mean", "query", values)
+
+    monkeypatch.setattr("emberge_weights.layers.layer_search.merged_sides", lambda *_: [])
+    anything: Any = SimpleNamespace(queries=range(40))
+    search = Memorising(
+        models=[],
+        members=[],
+        sets=[anything],
+        blocks=Blocks(["all"], {"a.weight": 0}),
+        forward=anything,
+        strategy=Linear(),
+        embedder=SetEmbedder(
+            sets=[], backbone=TextEncoder(), prompt=None, max_length=None, workspace=anything
+        ),
+        seed=0,
+    )
+    layers = search.run(np.array([0.5, 0.5]))
+    assert sorted([*seen[0][0], *seen[1][0]]) == list(range(40))
+    assert (layers.gain.difference, layers.gain.clear) == (0, False)
+    np.testing.assert_array_equal(layers.coefficients, [[0.75, 0.75]])
 
 
 # ── bad input ───────────────────────────────────────────────────────────────────────────────────

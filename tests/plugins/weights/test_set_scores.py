@@ -13,7 +13,7 @@ from emberge_mteb.local_sets import EvalEntry
 from emberge_weights.inputs.embed_sets import SetEmbedder
 from emberge_weights.inputs.members import Sides
 from emberge_weights.inputs.weight_sets import SetEntry, WeightSet, read_sets
-from emberge_weights.scores.set_scores import score_set
+from emberge_weights.scores.set_scores import first_documents, score_set
 from numpy.typing import NDArray
 
 from tests.plugins.mteb.bench import Bench, model_at
@@ -127,3 +127,23 @@ def test_no_text_finds_itself_where_texts_are_compared_with_each_other(
     found = score_set(one, [*sides, Sides(far.queries, far.queries)], np.eye(2), np.eye(2), peers=1)
     assert found.contributions()[0].mean() == pytest.approx(1)
     assert found.contributions()[1].mean() < 0.9
+
+
+@pytest.mark.parametrize("itself", [False, True])
+def test_first_documents_are_found_beyond_those_that_are_searched_at_once(
+    itself: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emberge_weights.scores.set_scores.SEARCHED", 7)
+    monkeypatch.setattr("emberge_weights.scores.set_scores.DEPTH", 5)
+    rng = np.random.default_rng(0)
+    texts = [f"text {number}" for number in range(20)]
+    asked = texts if itself else texts[:3]
+    wanted = WeightSet("set", "retrieval", "mean", "ndcg_at_10", asked, texts)
+    vectors = rng.standard_normal((20, 4)).astype(np.float32)
+    queries = vectors if itself else rng.standard_normal((3, 4)).astype(np.float32)
+    found = first_documents(wanted, [Sides(queries, vectors)], np.ones(1))
+    cosines = queries @ (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).T
+    if itself:
+        np.fill_diagonal(cosines, -np.inf)
+    np.testing.assert_array_equal(found, np.argsort(-cosines, axis=1)[:, :5])
+    assert (found >= 14).any()
