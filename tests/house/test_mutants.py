@@ -22,6 +22,13 @@ def test_every_pattern_of_a_room_finds_files(name: str) -> None:
     assert [p for p in (*room.sources, *room.tests) if not list(ROOT.glob(p))] == []
 
 
+def test_every_module_of_a_plugin_is_of_one_room() -> None:
+    files = [path for room in ROOMS.values() for path in room.files(ROOT)]
+    assert sorted(set(files)) == sorted(files)
+    modules = [path.relative_to(ROOT) for path in (ROOT / "plugins").rglob("*.py")]
+    assert sorted({*modules} - {*files}) == []
+
+
 def test_what_is_known_to_be_equivalent_is_still_there() -> None:
     lines: dict[str, set[str]] = {}
     for room in ROOMS.values():

@@ -172,6 +172,8 @@ def test_a_passport_minds_the_prompts_of_both_sides(bert: Path, tmp_path: Path) 
     assert [one.prompts for one in found.values()] == [("", ""), ("the ", ""), ("", "the ")]
     assert found["query"].fingerprint == found["none"].fingerprint
     assert found["document"].fingerprint != found["none"].fingerprint
+    assert found["query"].differences(found["none"]) == {}
+    assert found["document"].differences(found["none"]) == {"document prompt": ("the ", "")}
     plain, query, document = (one.canaries for one in found.values())
     np.testing.assert_array_equal(query["document"], plain["document"])
     np.testing.assert_array_equal(document["query"], plain["document"])

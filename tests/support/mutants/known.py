@@ -150,14 +150,14 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "shares.py",
-        "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=1.0))",
-        "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=None))",
+        "weight: PerDataset[Positive] = field(default_factory=lambda: PerDataset(default=1.0))",
+        "weight: PerDataset[Positive] = field(default_factory=lambda: PerDataset(default=None))",
         "a set without a weight has 1",
     ),
     (
         "shares.py",
-        "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=1.0))",
-        "weight: PerDataset[float] = field(default_factory=lambda: PerDataset(default=2.0))",
+        "weight: PerDataset[Positive] = field(default_factory=lambda: PerDataset(default=1.0))",
+        "weight: PerDataset[Positive] = field(default_factory=lambda: PerDataset(default=2.0))",
         "shares are divided by their sum",
     ),
     (

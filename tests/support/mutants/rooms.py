@@ -15,14 +15,19 @@ INDEX, INDEX_SOURCES = "tests/plugins/index", "plugins/emberge_index"
 
 @dataclass(frozen=True)
 class Room:
-    """Files that are mutated, and the tests that may find it; patterns are relative to the project."""
+    """Files that are mutated, and the tests that may find it; patterns are relative to the project.
+
+    Files of `others` are those of other rooms, which have tests of their own.
+    """
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
+    others: tuple[str, ...] = ()
 
     def files(self, root: Path) -> list[Path]:
         """Return the room's source files, relative to `root`."""
         found = {path for pattern in self.sources for path in root.glob(pattern)}
+        found -= {path for pattern in self.others for path in root.glob(pattern)}
         return sorted(path.relative_to(root) for path in found)
 
     def test_files(self, root: Path) -> list[Path]:
@@ -31,7 +36,7 @@ class Room:
         return sorted(path.relative_to(root) for path in found)
 
 
-ROOMS: Mapping[str, Room] = {
+_OWN_ROOMS: Mapping[str, Room] = {
     "methods": Room(
         ("plugins/emberge_merge/methods/**/*.py", "plugins/emberge_codiemb/layer_softmax.py"),
         (
@@ -281,4 +286,52 @@ ROOMS: Mapping[str, Room] = {
             "tests/plugins/report/test_model_card.py",
         ),
     ),
+}
+
+
+def _rest_of(plugin: str, *tests: str) -> Room:
+    """Return a room of a plugin's files that no room above has, with the plugin's tests and others."""
+    sources = f"plugins/emberge_{plugin}/**/*.py"
+    above = tuple(pattern for room in _OWN_ROOMS.values() for pattern in room.sources)
+    return Room((sources,), (f"tests/plugins/{plugin}/**/test_*.py", *tests), above)
+
+
+ROOMS: Mapping[str, Room] = {
+    **_OWN_ROOMS,
+    "packing": Room(
+        ("core/emberge/encoding/pack*.py",),
+        (
+            "tests/core/encoding/test_pack*.py",
+            "tests/core/training/loop/test_packing.py",
+            "tests/plugins/encoder/test_packed_rows.py",
+        ),
+    ),
+    "row_kernels": Room(
+        ("core/emberge/numerics/row_kernels.py",),
+        (
+            "tests/core/numerics/test_tested_kernels.py",
+            f"{MERGE}/test_kernels.py",
+            f"{MERGE}/test_merge_laws.py",
+            f"{MERGE}/test_mergekit_agreement.py",
+        ),
+    ),
+    "bidirlm": _rest_of("bidirlm"),
+    "boom": _rest_of("boom"),
+    "codiemb": _rest_of("codiemb"),
+    "data_steps": _rest_of("data"),
+    "demo": _rest_of("demo"),
+    "encoder": _rest_of("encoder"),
+    "evaluate": _rest_of("evaluate"),
+    "index_faces": _rest_of("index"),
+    "local": Room(("plugins/emberge_local/*.py",), ("tests/core/recipes/run/test_launchers.py",)),
+    "merge_steps": _rest_of("merge"),
+    "mergekit": _rest_of("mergekit"),
+    "moe": _rest_of("moe"),
+    "mteb": _rest_of("mteb"),
+    "ray": _rest_of("ray", "tests/hostile/test_ray_cluster.py"),
+    "report_page": _rest_of("report"),
+    "statistics": _rest_of("statistics"),
+    "terminal": _rest_of("terminal", "tests/hostile/test_terminal.py"),
+    "train_step": _rest_of("train"),
+    "weights": _rest_of("weights"),
 }
