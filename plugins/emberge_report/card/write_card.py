@@ -5,14 +5,12 @@ A card is a function of the files in OUT, so writing it twice changes nothing.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact, hookimpl
-from emberge.engine import OutFolder, read_artifact, write_with_record
 
 if TYPE_CHECKING:
     from emberge.engine import Scores
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["card_of_finished", "card_of_skipped", "card_origin", "write_card"]
 
-CARD, RECIPE = "README.md", "recipe.yaml"
+CARD = "README.md"
 # Folder of a run's recipe, by its OUT: relative references are relative to it.
 _ORIGINS: dict[Path, Path] = {}
 
@@ -41,12 +39,16 @@ def card_of_finished(out: Path, step: str, folder: Path, artifact: Artifact) -> 
 @hookimpl(specname="step_skipped")
 def card_of_skipped(out: Path, step: str, folder: Path) -> None:
     """Write the cards of a step that was finished before: they may be missing or lack scores."""
+    from emberge.engine import read_artifact
+
     artifact = read_artifact(folder)
     if artifact is not None:
         _update(out, step, folder, artifact)
 
 
 def _update(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
+    from emberge.engine import OutFolder, read_artifact
+
     if artifact.kind == "model":
         write_card(out, step, folder, artifact)
     if artifact.kind != "scores":
@@ -60,6 +62,8 @@ def _update(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
 
 def write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
     """Write the card of the model that step `name` of the run in `out` left in `folder`, atomically."""
+    from emberge.engine import write_with_record
+
     from emberge_report.card.adapter_card import adapter_card, is_adapter
     from emberge_report.card.card import model_card
 
@@ -86,13 +90,13 @@ def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:
         data=data,
         scores=tuple(_scores_of(name, folder, out)),
         contamination=contamination_behind(folder, out),
-        origin=_origin(out, folder, artifact),
+        origin=_origin(folder, artifact),
     )
 
 
 def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
     """Yield the evaluations in OUT that scored exactly these weights under this name."""
-    from emberge.engine import HashCache, model_fingerprint, results_in
+    from emberge.engine import HashCache, OutFolder, model_fingerprint, read_artifact, results_in
 
     content = None
     for place in results_in(out):
@@ -116,29 +120,18 @@ def _scores(folder: Path) -> Scores:
     return read_scores(folder)
 
 
-def _origin(out: Path, folder: Path, artifact: Artifact) -> Origin:
+def _origin(folder: Path, artifact: Artifact) -> Origin:
     from emberge_report.card.card import Origin
 
     record = _json(folder / "artifact.json")
     versions = record.get("versions")
-    recipe = out / RECIPE
     return Origin(
         component=str(record.get("component", "")),
         fingerprint=str(record.get("fingerprint", "")),
         versions=tuple(versions.items()) if isinstance(versions, Mapping) else (),
-        seed=artifact.details.get("seed", _recipe_seed(recipe)),
-        recipe_hash=hashlib.sha256(recipe.read_bytes()).hexdigest() if recipe.is_file() else "",
+        seed=artifact.details.get("seed", record.get("seed")),
+        recipe_hash=str(record.get("recipe", "")),
     )
-
-
-def _recipe_seed(recipe: Path) -> Any:
-    import yaml
-
-    try:
-        found = yaml.safe_load(recipe.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return None
-    return found.get("seed", 0) if isinstance(found, dict) else None
 
 
 def _json(path: Path) -> Mapping[str, Any]:

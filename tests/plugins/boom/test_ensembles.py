@@ -39,16 +39,21 @@ BAGS = """
 def test_a_bag_more_trains_that_member_alone(place: Path, plugins: Plugins) -> None:
     first = run(place, BAGS.format(ratios="[0.5, 1.0]"), plugins)
     known = {name: folder.resolve() for name, folder in first.items()}
-    written = {name: (f / "artifact.json").stat().st_mtime_ns for name, f in known.items()}
+    written = {name: times_of(folder) for name, folder in known.items()}
     second = run(place, BAGS.format(ratios="[0.5, 1.0, 0.8]"), plugins)
     for name in ("members.ratio=0.5", "members.ratio=1.0"):
         assert second[name].resolve() == known[name]
-        assert (known[name] / "artifact.json").stat().st_mtime_ns == written[name]
+        assert times_of(known[name]) == written[name]
     assert second["boom"].resolve() != known["boom"]
     weights = details(second["boom"])["weights"]
     assert list(weights) == [f"$members.ratio={ratio}" for ratio in (0.5, 1.0, 0.8)]
     assert list(weights.values()) == pytest.approx([42 / 193, 84 / 193, 67 / 193])
     assert details(second["boom"])["training_cost"]["times"] == pytest.approx(193 / 84)
+
+
+def times_of(folder: Path) -> dict[Path, int]:
+    """The time of the last change of each file of a result."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
 INCREMENTS = """
