@@ -112,6 +112,9 @@ def media_kinds(texts: Iterable[str]) -> tuple[MediaKind, ...]:
 
 def pair_kind(anchor: str, others: Iterable[str]) -> str:
     """Return the kind of a pair, such as `image-text`: its two sides, media first, `text` without any."""
+    others = tuple(others)
+    if _MARK not in anchor and not any(_MARK in text for text in others):
+        return "text-text"
     sides = ("+".join(media_kinds(texts)) or "text" for texts in ((anchor,), others))
     return "-".join(sorted(sides, key=lambda side: (side == "text", side)))
 

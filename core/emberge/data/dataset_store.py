@@ -10,7 +10,7 @@ import sys
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,7 +23,15 @@ from emberge.data.sampling import place
 from emberge.errors import DataError
 from emberge.files.atomic import publish_once, write_json
 
-__all__ = ["FORMAT", "Rows", "StoredDataset", "open_rows", "write_rows"]
+__all__ = [
+    "FORMAT",
+    "Rows",
+    "StoredDataset",
+    "dataset_info",
+    "open_rows",
+    "require_pairs",
+    "write_rows",
+]
 
 FORMAT = 2
 _MEDIA = "media.json"
@@ -168,15 +176,7 @@ class StoredDataset:
         self._chosen = chosen
         self._decisions = decisions
         self._labels = _by_label(name, rows) if rows.summary.labelled else None
-        self.info = DatasetInfo(
-            name,
-            decisions.task,
-            len(chosen),
-            weight,
-            decisions.negatives,
-            _scores(rows.summary, decisions),
-            media=rows.summary.media_facts(),
-        )
+        self.info = dataset_info(name, rows.summary, decisions, weight, len(chosen))
         self.prompt = decisions.prompt
         self.symmetric = decisions.symmetric
         self.notes = decisions.notes
@@ -201,6 +201,21 @@ class StoredDataset:
         if self._labels is not None:
             return self._labels.example(number, found)
         return self._decisions.example(found)
+
+
+def dataset_info(
+    name: str, summary: FileSummary, decisions: DataDecisions, weight: float, size: int
+) -> DatasetInfo:
+    """Return what is known of a dataset of `size` rows before any of them is read again."""
+    return DatasetInfo(
+        name,
+        decisions.task,
+        size,
+        weight,
+        decisions.negatives,
+        _scores(summary, decisions),
+        media=summary.media_facts(),
+    )
 
 
 def _scores(summary: FileSummary, decisions: DataDecisions) -> tuple[float, float] | None:
@@ -243,15 +258,23 @@ def _by_label(name: str, rows: Rows) -> _ByLabel:
     groups: dict[str, list[int]] = {}
     for number in range(len(rows)):
         groups.setdefault(str(rows[number].label), []).append(number)
-    lonely = [label for label, numbers in groups.items() if len(numbers) < 2]
+    require_pairs({label: len(numbers) for label, numbers in groups.items()}, rows.summary.place)
+    return _ByLabel(name, rows, groups)
+
+
+def require_pairs(rows_by_label: Mapping[str, int], place: str) -> None:
+    """Make sure that rows of a text and a label have positives and negatives.
+
+    Raises:
+        DataError: for a label of one row, and for a single label.
+    """
+    lonely = [label for label, rows in rows_by_label.items() if rows < 2]
     if lonely:
         raise DataError(
-            f"{rows.summary.place}: label '{lonely[0]}' has one row only, so it has no positive "
+            f"{place}: label '{lonely[0]}' has one row only, so it has no positive "
             f"({len(lonely)} such labels); give each label two rows or more"
         )
-    if len(groups) < 2:
+    if len(rows_by_label) < 2:
         raise DataError(
-            f"{rows.summary.place}: all rows have the label '{next(iter(groups))}'; a training set "
-            "needs two"
+            f"{place}: all rows have the label '{next(iter(rows_by_label))}'; a training set needs two"
         )
-    return _ByLabel(name, rows, groups)

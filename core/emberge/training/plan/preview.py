@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +11,9 @@ from emberge.contracts.dataset import TASK_KINDS, DatasetInfo, Reader, Rows
 from emberge.contracts.option import PerDataset
 from emberge.contracts.reference import DataRef
 from emberge.contracts.sampler import Pool, Sampler
+from emberge.data.count_datasets import count_datasets
 from emberge.data.data_sources import expand
 from emberge.data.entry import DataEntry
-from emberge.data.load_datasets import load_datasets
 from emberge.errors import EmbergeError
 from emberge.training.fit_options import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan, select, steps_to_keep
@@ -85,10 +84,9 @@ def preview_training(
         DataError: for data that cannot be read, or that fill no batch.
     """
     places = _places(entries, resolve)
-    files = _files(entries, readers, places) if places is not None else None
-    if places is None or files is None:
+    if places is None or not _are_countable(entries, readers, places):
         return TrainingPreview(share=_share(sampler, seed), kept=options.keep_last)
-    infos = _counted(tuple(entries), tuple(readers), tuple(places.items()), files)
+    infos = tuple(count_datasets(entries, readers=readers, resolve=places.__getitem__))
     refuse_unknown_names(vars(options), infos)
     pool: Pool = {info: range(info.size) for info in infos}
     single = {info: rows for info, rows in pool.items() if info.task == "text"}
@@ -126,30 +124,15 @@ def _places(
     return places
 
 
-def _files(
+def _are_countable(
     entries: Iterable[DataEntry], readers: Sequence[Reader], places: Mapping[DataRef, Path]
-) -> tuple[tuple[str, int, int], ...] | None:
-    """Return path, size and time of every file; None if some are missing, or all are too many bytes."""
+) -> bool:
+    """Return whether every file is here and all together are few enough bytes to be counted."""
     sources = [s for e in entries for s in expand(e, readers=readers, resolve=places.__getitem__)]
-    files = [s.path for s in sources]
+    files = {s.path for s in sources}
     if any(f is None or not f.is_file() for f in files):
-        return None
-    found = {str(f.absolute()): f.stat() for f in files if f is not None}
-    if sum(status.st_size for status in found.values()) > COUNTED_BYTES:
-        return None
-    return tuple((path, status.st_size, status.st_mtime_ns) for path, status in found.items())
-
-
-@functools.lru_cache(maxsize=32)
-def _counted(
-    entries: tuple[DataEntry, ...],
-    readers: tuple[Reader, ...],
-    places: tuple[tuple[DataRef, Path], ...],
-    _: tuple[tuple[str, int, int], ...],
-) -> tuple[DatasetInfo, ...]:
-    """Return the datasets, read once for all trainings of a recipe that share them, until a file changes."""
-    datasets = load_datasets(entries, readers=readers, resolve=dict(places).__getitem__)
-    return tuple(dataset.info for dataset in datasets)
+        return False
+    return sum(f.stat().st_size for f in files if f is not None) <= COUNTED_BYTES
 
 
 def _share(sampler: Sequence[Sampler], seed: int) -> float | None:
