@@ -149,6 +149,8 @@ class Sandbox:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(handle, 1)
         os.dup2(handle, 2)
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - whatever stood there before
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         os.environ.update(self.environment)
         os.environ.update(
             HOME=str(place.home), XDG_CACHE_HOME=str(self.cache), TMPDIR=str(place.root / "tmp")
