@@ -10,6 +10,7 @@ from tests.house.sources import ROOT
 from tests.support.mutants.known import EQUIVALENT
 from tests.support.mutants.plant import mutants
 from tests.support.mutants.rooms import ROOMS
+from tests.support.mutants.trial import Reach
 
 
 def changes(source: str) -> list[tuple[str, str]]:
@@ -107,3 +108,12 @@ def test_a_larger_sample_has_all_of_a_smaller_one() -> None:
     assert few < more
     other = {mutant.code for mutant in mutants(Path("a.py"), source, sample=3, seed=5)}
     assert other != few
+
+
+def test_all_tests_try_what_runs_unseen() -> None:
+    reach = Reach({"a.py": {1: [], 5: ["t.py::b"]}}, {"t.py::a": 1.0, "t.py::b": 1.0})
+    path = Path("a.py")
+    assert reach.tests(path, (5, 6)) == reach.tests(path, (5, 6), compiled=True) == ["t.py::b"]
+    assert reach.tests(path, (1, 1)) == ["t.py::a", "t.py::b"]  # an import's line
+    assert reach.tests(path, (8, 9)) == []
+    assert reach.tests(path, (8, 9), compiled=True) == ["t.py::a", "t.py::b"]

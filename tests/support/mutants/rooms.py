@@ -17,12 +17,14 @@ INDEX, INDEX_SOURCES = "tests/plugins/index", "plugins/emberge_index"
 class Room:
     """Files that are mutated, and the tests that may find it; patterns are relative to the project.
 
-    Files of `others` are those of other rooms, which have tests of their own.
+    Files of `others` are those of other rooms, which have tests of their own. Of `compiled` code the lines
+    that a test runs are not seen, so that every test tries every mutant.
     """
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
     others: tuple[str, ...] = ()
+    compiled: bool = False
 
     def files(self, root: Path) -> list[Path]:
         """Return the room's source files, relative to `root`."""
@@ -314,6 +316,7 @@ ROOMS: Mapping[str, Room] = {
             f"{MERGE}/test_merge_laws.py",
             f"{MERGE}/test_mergekit_agreement.py",
         ),
+        compiled=True,
     ),
     "bidirlm": _rest_of("bidirlm"),
     "boom": _rest_of("boom"),
