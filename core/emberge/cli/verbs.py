@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import Problem, RecipeError, suggest
+from emberge.heap import pause_collections
 from emberge.wording import count_noun, printable
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def check(options: argparse.Namespace) -> int:
     recipe = _recipe(options, plugins)
     if recipe.uploads:
         print(f"a run uploads to {', '.join(recipe.uploads)}, and needs --allow-upload")
-    report = check_recipe(recipe, plugins, deep=not options.offline, out=options.out)
+    with pause_collections():  # most of a check's time is the import of what the models need
+        report = check_recipe(recipe, plugins, deep=not options.offline, out=options.out)
     steps_of: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
     for note in report.notes:
         key = note.title, note.lines

@@ -5,12 +5,13 @@ Hashing leaves the interpreter free, and importing takes one core: together they
 
 from __future__ import annotations
 
-import gc
 import importlib
 import sys
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
+
+from emberge.heap import pause_collections
 
 __all__ = ["ModuleLoader", "import_modules"]
 
@@ -20,7 +21,7 @@ def import_modules(names: Iterable[str]) -> None:
     missing = [name for name in names if name not in sys.modules]
     if not missing:
         return
-    with _no_collections():
+    with pause_collections(freeze=True):
         for name in missing:
             with suppress(Exception):
                 importlib.import_module(name)
@@ -45,17 +46,3 @@ class ModuleLoader:
         """Wait until all modules are there, if the thread was started."""
         if self._thread.ident is not None:
             self._thread.join()
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Keep the garbage collector from looking again and again at objects that stay: a sixth of the time."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
