@@ -307,8 +307,18 @@ def test_waiting_for_the_next_attempt_ends_with_the_work(monkeypatch: pytest.Mon
             file.read(0, 10)
 
 
-def test_a_signal_ends_a_merge_that_waits_for_weights(tmp_path: Path) -> None:
-    """A server whose configs and headers come at once, and of whose weights a byte comes at a time."""
+def merge(models: str, _: Path) -> list[str]:
+    return ["merge", f"{models}/a", f"{models}/b", "--strategy", "linear"]
+
+
+def run(models: str, recipe: Path) -> list[str]:
+    recipe.write_text(f"steps: {{m: {{merge: {{models: [{models}/a, {models}/b]}}}}}}\n")
+    return ["run", str(recipe)]
+
+
+@pytest.mark.parametrize(("verb", "end"), [(merge, signal.SIGTERM), (run, signal.SIGINT)])
+def test_a_signal_ends_a_merge_that_waits_for_weights(verb, end: int, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """A server whose configs and headers come at once, and whose weights take minutes."""
     tensors = {"w": {"dtype": "F32", "shape": [1 << 21], "data_offsets": [0, 1 << 23]}}
     header = json.dumps(tensors).encode()
     opening = struct.pack("<Q", len(header)) + header
@@ -333,30 +343,35 @@ def test_a_signal_ends_a_merge_that_waits_for_weights(tmp_path: Path) -> None:
             begun = ranged(request, b"", ETAG, size=len(content))
             yield begun.replace(b"Length: 0", b"Length: %d" % (end - start))
             waiting.set()
-            # Minutes for a block, and never below the lowest rate, which would end it too.
-            yield from pausing(itertools.repeat(bytes(1500)), 0.1)
+            # Never below the lowest rate, which would end it too.
+            yield from pausing(itertools.repeat(bytes(3000)), 0.1)
 
+    out = tmp_path / "out"
     with hostile(reply) as server:
-        words = ["merge", f"{server.url}/a", f"{server.url}/b", "--strategy", "linear"]
-        ended = end_by(signal.SIGTERM, waiting, [*words, "--out", str(tmp_path / "out")])
-    assert ended == 143
-    assert not (tmp_path / "out").exists()
+        words = [*verb(server.url, tmp_path / "recipe.yaml"), "--out", str(out)]
+        code, said = end_by(end, waiting, words)
+    assert (code, said[-1]) == (128 + end, "stopped; the same command goes on from here")
+    assert not (out / "m").exists()
+    assert not (out / "model.safetensors").exists()
 
 
-def test_ctrl_c_ends_a_check_whose_server_does_not_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_check_whose_server_does_not_come_to_its_answer(
+    end: int, tmp_path: Path
+) -> None:
     """Models are looked for in threads, which have to end too."""
     waiting = threading.Event()
 
     def reply(_: Request) -> Iterator[bytes]:
+        yield b"HTTP/1.1 100 Continue\r\n\r\n"
         waiting.set()
-        yield from pausing(itertools.repeat(b""), 0.1)
+        # Above the lowest rate, and minutes until it is too much.
+        yield from pausing(itertools.repeat(b"HTTP/1.1 100 Continue\r\n\r\n" * 8), 0.1)
 
-    recipe = tmp_path / "recipe.yaml"
     with hostile(reply) as server:
-        recipe.write_text(
-            f"steps: {{m: {{merge: {{models: [{server.url}/a, {server.url}/b]}}}}}}\n"
-        )
-        assert end_by(signal.SIGINT, waiting, ["check", str(recipe)]) == 130
+        words = ["check", run(server.url, tmp_path / "recipe.yaml")[-1]]
+        code, said = end_by(end, waiting, words)
+    assert (code, said) == (128 + end, ["stopped"])
 
 
 # Who starts the tests in the background of a shell may have Ctrl-C ignored.
@@ -368,18 +383,20 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def end_by(end: int, waiting: threading.Event, words: list[str]) -> int:
-    """Return the exit code of a command that got a signal when it waited for its server."""
+def end_by(end: int, waiting: threading.Event, words: list[str]) -> tuple[int, list[str]]:
+    """Return exit code and lines of a command that got a signal when it waited for its server."""
     child = subprocess.Popen(
         [sys.executable, "-c", _COMMAND, *words],
         env=os.environ | {"PYTHONUTF8": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        text=True,
     )
     try:
         assert waiting.wait(120)
         child.send_signal(end)
-        return child.wait(100)  # much longer than it takes, and shorter than a block
+        said, _ = child.communicate(timeout=60)  # ends a hang; no server here ends a command before
+        return child.returncode, said.splitlines()
     finally:
         child.kill()
         child.communicate()

@@ -11,7 +11,6 @@ import gc
 import importlib
 import io
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from emberge.cli.arguments import parse, plugin_files, requires_plugins
+from emberge.cli.ended_by_signal import Terminated, ended_by_signal
 from emberge.cli.shown_text import guarded_output, print_error
 from emberge.errors import EmbergeError, exits_refused
 
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from emberge.plugins import Plugins
 
 __all__ = ["main"]
-
-
-class _Terminated(KeyboardInterrupt):
-    """The process was asked to end (SIGTERM)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,11 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _accept_any_text()
     debug = "--debug" in words
     try:
-        with _sigterm_interrupts(), guarded_output():
+        with ended_by_signal(lambda number: _interrupted(128 + number, words)), guarded_output():
             return _dispatch(words)
     except EmbergeError as error:
         return _user_error(error, debug)
-    except _Terminated:
+    except Terminated:
         return _interrupted(143, words)
     except KeyboardInterrupt:
         return _interrupted(130, words)
@@ -113,24 +109,6 @@ def _plugins(words: list[str]) -> Plugins | None:
         return None
     loaded: Plugins = importlib.import_module("emberge.plugins").load_plugins(plugin_files(words))
     return loaded
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """Let SIGTERM end a run as Ctrl-C does: cleanly, and ready to be continued."""
-
-    def interrupt(*_: object) -> None:
-        raise _Terminated
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread: another program's process
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _user_error(error: EmbergeError, debug: bool) -> int:

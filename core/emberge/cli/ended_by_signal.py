@@ -1,0 +1,156 @@
+"""Ctrl-C and SIGTERM: an exception in the main thread wherever it waits, and an end in any case.
+
+Python looks at signals between two instructions of the main thread. One that comes just as this thread begins
+to wait for a lock is not seen until another thread wakes it, which may be minutes later; one that is raised
+while the interpreter calls back, as it does in imports, is dropped. So the system tells a second thread of
+each signal, and that thread wakes the main one until it has looked.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["AGAIN", "Terminated", "ended_by_signal"]
+
+AGAIN = 2.0
+"""Seconds after a signal in which another counts as the same: groups and supervisors send it twice."""
+LONGEST_END = 30.0
+"""Seconds after a signal in which the work has to end; then the process is ended, as if it were killed."""
+
+# Ignored unless it has a handler, and without another use here.
+_WAKE = signal.SIGURG
+_POLL = 0.1
+# The ends of pipes that the system tells of signals now.
+_PIPES: list[int] = []
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM)."""
+
+
+@contextmanager
+def ended_by_signal(stopped: Callable[[int], int]) -> Iterator[None]:
+    """Raise KeyboardInterrupt for SIGINT and Terminated for SIGTERM in the block.
+
+    `stopped(number)` prints that a signal ended the work, and returns the exit code; it is called here only
+    when the block does not end by itself. SIGINT stays ignored where it was.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # another program's process
+        return
+    watch = _Watch(stopped)
+    handlers: dict[signal.Signals, Callable[[int, object], None]]
+    handlers = {signal.SIGTERM: watch.interrupt, _WAKE: _look}
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        handlers[signal.SIGINT] = watch.interrupt
+    hook = sys.unraisablehook
+    sys.unraisablehook = watch.guarded(hook)
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    told = signal.set_wakeup_fd(watch.writer, warn_on_full_buffer=False)
+    _PIPES.append(watch.writer)
+    watch.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(told)
+        _PIPES.remove(watch.writer)
+        watch.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = hook
+
+
+def _look(*_: object) -> None:
+    """Do nothing: the signal has ended a wait, and Python looks for others."""
+
+
+def _forget_in_child() -> None:
+    """Keep the signals of a forked process from being taken for those of this one."""
+    if _PIPES:
+        signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class _Watch:
+    """The thread that makes sure that the main thread sees its signals."""
+
+    def __init__(self, stopped: Callable[[int], int]) -> None:
+        self._stopped = stopped
+        self._reader, self.writer = os.pipe()
+        os.set_blocking(self.writer, False)
+        self._main = threading.get_ident()
+        self._thread = threading.Thread(target=self._run, name="signals", daemon=True)
+        self._raised, self._number = -AGAIN, 0
+        self._until: float | None = None
+        self._dropped = False
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+        os.close(self.writer)
+        self._thread.join()
+        os.close(self._reader)
+
+    def interrupt(self, number: int, _: object) -> None:
+        """Raise what a signal means, unless it was raised just now."""
+        now = time.monotonic()
+        if now - self._raised < AGAIN:
+            return
+        self._raised, self._number = now, number
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    def guarded(self, hook: Callable[[sys.UnraisableHookArgs], object]) -> Callable[..., None]:
+        """Return `hook` for exceptions that the interpreter drops; those of signals are raised again."""
+
+        def dropped(unraisable: sys.UnraisableHookArgs) -> None:
+            if not issubclass(unraisable.exc_type, KeyboardInterrupt) or not self._number:
+                hook(unraisable)
+                return
+            self._raised, self._dropped = -AGAIN, True
+            os.write(self.writer, bytes([self._number]))
+
+        return dropped
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            left = None if self._until is None else max(0.0, self._until - time.monotonic())
+            if not select.select([self._reader], [], [], left)[0]:
+                self._end()
+            for number in os.read(self._reader, 512):
+                self._see_to(number)
+
+    def _see_to(self, number: int) -> None:
+        """Wake the main thread until it has looked at a signal."""
+        if number == _WAKE:
+            return
+        if self._until is None:
+            self._number = number
+            self._until = time.monotonic() + LONGEST_END
+        while not self._closed.wait(_POLL) and time.monotonic() - self._raised > AGAIN:
+            if time.monotonic() > self._until:
+                self._end()
+            if self._dropped:
+                self._dropped = False
+                _thread.interrupt_main(signal.Signals(self._number))
+            signal.pthread_kill(self._main, _WAKE)
+
+    def _end(self) -> None:
+        """End the process, which leaves what a kill would: the next run goes on from there."""
+        code = self._stopped(self._number)
+        sys.stderr.flush()
+        os._exit(code)
