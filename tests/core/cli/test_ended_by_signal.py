@@ -33,22 +33,29 @@ def test_a_signal_is_seen_that_does_not_end_the_wait_of_the_main_thread(
     number: signal.Signals, kind: type[BaseException], interruptible: None
 ) -> None:
     """Here another thread gets it; as unseen is one that comes just before the wait begins."""
-    began, ended = threading.Event(), threading.Event()
+    began, seen, ended = threading.Event(), threading.Event(), threading.Event()
+    in_time: list[bool] = []
 
     def signal_this_thread() -> None:
         began.wait(LIMIT)
         time.sleep(0.1)
         signal.pthread_kill(threading.get_ident(), number)
+        in_time.append(seen.wait(LIMIT))
+        ended.set()
 
     sender = threading.Thread(target=signal_this_thread)
     sender.start()
 
     def work() -> None:
         began.set()
-        ended.wait(LIMIT)
+        try:
+            ended.wait()
+        finally:
+            seen.set()
 
     assert raised_in(work) is kind
     sender.join()
+    assert in_time == [True]
 
 
 def test_a_signal_is_seen_that_comes_while_the_interpreter_calls_back() -> None:
