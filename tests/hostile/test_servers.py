@@ -374,10 +374,12 @@ def test_a_signal_ends_a_check_whose_server_does_not_come_to_its_answer(
     assert (code, said) == (128 + end, ["stopped"])
 
 
-# Who starts the tests in the background of a shell may have Ctrl-C ignored.
+# Who starts the tests in the background of a shell may have Ctrl-C ignored. The work has to end by itself.
 _COMMAND = """
 import signal, sys
+from emberge.cli import ended_by_signal
 from emberge.cli.main import main
+ended_by_signal.LONGEST_END = 600.0
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main(sys.argv[1:]))
 """
