@@ -342,8 +342,9 @@ def test_a_signal_ends_a_merge_that_waits_for_weights(verb, end: int, tmp_path: 
             start, end = request.range
             begun = ranged(request, b"", ETAG, size=len(content))
             yield begun.replace(b"Length: 0", b"Length: %d" % (end - start))
+            # Never below the lowest rate, which would end it too. The signal is for threads that wait.
+            yield from pausing(itertools.repeat(bytes(3000), 10), 0.1)
             waiting.set()
-            # Never below the lowest rate, which would end it too.
             yield from pausing(itertools.repeat(bytes(3000)), 0.1)
 
     out = tmp_path / "out"
