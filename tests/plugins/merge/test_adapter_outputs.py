@@ -160,7 +160,7 @@ def test_the_card_says_what_the_adapter_lies_on_and_what_is_left_out(
     card = (made["small"] / "README.md").read_text()
     assert "library_name: peft" in card
     assert "A LoRA adapter of ./bert, made with emberge by merging adapters." in card
-    assert "PeftModel.from_pretrained(base, 'small')" in card
+    assert 'PeftModel.from_pretrained(base, "small")' in card
     worst = details(made["small"])["worst"]
     assert f"| `{worst['tensor']}` | {worst['error']:.3g} |" in card
     assert "| ./bert+./a0 | 0.2941 |" in card  # 0.5 of 0.5 + 0.2 + 1

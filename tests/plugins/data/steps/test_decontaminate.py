@@ -405,7 +405,8 @@ def test_bad_options_are_named_before_work_starts(
     path = written(tmp_path / "a.jsonl", [pair("q", "p")])
     options, place, fix = bad_steps(tmp_path)[name]
     (problem,) = Decontaminate(data=entry(path), **options).check(Glance())
-    assert problem.severity == "error"
+    # A set that is not here may be there when the step runs.
+    assert problem.severity == ("unseen" if name == "offline" else "error")
     assert problem.where == f"recipe.yaml:{place}"
     assert fix in problem.message
 
