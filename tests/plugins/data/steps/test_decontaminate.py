@@ -385,7 +385,7 @@ def bad_steps(folder: Path) -> dict[str, tuple[dict[str, Any], str, str]]:
         "offline": (
             {"evaluators": (Mteb(tasks=("STS13",), backbone=BACKBONE),)},
             "tasks",
-            "HF_HUB_OFFLINE",
+            "will need a network",
         ),
         "no folder": (
             {"eval_sets": (EvalSets(path=DataRef(str(empty))),)},
