@@ -53,11 +53,15 @@ CANARIES = (
 )
 
 
-def embed_canaries(encoder: Encoder) -> Canaries:
-    """Return the canaries' vectors [32, d] as documents, and as queries where those have another prompt."""
+def embed_canaries(encoder: Encoder, name: str = "the model") -> Canaries:
+    """Return the canaries' vectors [32, d] as documents, and as queries where those have another prompt.
+
+    Raises:
+        CheckpointError: for vectors that are not finite, with the model's `name`.
+    """
     from emberge.engine import TextEmbedder
 
-    embedder = TextEmbedder(encoder)
+    embedder = TextEmbedder(encoder, model=name)
     query, document = prompts_of(encoder.prompts)
     found = {"document": embedder.embed(CANARIES, prompt=document)}
     if query != document:

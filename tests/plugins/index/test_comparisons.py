@@ -130,8 +130,9 @@ def test_canaries_are_embedded_with_the_prompt_of_each_side(monkeypatch: Any) ->
     asked: list[tuple[int, str]] = []
 
     class Embedder:
-        def __init__(self, encoder: Any) -> None:
+        def __init__(self, encoder: Any, model: str) -> None:
             assert encoder.prompts is not None
+            assert model == "mine"
 
         def embed(self, texts: Any, prompt: str) -> Rows:
             assert texts == CANARIES
@@ -140,9 +141,9 @@ def test_canaries_are_embedded_with_the_prompt_of_each_side(monkeypatch: Any) ->
 
     monkeypatch.setattr("emberge.engine.TextEmbedder", Embedder, raising=False)
     both: Any = SimpleNamespace(prompts={"query": "q: ", "document": "d: "})
-    assert set(embed_canaries(both)) == {"document", "query"}
+    assert set(embed_canaries(both, "mine")) == {"document", "query"}
     one: Any = SimpleNamespace(prompts={"query": "t: ", "document": "t: "})
-    assert set(embed_canaries(one)) == {"document"}
+    assert set(embed_canaries(one, "mine")) == {"document"}
     assert asked == [(32, "d: "), (32, "q: "), (32, "t: ")]
 
 

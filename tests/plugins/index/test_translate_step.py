@@ -58,7 +58,7 @@ def test_each_kind_leaves_a_map_with_its_models_and_measures(
 ) -> None:
     from emberge.engine import model_fingerprint
 
-    folder = run(kind=kind, rank=4)
+    folder = run(kind=kind, **({"rank": 4} if kind == "low_rank" else {}))
     header = read_translation(folder).header
     assert (header.kind, header.side, header.texts) == (kind, "documents", 80)
     assert header.source.fingerprint == model_fingerprint(berts[0])
@@ -136,6 +136,7 @@ def test_a_router_embeds_queries_by_the_bridge_and_documents_by_the_old_model(
     [
         ({"ridge": -1}, "ridge"),
         ({"kind": "low_rank", "rank": 0}, "rank"),
+        ({"kind": "affine", "rank": 4}, "without `kind: low_rank`"),
         ({"ridge": 0, "rows": pairs(20)}, "more texts"),
         ({"kind": "orthogonal", "rows": pairs(20)}, "kind: shift"),
         ({"old_prompt": "query: "}, "fit on queries"),
@@ -205,7 +206,7 @@ def test_a_fit_on_queries_is_of_their_side_and_prompts(berts: list[Path], tmp_pa
     shutil.copytree(berts[0], old)
     settings = old / "config_sentence_transformers.json"
     settings.write_text(json.dumps({"prompts": {"query": "text ", "document": "given "}}))
-    path = recipe(tmp_path, "translate", old=str(old), new=str(berts[1]), texts="queries", rank=1)
+    path = recipe(tmp_path, "translate", old=str(old), new=str(berts[1]), texts="queries")
     assert main(["run", str(path), "--out", str(tmp_path / "out"), "--quiet"]) == 0
     header = read_translation(tmp_path / "out" / "made").header
     assert (header.side, header.source.prompt, header.target.prompt) == ("queries", "text ", "")

@@ -129,8 +129,12 @@ def test_the_other_model_is_part_of_the_scores_fingerprint(
 def bridge(folder: Path, source: Model, target: Model, matrix: np.ndarray[Any, Any]) -> FileRef:
     folder.mkdir()
     header = {
-        "source": {"fingerprint": source.fingerprint},
-        "target": {"fingerprint": target.fingerprint, "normalised": True},
+        "source": {"fingerprint": source.fingerprint, "dimension": len(matrix)},
+        "target": {
+            "fingerprint": target.fingerprint,
+            "dimension": matrix.shape[1],
+            "normalised": True,
+        },
     }
     save_file(
         {"matrix": matrix, "offset": np.zeros(matrix.shape[1])},
