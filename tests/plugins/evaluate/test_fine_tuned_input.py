@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Plugins, check_recipe, load_plugins, parse_recipe
+from emberge import Plugins, RecipeError, check_recipe, load_plugins, parse_recipe
 from emberge_evaluate.fine_tuning.hub_tasks import COLLECTIONS, TASKS, hub_tasks
 from emberge_evaluate.fine_tuning.task_data import entry_problems
 
@@ -36,7 +36,10 @@ def problems(plugins: Plugins, tmp_path: Path, bert: Path) -> Callable[..., list
             }
         }
         text = json.dumps({"steps": steps}, indent=1)
-        recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+        try:
+            recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+        except RecipeError as error:
+            return [str(problem) for problem in error.problems]
         return [str(problem) for problem in check_recipe(recipe, plugins, deep=deep).errors]
 
     return found

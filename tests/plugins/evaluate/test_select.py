@@ -239,7 +239,10 @@ def test_a_rehearsal_has_what_there_is(berts: list[Path], tmp_path: Path) -> Non
 
 
 def faults(text: str, plugins: Plugins, place: Path) -> str:
-    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    try:
+        recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    except RecipeError as error:
+        return str(error)
     return "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
 
 

@@ -116,7 +116,7 @@ def test_the_verb_groups_queries_by_topic(
         files[name] = tmp_path / f"{name}.txt"
         files[name].write_text("\n".join(" ".join(rng.choices(WORDS, k=6)) for _ in range(count)))
     words = [f"--{name}={path}" for name, path in files.items()]
-    out = tmp_path / "diff.json", tmp_path / "diff.html"
+    out = tmp_path / "made" / "diff.json", tmp_path / "diff.html"
     asked = [*words, "--topics=4", "--json", str(out[0]), "--page", str(out[1])]
     assert main(["diff-queries", str(bert), str(berts[0]), *asked]) == 0
     found = json.loads(out[0].read_text())
@@ -136,7 +136,7 @@ def test_the_verb_groups_queries_by_topic(
     assert "Topics, the worst first" in out[1].read_text()
     assert topics[0]["central"] in out[1].read_text()
     assert main(["diff-queries", str(bert), str(berts[0]), *words, "--topics", "0"]) == 2
-    assert "1 or more" in capsys.readouterr().err
+    assert "--topics: needs a whole number of at least 1" in capsys.readouterr().err
 
 
 def test_files_that_cannot_be_used_are_refused_before_work(
@@ -147,5 +147,6 @@ def test_files_that_cannot_be_used_are_refused_before_work(
     asked = ["diff-queries", str(bert), str(bert), "--queries", none, "--documents", none]
     assert main(asked) == 2
     assert "none.txt: has no text" in capsys.readouterr().err
-    assert main([*asked, "--json", str(tmp_path / "no" / "x.json")]) == 2
-    assert "create it first" in capsys.readouterr().err
+    assert main([*asked, "--json", str(tmp_path / "none.txt" / "x.json")]) == 2
+    said = capsys.readouterr().err
+    assert "none.txt/x.json: its folder cannot be made" in said

@@ -309,7 +309,10 @@ REFUSED = {
         f"merge_adapters: {{models: {MODELS}, strategy: ties}}",
         "makes no sum of the adapters' factors; give a 'rank'",
     ),
-    "a rank of nothing": (f"merge_adapters: {{models: {MODELS}, rank: 0}}", "must be at least 1"),
+    "a rank of nothing": (
+        f"merge_adapters: {{models: {MODELS}, rank: 0}}",
+        "recipe.yaml:2: option 'rank' .* of at least 1",
+    ),
     "more than all": (f"merge_adapters: {{models: {MODELS}, energy: 1.5}}", "at most 1"),
     "neither": ("extract_lora: {model: ./tuned, base: ./bert}", "needs a 'rank', or the 'energy'"),
     "a base that is an adapter": (

@@ -222,7 +222,9 @@ WRONG = {
     "models: [./a], tokens: {x: {model: ./b}}": "'./b' is not among the models",
     "models: [./a], tokens: {x: {}}": "a rule has either a 'model' or 'zero: true'",
     "models: [./a], tokens: {x: {zero: true, token: y}}": "needs the 'model' that it is of",
-    "models: [./a], pad_to_multiple_of: 0": "'pad_to_multiple_of' must be at least 1",
+    "models: [./a], pad_to_multiple_of: 0": (
+        "option 'pad_to_multiple_of' of step 'mergekit_vocabulary' needs a whole number from 1 "
+    ),
     "models: [./a], chat_template: chatlm": "there is no chat template 'chatlm'; did you mean 'chatml'?",
     "models: [./bare]": "'./bare' has no tokenizer",
 }

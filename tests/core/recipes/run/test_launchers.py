@@ -348,9 +348,18 @@ def test_a_step_is_not_entered_while_another_process_works_on_it(
         ("locl", "--launcher: there is no launcher 'locl'; did you mean 'local'?"),
         ("merge", "'merge' is a step, and option '--launcher' takes a launcher"),
         ("{local: {worker: 2}}", "launcher 'local' has no option 'worker'; did you mean 'workers'"),
-        ("{local: {workers: 0}}", "workers is 0, and must be at least 1"),
-        ("{local: {threads: 0}}", "threads is 0, and must be at least 1"),
-        ("{local: {retries: -1}}", "retries is -1, and must be at least 0"),
+        (
+            "{local: {workers: 0}}",
+            "'workers' of launcher 'local' needs a whole number of at least 1",
+        ),
+        (
+            "{local: {threads: 0}}",
+            "'threads' of launcher 'local' needs a whole number of at least 1",
+        ),
+        (
+            "{local: {retries: -1}}",
+            "'retries' of launcher 'local' needs a whole number of at least 0",
+        ),
         ("{local: ", "--launcher: "),
     ],
 )

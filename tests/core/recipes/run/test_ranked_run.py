@@ -336,7 +336,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ),
         ({"RANK": "2", "WORLD_SIZE": "2"}, (), "RANK=2 and WORLD_SIZE=2 are no rank and number"),
         ({"RANK": "one", "WORLD_SIZE": "2"}, (), "RANK=one and WORLD_SIZE=2 are no rank"),
-        ({}, ("--ranks", "0"), "--ranks 0: at least one rank is needed"),
+        ({}, ("--ranks", "0"), "--ranks: needs a whole number of at least 1"),
         (
             # What `accelerate launch --cpu --num_processes 2` tells the one process that it starts.
             {"ACCELERATE_USE_CPU": "True", "ACCELERATE_MIXED_PRECISION": "no"}
