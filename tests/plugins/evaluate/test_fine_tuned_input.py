@@ -120,7 +120,9 @@ def test_options_that_contradict_each_other_are_refused(
     assert "`choices`" in problems(head="choice")[0]
     assert "`second`" in problems(head="span", label="answers")[0]
     assert "'other'" in problems(start="other")[0]
-    assert "dev_share" in problems(dev_share=1.5)[0]
+    (share,) = problems(dev_share=1.5)
+    assert "recipe.yaml:17: " in share
+    assert "'dev_share' of an entry of 'data' needs a number above 0 and below 1" in share
     for option, value in (
         ("learning_rate", []),
         ("learning_rate", [0.0]),

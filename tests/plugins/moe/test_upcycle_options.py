@@ -233,7 +233,7 @@ def test_members_of_other_vocabularies_are_refused(members: Path) -> None:
     ("options", "words"),
     [
         ("model: ./dense, experts: 4, top_k: 5", ("top_k", "4 experts")),
-        ("model: ./dense, experts: 1, top_k: 1", ("experts", "a whole number from 2 ")),
+        ("model: ./dense, experts: 1, top_k: 1", ("option 'experts'", "a whole number from 2 ")),
         ("model: ./dense, layers: [1, 3]", ("layer 3", "0 to 2")),
         ("model: ./dense, router: normal(0)", ("normal(0.02)",)),
         ("model: ./dense, gate_scale: 2.0", ("gate_scale", "not normalised")),
