@@ -52,6 +52,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> list[MergeInput]:
         torch.manual_seed(i)
         tensors = {f"layers.{n}.w": torch.randn(256, 256) for n in range(16)}
         save_file(tensors, root / f"m{i}" / "model.safetensors")
+        (root / f"m{i}" / "config.json").write_text(json.dumps({"model_type": "layers"}))
     return [MergeInput(path.name, path) for path in sorted(root.iterdir())]
 
 

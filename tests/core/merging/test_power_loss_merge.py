@@ -39,6 +39,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         modules.append({"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
         (folder / "modules.json").write_text(json.dumps(modules))
         (folder / "3_Dense").mkdir()
+        facts = {"in_features": 32, "out_features": 8, "bias": False}
+        (folder / "3_Dense" / "config.json").write_text(json.dumps(facts))
         weight = torch.randn(8, 32, generator=torch.Generator().manual_seed(i))
         save_file({"linear.weight": weight}, folder / "3_Dense" / "model.safetensors")
     return root
