@@ -187,6 +187,7 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> list[MergeInput]:
         rows = 2 * DIRECT // 512
         tensors = {f"layers.{n}.w": torch.randn(rows, 512) for n in range(3)}
         save_file(tensors, root / f"m{i}" / "model.safetensors")
+        (root / f"m{i}" / "config.json").write_text(json.dumps({"model_type": "layers"}))
     return [MergeInput(path.name, path) for path in sorted(root.iterdir())]
 
 
