@@ -627,7 +627,7 @@ def test_a_recipe_shows_what_differs_and_merges(tmp_path: Path) -> None:
         assert not kept.errors, name
     with pytest.raises(RecipeError, match="did you mean 'union'"):
         recipe("unoin")
-    with pytest.raises(RecipeError, match="'pad_to' .* from 1 to"):
+    with pytest.raises(RecipeError, match=r"'pad_to' .* from 1 to"):
         recipe("{policy: union, pad_to: 0}")
 
 
