@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import mteb
 import pytest
-from emberge import DataEntry, DataError, DataRef, ModelRef, Problem, Rehearsal
+from emberge import (
+    Artifact,
+    DataEntry,
+    DataError,
+    DataRef,
+    Expected,
+    ModelRef,
+    Preflight,
+    Problem,
+    Rehearsal,
+    Step,
+    TaskKind,
+    check_recipe,
+)
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import cut_task, hub_tasks, kind_of, split_of
 from emberge_mteb.local_sets import EvalEntry
 
 from tests.plugins.mteb.bench import BACKBONE, Bench, model_at, sentence, write_catalogue
+from tests.support.steps import recipe, toy
 
 RNG = random.Random(0)
 
@@ -57,8 +72,8 @@ class Glance:
     def model(self, reference: ModelRef) -> Path:
         return Path(reference.text)
 
-    def data(self, reference: DataRef) -> Path | None:
-        return None if reference.step else Path(reference.text)
+    def data(self, reference: DataRef) -> Path:
+        return Path(reference.text)
 
     def problem(self, message: str, option: str = "") -> Problem:
         return Problem(message, self.where(option))
@@ -134,17 +149,57 @@ def test_check_refuses_nothing_to_do_and_doubles() -> None:
     assert "mteb task 'STS13' is named 2 times" in doubled[0]
 
 
+@dataclass(frozen=True, kw_only=True)
+class MakesSets(Step):
+    """Announces evaluation sets, or nothing."""
+
+    produces = "data"
+    sets: dict[str, TaskKind] = field(default_factory=dict)
+
+    def check(self, context: Preflight) -> Iterable[Problem]:
+        if self.sets:
+            context.expect(Expected(Artifact("data"), sets=self.sets))
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored(Step):
+    """A step with an evaluator, which it asks for faults."""
+
+    produces = "scores"
+    evaluator: Mteb
+
+    def check(self, context: Preflight) -> Iterable[Problem]:
+        return self.evaluator.check(context)
+
+
+def faults_in_recipe(entry: EvalEntry, **sets: TaskKind) -> list[str]:
+    """Faults of scoring on an entry, after a step `corpus` that makes sets, by the check of a recipe."""
+    made = recipe(corpus=MakesSets(sets=sets), scores=Scored(evaluator=Mteb(data=(entry,))))
+    return [str(problem) for problem in check_recipe(made, toy()).problems]
+
+
 def test_check_looks_into_a_catalogue(tmp_path: Path) -> None:
     path = DataRef(str(write_catalogue(tmp_path, ["sts", "clustering"])))
-    assert faults(Mteb(data=(EvalEntry(path=path),))) == []
-    assert faults(Mteb(data=(EvalEntry(path=DataRef("$corpus")),))) == []
-    assert "did you mean 'sts'" in faults(Mteb(data=(EvalEntry(path=path, only=("sst",)),)))[0]
-    assert "no dev file" in faults(Mteb(data=(EvalEntry(path=path, split="dev"),)))[0]
-    assert "leaves nothing" in faults(Mteb(data=(EvalEntry(path=path, limit_queries=0),)))[0]
+    assert faults_in_recipe(EvalEntry(path=path)) == []
+    assert "did you mean 'sts'" in faults_in_recipe(EvalEntry(path=path, only=("sst",)))[0]
+    assert "no dev file" in faults_in_recipe(EvalEntry(path=path, split="dev"))[0]
+    assert "leaves nothing" in faults_in_recipe(EvalEntry(path=path, limit_queries=0))[0]
     (tmp_path / "eval/sts/test.jsonl.gz").unlink()
-    assert "eval/sts has no test file" in faults(Mteb(data=(EvalEntry(path=path),)))[0]
-    missing = DataRef(str(tmp_path / "nowhere.yaml"))
-    assert "no such catalogue" in faults(Mteb(data=(EvalEntry(path=missing),)))[0]
+    assert "eval/sts has no test file" in faults_in_recipe(EvalEntry(path=path))[0]
+    (missing,) = faults_in_recipe(EvalEntry(path=DataRef(str(tmp_path / "nowhere.yaml"))))
+    assert "nowhere.yaml" in missing
+
+
+def test_check_looks_into_the_sets_that_an_earlier_step_announces() -> None:
+    corpus = DataRef("$corpus")
+    assert faults_in_recipe(EvalEntry(path=corpus)) == []
+    assert faults_in_recipe(EvalEntry(path=corpus, only=("unknown",))) == []
+    assert faults_in_recipe(EvalEntry(path=corpus), papers="retrieval") == []
+    (misspelt,) = faults_in_recipe(EvalEntry(path=corpus, only=("paper",)), papers="retrieval")
+    assert "did you mean 'papers'" in misspelt
+    (dev,) = faults_in_recipe(EvalEntry(path=corpus, split="dev"), papers="retrieval")
+    assert "no development halves" in dev
 
 
 def test_a_benchmark_is_its_tasks_each_fresh() -> None:
