@@ -6,6 +6,7 @@ by whoever opens the result, so it is found from configs and headers before anyt
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -64,12 +65,21 @@ def template_faults(template: Checkpoint, *, config: bool = True) -> Iterator[st
 def tokenizer_faults(folder: Path) -> Iterator[str]:
     """Yield what is wrong with a tokenizer's files."""
     for path in (folder / name for name in _TOKENIZERS):
-        if not path.is_file():
-            continue
-        try:
-            read_tokenizer_json(path) if path.name == "tokenizer.json" else read_object(path)
-        except CheckpointError as error:
-            yield str(error)
+        if path.is_file():
+            status = path.stat()
+            fault = _tokenizer_fault(path, status.st_ino, status.st_size, status.st_mtime_ns)
+            if fault is not None:
+                yield fault
+
+
+@functools.lru_cache(64)
+def _tokenizer_fault(path: Path, *_stamp: int) -> str | None:
+    """Return what is wrong with a file; one that did not change is parsed once, by plan, run and build."""
+    try:
+        read_tokenizer_json(path) if path.name == "tokenizer.json" else read_object(path)
+    except CheckpointError as error:
+        return str(error)
+    return None
 
 
 def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) -> Iterator[str]:
