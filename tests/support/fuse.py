@@ -7,6 +7,7 @@ import io
 import mmap
 import os
 import random
+import stat
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -129,10 +130,11 @@ class Fuse:
                     return super().truncate(size)
 
         def opened(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
-            if isinstance(file, int) or not set(mode) & set("wax+"):
+            if not set(mode) & set("wax+") or (isinstance(file, int) and not _on_disk(file)):
                 return real(file, mode, *args, **options)
             opener = options.get("opener") or (lambda p, f: os.open(p, f, 0o666))
-            raw = Counted(file, mode.replace("b", ""), opener=opener)
+            closefd = options.get("closefd", True)
+            raw = Counted(file, mode.replace("b", ""), closefd=closefd, opener=opener)
             buffer = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
             text = {k: options[k] for k in ("encoding", "errors", "newline") if k in options}
             return buffer if "b" in mode else io.TextIOWrapper(buffer, **text)
@@ -205,6 +207,10 @@ class Lost:
             real["pwrite"](self.twin, self.old, self.start)
         if self.size is not None and draw.random() < 0.3:
             real["ftruncate"](self.twin, self.size)
+
+
+def _on_disk(handle: int) -> bool:
+    return stat.S_ISREG(os.fstat(handle).st_mode)
 
 
 def _flags(handle: int) -> int:
