@@ -128,7 +128,7 @@ class _Parser(argparse.ArgumentParser):
         return found
 
     def require_different_outputs(self, options: argparse.Namespace) -> None:
-        """Refuse two files to write that are one."""
+        """Refuse two output options that name the same file."""
         named: dict[Path, str] = {}
         for action in self._actions:
             path = getattr(options, action.dest, None) if action.type is output_file else None

@@ -1,4 +1,4 @@
-"""Rows that are a JSON object on a line."""
+"""Reader of JSON Lines: one row, a JSON object, on each line."""
 
 from __future__ import annotations
 
