@@ -110,7 +110,6 @@ from .merging.tokens.tokenizer import Tokenizer as Tokenizer
 from .merging.tokens.tokenizer import read_tokenizer as read_tokenizer
 from .merging.tokens.vocabulary_policy import VocabularyPolicy as VocabularyPolicy
 from .merging.whole_model import whole_model as whole_model
-from .merging.whole_model import whole_problems as whole_problems
 from .model_folder.attention import Attention as Attention
 from .model_folder.attention import declared_attention as declared_attention
 from .model_folder.attention import is_causal as is_causal

@@ -68,11 +68,7 @@ class AsEncoder(Step):
     """Encoder that loads the result as it is, to see that it obeys."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import whole_problems
-
-        folder = context.model(self.model)
-        for problem in whole_problems(folder, context.adapter(self.model)):
-            yield context.problem(str(problem), "model")
+        folder = context.whole_model(self.model)
         if folder is None:
             return
         checkpoint = Checkpoint(folder)

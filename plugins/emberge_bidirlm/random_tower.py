@@ -71,7 +71,7 @@ class RandomTower(Step):
         return _VISION if self.vision is not None else (*_VISION, *_AUDIO)
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        folder = context.model(self.model)
+        folder = context.whole_model(self.model)
         if folder is None:
             return
         try:

@@ -51,7 +51,7 @@ class ShuffledParts(Step):
     """Seed of the order; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        folder = context.model(self.model)
+        folder = context.whole_model(self.model)
         if folder is None:
             return
         names = Checkpoint(folder).specs

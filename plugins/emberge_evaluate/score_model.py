@@ -57,11 +57,7 @@ class ScoreModel(Step):
     """Words of requirements for tasks, so that one that is no task is refused before the scoring."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import whole_problems
-
-        folder, adapter = context.model(self.model), context.adapter(self.model)
-        for problem in whole_problems(folder, adapter):
-            yield context.problem(str(problem), "models")
+        folder = context.whole_model(self.model)
         if folder is not None:
             for evaluator in self.evaluators:
                 for fault in evaluator.check_model(folder, context):

@@ -117,11 +117,7 @@ class Export(Step):
         yield from (context.problem(fault, "probe") for fault in faults)
 
     def _check_model(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import whole_problems
-
-        folder = context.model(self.model)
-        for problem in whole_problems(folder, context.adapter(self.model)):
-            yield context.problem(str(problem), "model")
+        folder = context.whole_model(self.model)
         if folder is None:
             return
         try:

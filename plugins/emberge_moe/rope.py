@@ -102,7 +102,7 @@ class Rope(Step):
         if self.model.adapter is not None:
             yield context.problem("it takes a whole model, not an adapter; merge it first", "model")
             return
-        folder = context.model(self.model)
+        folder = context.whole_model(self.model)
         if folder is not None:
             try:
                 checkpoint = Checkpoint(folder)

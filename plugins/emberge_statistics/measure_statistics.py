@@ -101,16 +101,12 @@ class MeasureStatistics(BatchOptions, Step):
         }
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import whole_problems
-
         if not self.models:
             yield context.problem("there are no models to measure", "models")
         for label, model in self._models.items():
             if "/" in label:
                 yield context.problem(f"'{label}' has a slash; name it without", "models")
-            adapted = whole_problems(context.model(model), context.adapter(model))
-            for problem in adapted:
-                yield context.problem(str(problem), "models")
+            context.whole_model(model)
         if self.measure != "delta_norms":
             yield from self._check_measured(context)
         elif self.base is None:

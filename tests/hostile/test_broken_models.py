@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Stage
+from emberge import Stage, load_plugins, load_recipe
 from emberge.engine import (
     Checkpoint,
     CopyJob,
@@ -22,6 +23,7 @@ from emberge.engine import (
     read_layout,
 )
 from emberge.errors import EmbergeError
+from emberge.recipes.checks.preflight import check_recipe
 from emberge_merge.methods.sparse.sign_consensus import SignConsensus
 from emberge_merge.methods.sparse.trim import Trim
 from emberge_merge.methods.spherical.model_stock import ModelStock
@@ -125,6 +127,36 @@ def test_a_first_model_that_nothing_could_open_is_refused_before_any_work(
         merge(tmp_path / "out", model, bert)
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".*"))
+
+
+OPENING: dict[str, str] = {
+    "export": "{model: MODEL}",
+    "train": "{model: MODEL, data: {path: DATA}, loss: infonce, sampler: {batch_shuffle: {batch_size: 2}}, max_steps: 1}",
+    "measure_statistics": "{models: MODEL, data: {path: DATA}, measure: gram}",
+    "evaluate": "{models: [MODEL], evaluators: {training_loss: {}}}",
+    "as_encoder": "{model: MODEL}",
+    "rope": "{model: MODEL}",
+    "upcycle": "{model: MODEL}",
+    "shuffled_parts": "{model: MODEL, parts: [encoder]}",
+    "deduplicate": "{data: {path: DATA}, teacher: {model: MODEL}, cosine: 0.9}",
+}
+
+
+@pytest.mark.parametrize("step", OPENING)
+@pytest.mark.parametrize("case", ["no pooling", "vocabulary"])
+def test_a_step_that_opens_a_model_checks_that_it_can_be_opened(
+    case: str, step: str, model: Path, tmp_path: Path
+) -> None:
+    breaking, message = BROKEN[case]
+    breaking(model)
+    data = tmp_path / "pairs.jsonl"
+    data.write_text(json.dumps({"anchor": "a question", "positive": "an answer"}) + "\n")
+    options = OPENING[step].replace("MODEL", str(model)).replace("DATA", str(data))
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"steps:\n  one:\n    {step}: {options}\n")
+    plugins = load_plugins()
+    report = check_recipe(load_recipe(recipe, plugins=plugins), plugins)
+    assert [p.where for p in report.errors if re.search(message, p.message)] == [f"{recipe}:3"]
 
 
 @pytest.mark.parametrize("case", ["no config", "no pooling", "tokenizer of another kind"])

@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -427,10 +427,10 @@ def test_ids_and_positions_are_the_real_models(base: str, theta: float, root: Pa
 SEARCHES = ("images_to_texts", "texts_to_images", "clips_to_texts", "texts_to_clips")
 
 
-def assert_media_are_found(out: Path) -> None:
+def assert_media_are_found(out: Path, seeds: Sequence[int]) -> None:
     """Images and clips are found by what they show, and by neither control, with every seed."""
     found = json.loads((out / "media" / "scores.json").read_text())["scores"]
-    for seed in range(3):
+    for seed in seeds:
         omni, blind, unpaired, composed = (
             found[f"{name}.seed={seed}"] for name in ("omni", "blind", "unpaired", "composed")
         )
@@ -440,8 +440,15 @@ def assert_media_are_found(out: Path) -> None:
             assert omni[task] > rest + 0.12, (seed, task)
 
 
-def test_a_tiny_model_goes_the_whole_way(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "emberge", "run", "bidirlm/tiny", "--out", str(tmp_path)]
+@pytest.mark.parametrize(
+    "seeds", [pytest.param((0,)), pytest.param((0, 1, 2), marks=pytest.mark.slow)]
+)
+def test_a_tiny_model_goes_the_whole_way(seeds: tuple[int, ...], tmp_path: Path) -> None:
+    shipped = shipped_recipes()["bidirlm/tiny"].path.read_text("utf-8")
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(shipped.replace("{seed: [0, 1, 2]}", f"{{seed: {list(seeds)}}}"), "utf-8")
+    assert (recipe.read_text("utf-8") == shipped) == (len(seeds) == 3)
+    command = [sys.executable, "-m", "emberge", "run", str(recipe), "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "trained")
@@ -457,6 +464,6 @@ def test_a_tiny_model_goes_the_whole_way(tmp_path: Path) -> None:
         # Two products and a sum, each rounded once to 24 bits.
         bound = 3 * 2.0**-24 * (parts[0][name].abs() + parts[1][name].abs())
         assert ((tensor.double() - half).abs() <= bound).all(), name
-    assert_media_are_found(tmp_path)
+    assert_media_are_found(tmp_path, seeds)
     assert (tmp_path / "kept/scores.md").is_file()
     assert (tmp_path / "report/report.html").is_file()

@@ -88,6 +88,14 @@ class Preflight(Protocol):
         """
         ...
 
+    def whole_model(self, reference: ModelRef) -> Path | None:
+        """Return the folder, as `model` does, of a model that the step will open with its adapter on it.
+
+        Configs and headers were compared then: the context notes by itself an adapter that does not fit, and
+        a config, module or tokenizer with which the weights cannot be opened.
+        """
+        ...
+
     def adapter(self, reference: ModelRef) -> Path | None:
         """Return the folder of the adapter in `model+adapter`; None without one that can be seen."""
         ...

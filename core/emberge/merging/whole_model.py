@@ -12,37 +12,40 @@ from pathlib import Path
 
 from emberge.contracts.reference import Model
 from emberge.contracts.step import Machine
-from emberge.errors import EmbergeError, Problem
+from emberge.errors import EmbergeError
 from emberge.merging.adapters.adapter_reader import adapted_names
 from emberge.merging.adapters.apply_adapter import AdaptedSpec
 from emberge.merging.request import MergeInput
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.names.tensor_names import canonical_names, is_buffer
+from emberge.model_folder.template_checks import size_faults, template_faults
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.foreign_formats import other_format
 from emberge.tensor_files.safetensors_header import TensorSpec
 
-__all__ = ["whole_model", "whole_problems"]
+__all__ = ["whole_faults", "whole_model"]
 
 _DTYPE = "float32"
 
 
-def whole_problems(folder: Path | None, adapter: Path | None) -> Sequence[Problem]:
-    """List what prevents an adapter from being put on the base in `folder`, from headers and configs alone.
+def whole_faults(folder: Path, adapter: Path | None) -> Sequence[str]:
+    """List what keeps the model in `folder`, with an adapter on it, from being opened.
 
-    The list is empty without an adapter, and while the base is yet to be made.
+    Read are headers and configs alone. Of a folder without weights only the files are looked at.
     """
-    if adapter is None or folder is None:
-        return ()
     try:
         checkpoint = Checkpoint(folder)
+        faults = list(template_faults(checkpoint))
         if checkpoint.has_weights:
-            adapted_names(canonical_names(checkpoint), checkpoint, adapter, whole=False)
-        elif other_format(checkpoint.trunk):
+            names = canonical_names(checkpoint)
+            faults += size_faults(checkpoint, names)
+            if adapter is not None:
+                adapted_names(names, checkpoint, adapter, whole=False)
+        elif adapter is not None and other_format(checkpoint.trunk):
             _ = checkpoint.specs  # raises what the folder contains instead
     except EmbergeError as error:
-        return (Problem(str(error)),)
-    return ()
+        return (str(error),)
+    return faults
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from emberge.model_folder.st_layout import ModuleFolder
 from emberge.model_folder.tokenizer_json import read_tokenizer_json
 from emberge.wording import printable
 
-__all__ = ["size_faults", "template_faults", "tokenizer_faults"]
+__all__ = ["code_faults", "size_faults", "template_faults", "tokenizer_faults"]
 
 # Modules that may have neither files nor, as packages lose empty folders, a folder.
 _EMPTY = frozenset({"Normalize"})
@@ -40,23 +40,32 @@ _SHARED_LAYERS = frozenset({"albert"})
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
 
 
-def template_faults(template: Checkpoint, *, config: bool = True) -> Iterator[str]:
-    """Yield what in a template's files keeps a result from being opened, with file and remedy.
+def code_faults(template: Checkpoint) -> Iterator[str]:
+    """Yield each module of a template that is code of its own, which no result takes over.
 
-    Without `config` the result gets a config of its own.
+    Raises:
+        CheckpointError: for a modules.json that cannot be read.
+    """
+    for module in template.modules:
+        if not module.type.startswith(_LIBRARIES):
+            yield (
+                f"{template.folder / 'modules.json'}: module '{printable(module.type, 80)}' is code of its "
+                "own, which no result takes over; take a model of plain modules"
+            )
+
+
+def template_faults(template: Checkpoint, *, config: bool = True) -> Iterator[str]:
+    """Yield each fault of a model's files that keeps the model, or a result with its files, from opening.
+
+    Each names file and remedy. Without `config` the result gets a config of its own.
 
     Raises:
         CheckpointError: for files that cannot be read.
     """
-    path = template.folder / "modules.json"
     for module in template.modules:
-        if not module.type.startswith(_LIBRARIES):
-            yield (
-                f"{path}: module '{printable(module.type, 80)}' is code of its own, which no result "
-                "takes over; name another model as 'template'"
-            )
-        elif fault := _module_fault(template.folder, module):
-            yield f"{path}: {fault}; get the whole model, or name another as 'template'"
+        known = module.type.startswith(_LIBRARIES)
+        if known and (fault := _module_fault(template.folder, module)):
+            yield f"{template.folder / 'modules.json'}: {fault}; get the whole model"
     if config and _needs_config(template):
         yield from _config_faults(template)
     yield from tokenizer_faults(tokenizer_folder(template))
@@ -96,14 +105,14 @@ def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) 
         if vocabulary and isinstance(size, int) and rows not in _padded(size, config):
             yield (
                 f"{path}: vocab_size is {size:,}, and '{printable(words.name, 80)}' has {rows:,} rows; "
-                "get the config of these weights, or name another model as 'template'"
+                "get the config of these weights"
             )
         stated = {key: config[key] for key in _WIDTHS if isinstance(config.get(key), int)}
         if stated and width not in stated.values():
             shown = ", ".join(f"{key} is {value:,}" for key, value in list(stated.items())[:2])
             yield (
                 f"{path}: {shown}, and the rows of '{printable(words.name, 80)}' have {width:,} numbers; "
-                "get the config of these weights, or name another model as 'template'"
+                "get the config of these weights"
             )
     yield from _layer_faults(path, config, names)
 
@@ -141,12 +150,12 @@ def _config_faults(template: Checkpoint) -> Iterator[str]:
     if not path.is_file():
         yield (
             f"{template.folder}: has no {template.in_trunk('config.json')}, without which nothing opens the "
-            "result; get the whole model, or name another as 'template'"
+            "model; get the whole model"
         )
         return
     kind = template.config.get("model_type")
     if not isinstance(kind, str) or not kind:
-        yield f"{path}: has no model_type, so nothing opens the result; get the file again"
+        yield f"{path}: has no model_type, so nothing opens the model; get the file again"
     for fault in field_faults(template.config):
         yield f"{path}: {printable(fault, 200)}; get the file again"
 

@@ -98,21 +98,16 @@ class Compose(Step):
     # ── before work ─────────────────────────────────────────────────────────────────────────────
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import whole_problems
-
         if self.vision is not None:
             context.note("opening the result", [_OPENS])
-        for option, reference in self.models.items():
-            for problem in whole_problems(context.model(reference), context.adapter(reference)):
-                yield context.problem(str(problem), option)
         found: dict[Kind, Specialist] = {}
         for kind, reference in self.specialists.items():
-            folder = context.model(reference)
+            folder = context.whole_model(reference)
             try:
                 found |= {kind: _whole(Specialist(kind, Checkpoint(folder)))} if folder else {}
             except EmbergeError as error:
                 yield context.problem(str(error), kind)
-        text = context.model(self.text)
+        text = context.whole_model(self.text)
         if text is not None and len(found) == len(self.specialists):
             yield from self._check_together(Checkpoint(text), found, context)
 

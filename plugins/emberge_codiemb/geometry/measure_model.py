@@ -81,11 +81,7 @@ class MeasureModel(GeometryOptions, Step):
     """Neighbours that each text of the probe set must have."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import whole_problems
-
-        folder, adapter = context.model(self.model), context.adapter(self.model)
-        for problem in whole_problems(folder, adapter):
-            yield context.problem(str(problem), "models")
+        folder = context.whole_model(self.model)
         for message in self.backbone.check(folder) if folder is not None else ():
             yield context.problem(message, "models")
 

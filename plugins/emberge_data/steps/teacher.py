@@ -56,11 +56,7 @@ class Teacher:
 
     def check(self, context: Preflight, option: str = "teacher") -> Iterator[Problem]:
         """Yield problems of the checkpoint, and a warning of prompts that it has and nobody uses."""
-        from emberge.engine import whole_problems
-
-        folder, adapter = context.model(self.model), context.adapter(self.model)
-        for problem in whole_problems(folder, adapter):
-            yield context.problem(str(problem), option)
+        folder = context.whole_model(self.model)
         if folder is None:
             return
         for message in self.backbone.check(folder):

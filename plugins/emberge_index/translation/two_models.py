@@ -208,11 +208,7 @@ def model_problems(
     context: Preflight, option: str, reference: ModelRef, backbone: Backbone
 ) -> Iterator[Problem]:
     """Yield why texts cannot be embedded by the model of an option."""
-    from emberge.engine import whole_problems
-
-    folder = context.model(reference)
-    for problem in whole_problems(folder, context.adapter(reference)):
-        yield context.problem(str(problem), option)
+    folder = context.whole_model(reference)
     for message in () if folder is None else backbone.check(folder):
         yield context.problem(f"{reference}: {message}", option)
 

@@ -65,11 +65,9 @@ class Downcycle(Step):
             raise ValueError("'probe' and 'load_of' are for weights: load")
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_entries, whole_problems
+        from emberge.engine import check_entries
 
-        folder = context.model(self.model)
-        for problem in whole_problems(folder, context.adapter(self.model)):
-            yield context.problem(str(problem), "model")
+        folder = context.whole_model(self.model)
         checked = check_entries(
             self.probe, readers=context.readers, resolve=context.data, network=context.deep
         )

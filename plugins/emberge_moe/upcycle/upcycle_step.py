@@ -168,8 +168,6 @@ class Upcycle(Step):
     # ── before work ─────────────────────────────────────────────────────────────────────────────
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import whole_problems
-
         if self.by_states and len(self.probe) not in (1, self.count):
             yield context.problem(
                 f"routers from states need a probe set for each of the {self.count} experts, or one for all; "
@@ -177,14 +175,10 @@ class Upcycle(Step):
                 "probe",
             )
         option = "experts" if self.members else "model"
-        for reference in self.members or (self.model,):
-            assert reference is not None
-            for problem in whole_problems(context.model(reference), context.adapter(reference)):
-                yield context.problem(str(problem), option)
+        folder, *_ = [context.whole_model(one) for one in self.members or (self._model,)]
         if self.members:
             yield from self._check_members(context)
         yield from self._check_data(context)
-        folder = context.model(self.members[0] if self.members else self._model)
         if folder is None:
             return
         try:

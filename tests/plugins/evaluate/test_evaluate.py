@@ -401,6 +401,9 @@ class Glance:
     def model(self, reference: ModelRef) -> None:
         self.looked.append(reference.text)
 
+    def whole_model(self, reference: ModelRef) -> None:
+        return self.model(reference)
+
     def data(self, reference: Any) -> None:
         return None
 

@@ -246,6 +246,9 @@ class Look:
     def model(self, reference: ModelRef) -> Path | None:
         return self._folders.get(reference.text)
 
+    def whole_model(self, reference: ModelRef) -> Path | None:
+        return self.model(reference)
+
     def adapter(self, reference: ModelRef) -> Path | None:
         return None
 

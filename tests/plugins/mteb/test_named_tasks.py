@@ -72,6 +72,9 @@ class Glance:
     def model(self, reference: ModelRef) -> Path:
         return Path(reference.text)
 
+    def whole_model(self, reference: ModelRef) -> Path:
+        return self.model(reference)
+
     def data(self, reference: DataRef) -> Path:
         return Path(reference.text)
 

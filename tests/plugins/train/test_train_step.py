@@ -75,6 +75,9 @@ class Room:
     def model(self, reference: ModelRef) -> Any:
         return Model("tiny", self.base, "abc", adapter=self.adapter)
 
+    def whole_model(self, reference: ModelRef) -> Any:
+        return self.model(reference)
+
     def data(self, reference: DataRef) -> Path:
         return reference.folder / reference.text
 

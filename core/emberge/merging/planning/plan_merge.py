@@ -17,6 +17,7 @@ from emberge.merging.merge_plan import MergePlan
 from emberge.merging.planning.effective_weights import plan_effective_weights
 from emberge.merging.planning.match_tensors import match_tensors
 from emberge.merging.planning.validate import (
+    OTHER_TEMPLATE,
     architectures_differ,
     compare_folders,
     filter_problems,
@@ -158,7 +159,8 @@ def _with_tensors(
     plan = _with_tokens(plan, tokens := _tokens(request, template, checkpoints, names, pattern))
     sized = request.vocabulary is not None or (tokens is not None and tokens.rows is not None)
     faults = size_faults(template, pattern, vocabulary=not sized)
-    plan = replace(plan, problems=(*plan.problems, *map(Problem, faults)))
+    wrong_sizes = [Problem(f"{fault}, {OTHER_TEMPLATE}") for fault in faults]
+    plan = replace(plan, problems=(*plan.problems, *wrong_sizes))
     if tokens is not None:
         from emberge.merging.tokens.token_rows import moved_names
 

@@ -21,10 +21,15 @@ from emberge.model_folder.compare_models import (
 from emberge.model_folder.model_files import tokenizer_folder
 from emberge.model_folder.names.name_aliases import HEAD
 from emberge.model_folder.names.tensor_names import Names
-from emberge.model_folder.template_checks import template_faults, tokenizer_faults
+from emberge.model_folder.template_checks import (
+    code_faults,
+    template_faults,
+    tokenizer_faults,
+)
 from emberge.model_folder.template_warnings import remarks
 
 __all__ = [
+    "OTHER_TEMPLATE",
     "architectures_differ",
     "compare_folders",
     "filter_problems",
@@ -33,6 +38,8 @@ __all__ = [
     "tensor_problems",
 ]
 
+# The other remedy for a fault of the model that gives the result its files.
+OTHER_TEMPLATE = "or name another model as 'template'"
 _ALIKE = "merge models of one architecture, or choose one with 'template'"
 
 
@@ -172,7 +179,8 @@ def template_problems(
     request: MergeRequest, template: Checkpoint, pattern: Names | None
 ) -> Iterator[Problem]:
     """Yield what of a template's files keeps the result from being opened, or is only a part's."""
-    yield from map(Problem, template_faults(template))
+    for fault in (*code_faults(template), *template_faults(template)):
+        yield Problem(f"{fault}, {OTHER_TEMPLATE}")
     if request.tokenizer is not None and request.tokenizer.is_dir():
         yield from map(Problem, tokenizer_faults(tokenizer_folder(Checkpoint(request.tokenizer))))
     first = request.inputs[0]

@@ -17,7 +17,7 @@ from emberge.merging.streaming.scheduler import Limits, Progress
 from emberge.merging.streaming.stream import stream
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.copy_template import copy_template
-from emberge.model_folder.template_checks import template_faults
+from emberge.model_folder.template_checks import code_faults, template_faults
 from emberge.tensor_files.provenance_header import header_texts
 from emberge.tensor_files.safetensors_header import TensorSpec, main_dtype, total_bytes
 from emberge.tensor_files.tensor_writer import TensorWriter
@@ -72,7 +72,7 @@ def build_checkpoint(
     limit = parse_size(max_shard_size)
     problems = [*_job_problems(jobs), *_file_problems(files or {})]
     own_config = template.in_trunk("config.json") in (files or {})
-    problems += template_faults(template, config=not own_config)
+    problems += [*code_faults(template), *template_faults(template, config=not own_config)]
     problems += map(str, disk_space_problems(total_bytes(specs), out.parent, side))
     if problems:
         raise CheckpointError("\n".join(problems))

@@ -99,6 +99,7 @@ class _Lookup:
         self.steps = {step.id: step for step in self.recipe.steps}
         self.expected: dict[str, Expected] = {}
         self._seen: dict[tuple[str, Path], LocatedModel | Problem] = {}
+        self._faults: dict[tuple[Path, Path | None], Sequence[str]] = {}
         self._look_for_all()
 
     @cached_property
@@ -114,6 +115,14 @@ class _Lookup:
         if key not in self._seen:
             self._seen[key] = self._look(reference)
         return self._seen[key]
+
+    def faults_of(self, folder: Path, adapter: Path | None) -> Sequence[str]:
+        """Return what keeps a model from being opened; each is looked at once, whatever steps name it."""
+        from emberge.merging.whole_model import whole_faults
+
+        if (folder, adapter) not in self._faults:
+            self._faults[folder, adapter] = whole_faults(folder, adapter)
+        return self._faults[folder, adapter]
 
     def _look_for_all(self) -> None:
         """Look for all models outside at once: a silent network then costs one wait and not one each."""
@@ -179,6 +188,13 @@ class _StepCheck:
             return None if reference.step is not None else found.folder
         self._note(found, reference)
         return None
+
+    def whole_model(self, reference: ModelRef) -> Path | None:
+        folder = self.model(reference)
+        if folder is not None:
+            for fault in self._lookup.faults_of(folder, self.adapter(reference)):
+                self._keep(Problem(fault), reference)
+        return folder
 
     def adapter(self, reference: ModelRef) -> Path | None:
         if reference.adapter is None:
@@ -264,8 +280,12 @@ class _StepCheck:
             self._note(Problem(message, severity="warning"), reference)
 
     def _note(self, problem: Problem, reference: Reference) -> None:
-        """Keep a problem of a reference, at the option that names it."""
+        """Keep the problem of a reference that leads to nothing, or to what another step does not make."""
         self._missing_model |= isinstance(reference, ModelRef) and problem.severity == "error"
+        self._keep(problem, reference)
+
+    def _keep(self, problem: Problem, reference: Reference) -> None:
+        """Keep a problem at the option that names a reference."""
         where = self.where(_path_of(reference, self._step.whole or self._step.step))
         self._own.append(dataclasses.replace(problem, where=where))
 

@@ -33,6 +33,9 @@ class Glance:
     def model(self, reference: ModelRef, *, weights: bool = True) -> Path | None:
         return None if reference.step else Path(reference.text)
 
+    def whole_model(self, reference: ModelRef) -> Path | None:
+        return self.model(reference)
+
     def adapter(self, reference: ModelRef) -> Path | None:
         return None
 
