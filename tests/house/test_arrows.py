@@ -49,7 +49,10 @@ ROOMS: Mapping[str, str] = {
     "data": "files media network yaml_nodes yaml_aliases",
     "training": "encoding ranks data files devices",
     "evaluating": "merging model_folder files",
-    "recipes": "data network merging model_folder tensor_files files ranks plugins hookspecs yaml_nodes devices",
+    "recipes": (
+        "data network merging model_folder tensor_files files "
+        "ranks plugins hookspecs yaml_nodes devices"
+    ),
     "testing": "encoding merging ranks",
     "cli": "recipes merging plugins plugin_verbs processes tensor_files files yaml_nodes devices",
     "__main__": "cli",
