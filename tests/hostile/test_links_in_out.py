@@ -125,6 +125,15 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(
 
 
 @pytest.mark.parametrize("act", [lock, wait, append, change])
+def test_a_folder_in_the_place_of_a_file_is_named(
+    tmp_path: Path, act: Callable[[Path], None]
+) -> None:
+    (tmp_path / "run.log").mkdir()
+    with pytest.raises(NotOursError, match=r"run\.log: is no regular file; move it elsewhere"):
+        act(tmp_path / "run.log")
+
+
+@pytest.mark.parametrize("act", [lock, wait, append, change])
 def test_a_file_of_another_user_is_not_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], None]
 ) -> None:

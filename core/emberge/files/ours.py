@@ -76,6 +76,8 @@ def open_ours(path: Path, mode: Mode) -> IO[bytes]:
         handle = os.open(path, _FLAGS[mode] | _SAFE, _FILE)
     except OSError:
         _refuse_link(path)
+        if path.is_dir() and mode != "xb":
+            _require_regular(path, path.lstat())
         raise
     try:
         status = os.fstat(handle)

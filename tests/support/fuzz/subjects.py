@@ -283,7 +283,7 @@ def outs(draw: random.Random, number: int, sound: Sound, place: Place) -> Case:
     for _ in range(draw.choice((1, 1, 2))):
         victim = draw.choice(files)
         kind = draw.randrange(6)
-        if not victim.exists():
+        if victim.is_symlink() or not victim.is_file():
             continue
         if kind == 0:
             victim.unlink()
