@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -222,6 +223,41 @@ def test_the_hub_that_was_set_may_be_a_private_one(monkeypatch: pytest.MonkeyPat
         require_address("db.lab", "10.0.0.5")
     with pytest.raises(ForbiddenAddressError):
         require_redirect(Origin.of("https://a.org/m"), Origin.of("http://hub.lab:8080/m"))
+
+
+def test_the_hub_is_the_clients_then_the_environments_then_the_public_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.lab:8080")
+    assert addresses.hub_origin() == HUB
+    assert addresses.is_of_hub(HUB)
+    monkeypatch.delitem(sys.modules, "huggingface_hub.constants")
+    assert addresses.hub_origin() == Origin("http", "hub.lab", 8080)
+    monkeypatch.delenv("HF_ENDPOINT")
+    assert addresses.hub_origin() == HUB
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("HTTPS://A.org.:443/m", "https://a.org"),
+        ("http://a.org:80", "http://a.org"),
+        ("http://a.org:443", "http://a.org:443"),
+        ("https://[::1]:8443/m", "https://[::1]:8443"),
+    ],
+)
+def test_an_origin_is_written_with_the_port_that_its_scheme_does_not_have(
+    url: str, text: str
+) -> None:
+    assert str(Origin.of(url)) == text
+    assert Origin.of(text) == Origin.of(url)
+
+
+@pytest.mark.parametrize("url", ["https://", "https://a:x/m", "https://[::1/m", "ftp://a/m", "a/m"])
+def test_what_is_no_address_of_a_web_server_is_refused_with_its_form(url: str) -> None:
+    with pytest.raises(ForbiddenAddressError, match="write https://host/path") as caught:
+        Origin.of(url)
+    assert str(caught.value).startswith(f"{url}: ")
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "①②⑦.⓪.⓪.①"])

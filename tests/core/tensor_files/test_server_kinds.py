@@ -257,6 +257,61 @@ def test_the_hash_of_a_web_server_is_read_where_it_is_one() -> None:
         assert kinds._digest(wrong) is None
 
 
+@pytest.mark.parametrize(
+    ("info", "size", "version"),
+    [
+        ({"size": 5, "ETag": "a", "etag": "b", "Last-Modified": "c"}, 5, "a"),
+        ({"size": "5", "ETag": "", "etag": "b", "LastModified": "c"}, 5, "b"),
+        ({"size": 5, "LastModified": "c", "mtime": 7}, 5, "c"),
+        ({"size": 5, "Last-Modified": "d", "LastModified": "c"}, 5, "d"),
+        ({"size": None, "mtime": 7}, None, "7"),
+        ({}, None, None),
+    ],
+)
+def test_the_version_of_a_buckets_file_is_the_first_that_its_client_gives(
+    info: dict[str, Any], size: int | None, version: str | None
+) -> None:
+    assert kinds._facts_of_bucket(info) == kinds.Facts(size, version)
+
+
+@pytest.mark.parametrize(
+    ("version", "asked"),
+    [('"one"', '"one"'), ('W/"one"', None), ("Tue, 01 Jan 2030 00:00:00 GMT", None), ("", None)],
+)
+def test_a_read_names_its_range_and_a_version_that_fits_one_content(
+    version: str, asked: str | None
+) -> None:
+    def part(request: Request) -> Iterator[bytes]:
+        start, end = request.range
+        return iter([answer("206 OK", b"ab", f"Content-Range: bytes {start}-{end - 1}/100")])
+
+    with hostile(part) as server:
+        assert ServerFile(f"{server.url}/a b?c d#e", 100, version).read(5, 7) == b"ab"
+        (request,) = server.requests
+    assert (request.method, request.path) == ("GET", "/a%20b?c%20d")
+    wanted = {"range": "bytes=5-6", "accept-encoding": "identity"}
+    if asked is not None:
+        wanted["if-match"] = asked
+    assert {name: request.headers[name] for name in wanted} == wanted
+    assert request.headers.keys() == {*wanted, "host"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "facts"),
+    [
+        (["ETag: x", "Last-Modified: y"], kinds.Facts(3, "x")),
+        (["Last-Modified: y", "Digest: md5=A"], kinds.Facts(3, "y")),
+        ([], kinds.Facts(3, None)),
+    ],
+)
+def test_the_facts_of_a_web_servers_file_are_its_headers(
+    headers: list[str], facts: kinds.Facts
+) -> None:
+    with hostile(lambda _: iter([answer("200 OK", b"", *headers, length=3)])) as server:
+        assert kinds.server_of(f"{server.url}/m", Stop()).look() == facts
+    assert [request.method for request in server.requests] == ["HEAD"]
+
+
 # ── errors of clients ───────────────────────────────────────────────────────────────────────────
 
 
@@ -340,3 +395,19 @@ def test_a_comparison_at_the_end_ends_with_the_work() -> None:
         with pytest.raises(RequestStoppedError):
             file.require_unchanged()
         assert len(server.requests) <= 1
+
+
+def test_each_wait_for_a_server_is_one_that_the_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = []
+    monkeypatch.setattr(server_file, "_WAITS", (0.001,))
+    monkeypatch.setattr(Stop, "wait", lambda stop, _: waited.append(stop))
+    with hostile(lambda _: iter([answer("503 Unavailable")])) as server:
+        file, own = ServerFile(f"{server.url}/m", 100, "v"), Stop()
+        for ask in (
+            file.require_unchanged,
+            lambda: file.read(0, 10),
+            lambda: ServerFile.look(file.url, own),
+        ):
+            with pytest.raises(CheckpointError):
+                ask()
+    assert waited == [file.stop, file.stop, own]

@@ -80,8 +80,13 @@ def test_many_threads_read_what_is_there_and_each_byte_comes_once(tmp_path: Path
             with ThreadPoolExecutor(8) as threads:
                 assert all(threads.map(read, names))
             (account,) = fetcher.verify()
+            (copy,) = fetcher._copies.values()
         finally:
             fetcher.close()
+        assert copy._file.closed
+        assert fetcher._copies == {}
+        with pytest.raises(RuntimeError):
+            fetcher._pool.submit(int)
         sent = server.sent["owner/m/model.safetensors"] - header
     assert sent == sum(spec.nbytes for name, spec in specs.items() if name != "t5")
     assert account.fetched == sent + min(spec.offset for spec in specs.values())
@@ -98,6 +103,17 @@ def test_a_damaged_note_names_itself_and_the_remedy() -> None:
         note.write_text(damage)
         with pytest.raises(CheckpointError, match=r"model\.safetensors\.remote.*remove its folder"):
             RemoteFile.read(note)
+
+
+@pytest.mark.parametrize("sha256", [None, "12ab"])
+def test_a_note_is_read_as_it_was_written(sha256: str | None) -> None:
+    file = RemoteFile("https://x/m", 10, "v", sha256, bytes(range(256)))
+    note = file.write(server_cache() / "model.safetensors")
+    assert note == server_cache() / "model.safetensors.remote"
+    assert RemoteFile.read(note) == file
+    assert file.content == (sha256 or "https://x/m 10 v")
+    assert not is_remote(note.with_suffix(""))
+    assert here_or_remote(note.with_name("other.safetensors")) is None
 
 
 def test_blocks_are_as_large_and_as_many_as_the_page_on_servers_has_it() -> None:
