@@ -63,7 +63,11 @@ def test_data_that_says_nothing_of_domains_is_refused(folder: Path) -> None:
         tasks(folder, "quiet")
     with pytest.raises(DataError, match="there is no training set 'topic'; did you mean 'topics'"):
         tasks(folder, "topic")
-    assert in_domain_tasks([DataEntry(path=DataRef("$corpus"))], resolve) == ()
+    to_come, quiet = DataEntry(path=DataRef("$corpus")), DataEntry(path=DataRef("quiet.jsonl"))
+    for entries in ([to_come], [to_come, quiet], [quiet, to_come]):
+        assert in_domain_tasks(entries, resolve) == ()
+    with pytest.raises(DataError, match=r"^quiet\.jsonl, o/n: no training set"):
+        in_domain_tasks([quiet, DataEntry(hub="o/n")], resolve)
     assert in_domain_tasks([], resolve) == ()
 
 

@@ -296,6 +296,34 @@ def test_a_name_is_for_one_set(two_lists: Path) -> None:
     assert dataset.info.name == "c"
 
 
+def test_options_beside_a_catalogue_are_those_of_each_of_its_sets(two_lists: Path) -> None:
+    own = {"task": "text", "instruction": "Find it.", "weight": 2.0, "language": "de"}
+    text = two_lists.read_text().replace("{name: a,", "{name: a, task: text, weight: 3, limit: 5,")
+    two_lists.write_text(text)
+    (dataset,) = load(two_lists, only=("a",), prompt="{prompt}{instruction}", **own)  # type: ignore[arg-type]
+    assert dataset.entry == DataEntry(
+        path=DataRef(str(two_lists.parent / "a.jsonl")),
+        name="a",
+        prompt="Instruct: Find it.\nQuery: Find it.",
+        limit=5,
+        **own,
+    )
+
+
+def test_texts_of_labels_are_drawn_by_the_sets_name_and_the_row(tmp_path: Path) -> None:
+    rows = ({"text": f"t{n}", "label": n % 4} for n in range(20))
+    path = rows_file(tmp_path / "a.jsonl", *rows)
+    drawn = {}
+    for name in ("a", "b"):
+        (dataset,) = load(path, name=name)
+        examples = [dataset[row] for row in (0, 1, 7)]
+        drawn[name] = [" ".join((*e.positives, "|", *e.negatives)) for e in examples]
+    assert drawn == {
+        "a": ["t12 | t13 t18 t1", "t9 | t0 t2 t12", "t15 | t17 t0 t9"],
+        "b": ["t8 | t10 t6 t5", "t13 | t10 t16 t8", "t11 | t17 t6 t4"],
+    }
+
+
 def test_only_is_for_catalogues(two_lists: Path) -> None:
     with pytest.raises(DataError, match="picks sets of a catalogue"):
         load(two_lists.parent / "a.jsonl", only=("a",))

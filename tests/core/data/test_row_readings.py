@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from emberge import Columns, DataEntry, DataError, DataRef, Media, split_parts
 from emberge.data import hub_datasets
 from emberge.data.data_sources import DataSource
 from emberge.data.file_summary import FileSummary, decide_data, understood
-from emberge.data.first_rows import first_examples
+from emberge.data.first_rows import FirstRows, first_examples
 from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.media_values import Look, MediaValues
 from emberge.data.rows.row_parser import Row, RowError, RowParser
@@ -78,6 +79,8 @@ def test_one_column_of_scores_is_of_positives_or_of_all_texts() -> None:
     ("row", "words"),
     [
         ({"pos_scores": 1}, "'pos_scores' must be a list of numbers, not a number"),
+        ({"pos_scores": "1"}, "'pos_scores' must be a list of numbers, not text"),
+        ({"pos_scores": 1.5}, "must be a list of numbers, not a number"),
         ({"pos_scores": [1, 2]}, "'pos_scores' has 2 scores for 1 positives"),
         ({"neg_scores": []}, "'neg_scores' has 0 scores for 1 negatives"),
         ({"pos_scores": ["x"]}, "'pos_scores' must be a number, not 'x'"),
@@ -384,6 +387,8 @@ def test_first_examples_are_of_any_dataset(tmp_path: Path) -> None:
     (bare,), (whole,) = first_examples([Bare(dataset)]), first_examples([dataset])  # type: ignore[list-item]
     assert (bare.columns, bare.notes, bare.negatives, bare.texts) == ("", (), 0, None)
     assert whole.columns.startswith("anchor = query")
+    plain = FirstRows(whole.info, whole.example)
+    assert dataclasses.replace(bare, prompt="", symmetric=False) == plain
     assert len(whole.notes) == 1
     assert (whole.prompt, whole.symmetric, whole.info.size) == ("p", True, 1)
     assert whole.title == "a: sts, 1 rows"
@@ -419,6 +424,32 @@ def test_a_hub_is_asked_with_patience_and_its_refusal_is_an_answer(
     ]
     assert answers == [True, True, False]
     assert asked[0] == ("o/right", {"revision": "r", "timeout": 3.0})
+
+
+def test_the_key_of_the_first_rows_of_a_hub_set_is_found_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import datasets
+
+    asked: list[Any] = []
+
+    def build(*words: Any, **options: Any) -> SimpleNamespace:
+        asked.append((words, options))
+        return SimpleNamespace(config_id="small-x", hash="12ab")
+
+    def load(*words: Any, **options: Any) -> SimpleNamespace:
+        asked.append((words, options))
+        return SimpleNamespace(features=None, _fingerprint="34cd")
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", build)
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    entry = DataEntry(hub="o/n", subset="small", split="dev", revision="v1")
+    assert hub_datasets.hub_key(dataclasses.replace(entry, first=5)) == "small-x/12ab[dev]"
+    assert hub_datasets.hub_key(entry) == "34cd"
+    whole = {"split": "dev", "revision": "v1", "streaming": False}
+    assert asked == [(("o/n", "small"), {"revision": "v1"}), (("o/n", "small"), whole)]
+    assert hub_datasets.hub_name(entry) == "o/n/small[dev]@v1"
+    assert hub_datasets.hub_name(DataEntry(hub="o/n")) == "o/n[train]"
 
 
 def test_a_source_reads_as_many_rows_as_are_asked_for(tmp_path: Path) -> None:

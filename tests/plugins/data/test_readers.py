@@ -98,6 +98,10 @@ def test_a_document_over_many_lines_is_told_how_to_become_lines(tmp_path: Path) 
     path = tmp_path / "a.json"
     path.write_text(json.dumps(ROWS, indent=1))
     assert "jq -c '.[]'" in faults(JsonLines(), path)[0][1]
+    path.write_text('{"a": 1,}\n{\n')
+    (_, first), (_, second) = faults(JsonLines(), path)
+    assert first.endswith("; correct the line")
+    assert second.endswith("; one object a line is expected (jq -c '.[]' writes a list so)")
 
 
 @pytest.mark.parametrize("keep", [0.2, 0.9])
