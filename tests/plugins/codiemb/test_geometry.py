@@ -396,6 +396,9 @@ BAD = {
     "models: {z: ./bare}": ("data: DATA", "name it: backbone: {text_encoder: {pooling: mean}}"),
 }
 
+# Lines of the recipe that are at fault; of the others it is that of the models.
+PLACES = {"models: [./a]": 2, "models: {x: ./a}": 5, "models: {y: ./a}": 5}
+
 
 @pytest.mark.parametrize("models", BAD)
 def test_a_wrong_step_is_found_before_work(models: str, place: Path, plugins: Plugins) -> None:
@@ -408,7 +411,7 @@ def test_a_wrong_step_is_found_before_work(models: str, place: Path, plugins: Pl
     with pytest.raises(RecipeError) as caught:
         check_recipe(recipe(place, plugins, text), plugins).raise_errors()
     assert words in str(caught.value)
-    assert "recipe.yaml" in str(caught.value) or "none.jsonl" in words
+    assert f"{place}/recipe.yaml:{PLACES.get(models, 4)}: " in str(caught.value) or "none" in words
 
 
 def test_a_parent_of_another_dimension_is_refused_when_a_step_made_it(
