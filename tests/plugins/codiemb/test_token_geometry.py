@@ -128,6 +128,13 @@ def test_fewer_than_two_tokens_with_a_direction_have_no_geometry(x: Matrix) -> N
     assert all(math.isnan(value) for value in measured(x).values())
 
 
+def test_one_token_with_a_direction_among_many_without_has_no_geometry() -> None:
+    batch = np.zeros((64, 9, 33))
+    batch[:, 4] = np.random.default_rng(2).standard_normal((64, 33))
+    found = TokenGeometry()(torch.from_numpy(batch))
+    assert all(np.isnan(values).all() for values in found.values())
+
+
 def test_one_matrix_without_geometry_does_not_touch_its_neighbours() -> None:
     made = np.random.default_rng(1)
     batch = np.stack([np.zeros((4, 6)), made.standard_normal((4, 6))])
@@ -175,6 +182,30 @@ def test_linear_cka_does_not_see_rotations_factors_and_shifts() -> None:
     x = vectors(0)
     turned = x @ np.linalg.qr(vectors(2, 6))[0] * 3 + 1
     assert linear_cka(x, turned) == pytest.approx(1, rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_drift_of_short_numbers_is_computed_in_float64(dtype: str) -> None:
+    x, y = (vectors(seed).astype(dtype) + np.ones(6, dtype) for seed in (0, 1))
+    wide = x.astype(np.float64), y.astype(np.float64)
+    assert linear_cka(x, y) == linear_cka(*wide)
+    assert shared_neighbours(x, y, 5) == shared_neighbours(*wide, 5)
+
+
+def test_neighbours_among_many_texts_are_the_nearest_ones() -> None:
+    x, y = vectors(0, 700), vectors(1, 700)
+    masks = []
+    for unit in (e / np.linalg.norm(e, axis=1, keepdims=True) for e in (x, y)):
+        scores = unit @ unit.T
+        np.fill_diagonal(scores, -np.inf)
+        masks.append(scores >= np.sort(scores, axis=1)[:, [-3]])
+    assert shared_neighbours(x, y, 3) == (masks[0] & masks[1]).sum() / 2100
+
+
+def test_a_zero_embedding_has_neighbours_and_no_cosine() -> None:
+    x = vectors(0)
+    x[3] = 0
+    assert shared_neighbours(x, x, 5) == 1
 
 
 def test_collapsed_embeddings_have_no_cka() -> None:

@@ -239,6 +239,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "without a GPU there is no other device",
     ),
     (
+        "token_geometry.py",
+        "total = (rows.sum(-2) ** 2).sum(-1) - own",
+        "total = (rows.sum(-2) ** 2).sum(+1) - own",
+        "of two dimensions the last is the second",
+    ),
+    (
         "rank_kl.py",
         "rank = (higher + not_lower - 1).to(score.dtype) / 2",
         "rank = (higher + not_lower + 1).to(score.dtype) / 2",
