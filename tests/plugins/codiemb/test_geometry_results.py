@@ -346,17 +346,19 @@ Y = np.random.default_rng(1).standard_normal((6, 3))
 
 def test_models_have_the_names_of_the_recipe_and_drift_from_the_parent(tmp_path: Path) -> None:
     place = Finished(tmp_path, {"base": [(OLD, X)], "a": [(NEW, Y)]})
-    found = run(place, {"before": ModelRef("base"), "after": ModelRef("a")}, "base")
-    models = replace(OLD, name="before"), replace(NEW, name="after")
+    found = run(place, {"before": ModelRef("base"), "später": ModelRef("a")}, "base")
+    models = replace(OLD, name="before"), replace(NEW, name="später")
     drift = {
         "before": Drifted(1.0, 1.0),
-        "after": Drifted(linear_cka(X, Y), shared_neighbours(X, Y, 2)),
+        "später": Drifted(linear_cka(X, Y), shared_neighbours(X, Y, 2)),
     }
     probe = {"parent": "before", "texts": 6, "neighbours": 2}
     result = Geometry(models, HOW, drift, probe)
     plain = result.plain()
     plain["drift"]["models"]["before"]["cka"] = pytest.approx(1)
-    assert json.loads((tmp_path / "geometry.json").read_text()) == plain
+    text = (tmp_path / "geometry.json").read_text(encoding="utf-8")
+    assert json.loads(text) == plain
+    assert '"name": "später"' in text
     assert (tmp_path / "geometry.md").read_text() == table_of(result)
     assert found.kind == "file"
     assert found.parents == ("f0", "f1")
@@ -373,7 +375,7 @@ def test_models_have_the_names_of_the_recipe_and_drift_from_the_parent(tmp_path:
         "How the tokens of a text spread",
         "Drift from before",
     ]
-    assert place.told == [(0, 2, "models", "drift of before"), (1, 2, "models", "drift of after")]
+    assert place.told == [(0, 2, "models", "drift of before"), (1, 2, "models", "drift of später")]
 
 
 def test_names_that_come_again_are_numbered(tmp_path: Path) -> None:

@@ -1,0 +1,385 @@
+"""Scores of weightings against plain numpy: products, rankings, agreement, and errors of means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge_weights.inputs.members import Sides
+from emberge_weights.inputs.weight_sets import WeightSet
+from emberge_weights.scores import products as products_module
+from emberge_weights.scores.products import products_of, quadratic, stacked
+from emberge_weights.scores.set_scores import first_documents, score_set
+from emberge_weights.scores.unit_scores import UnitScores, mean_score, standard_error
+from emberge_weights.search.candidates import (
+    CONCENTRATIONS,
+    EQUAL,
+    draw_candidates,
+    fixed_candidates,
+    from_equal,
+)
+from emberge_weights.search.choice import (
+    CHOSEN_ERROR,
+    Choice,
+    HeldOut,
+    choose,
+    compare,
+    held_out,
+    mean_differences,
+)
+from emberge_weights.search.real_merges import (
+    RealMerges,
+    merged_sides,
+    pick_anchors,
+    pick_trials,
+    score_merges,
+)
+from emberge_weights.search.search import Search, search
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+def vectors(seed: int, rows: int, width: int = 5) -> Floats:
+    return np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
+
+
+def members(queries: int, documents: int, count: int = 3) -> list[Sides]:
+    return [Sides(vectors(n, queries), vectors(50 + n, documents)) for n in range(count)]
+
+
+WEIGHTS = np.array([[1, 0, 0], [0.5, 0.25, 0.25], [0.1, 0.7, 0.2], [0, 0, 1], [0.3, 0.3, 0.4]])
+
+
+def cosines_of(sides: Sequence[Sides], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The cosines [queries, documents] of embeddings that are mixed by the weights."""
+    queries, documents = (
+        sum(w * part[:].astype(np.float64) for w, part in zip(weights, parts, strict=True))
+        for parts in ([s.queries for s in sides], [s.documents for s in sides])
+    )
+    lengths = [np.linalg.norm(one, axis=1) for one in (queries, documents)]
+    found: NDArray[np.float64] = queries @ documents.T / np.outer(*lengths)
+    return found
+
+
+@pytest.mark.parametrize("gathered", [1, 200, 1 << 20])
+def test_products_give_the_cosines_of_mixtures(
+    gathered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products_module, "GATHERED", gathered)
+    sides = members(7, 9)
+    documents = np.random.default_rng(0).integers(0, 9, (7, 4))
+    parts, sizes = list[int](), list[int]()
+    for part, products in products_of(sides, documents):
+        found = products.cosines(quadratic(WEIGHTS)).numpy()
+        for row, weights in zip(found, WEIGHTS, strict=True):
+            expected = np.take_along_axis(cosines_of(sides, weights)[part], documents[part], 1)
+            np.testing.assert_allclose(row, expected, atol=1e-5)
+        parts += [*range(part.start, part.stop)]
+        sizes.append(part.stop - part.start)
+    assert parts == list(range(7))
+    assert sizes == {1: [1] * 7, 200: [3, 3, 1], 1 << 20: [7]}[gathered]
+
+
+def test_terms_are_products_of_weights_and_embeddings_of_no_length_have_cosine_zero() -> None:
+    found = quadratic(np.array([[0.5, 0.25, 0.0]]))
+    assert found.dtype == torch.float32
+    assert found.tolist() == [[0.25, 0.125, 0, 0.0625, 0, 0]]
+    ones = np.ones((2, 5), np.float32)
+    assert stacked([ones, 2 * ones], slice(0, 1)).tolist() == [[[1] * 5, [2] * 5]]
+    none = [Sides(0 * ones, ones)]
+    ((part, products),) = products_of(none, np.array([[0, 1], [1, 0]]))
+    assert products.cosines(torch.ones(1, 1)).tolist() == [[[0, 0], [0, 0]]]
+    assert part == slice(0, 2)
+
+
+def ranked(relevant: Sequence[Mapping[int, int]], documents: int, metric: str) -> WeightSet:
+    queries = [f"q{n}" for n in range(len(relevant))]
+    texts = [f"d{n}" for n in range(documents)]
+    return WeightSet("set", "retrieval", "mean", metric, queries, texts, relevant)
+
+
+def ndcg(cosines: NDArray[np.float64], judged: Mapping[int, int]) -> float:
+    """nDCG@10 of one query by its definition."""
+    order = np.argsort(-cosines)[:10]
+    found = sum(max(0, judged.get(int(d), 0)) / np.log2(r + 2) for r, d in enumerate(order))
+    best = sorted((max(0, g) for g in judged.values()), reverse=True)[:10]
+    return float(found / max(1e-9, sum(g / np.log2(r + 2) for r, g in enumerate(best))))
+
+
+@pytest.mark.parametrize("cells", [1, 300, 1 << 20])
+@pytest.mark.parametrize("documents", [6, 30])
+def test_ranked_sets_are_scored_by_ndcg(
+    documents: int, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emberge_weights.scores.set_scores.CELLS", cells)
+    rng = np.random.default_rng(1)
+    relevant: list[dict[int, int]] = [
+        {int(d): int(rng.integers(-1, 4)) for d in rng.permutation(documents)[: 1 + query]}
+        for query in range(5)
+    ]
+    relevant += [{0: 0}, dict.fromkeys(range(documents), 1)]
+    one, sides = ranked(relevant, documents, "ndcg_at_10"), members(7, documents)
+    found = score_set(one, sides, WEIGHTS, np.eye(3))
+    assert (found.name, found.statistic, found.unit, found.gold) == ("set", "mean", "query", None)
+    for row, weights in zip(found.values, WEIGHTS, strict=True):
+        cosines = cosines_of(sides, weights)
+        expected = [ndcg(*pair) for pair in zip(cosines, relevant, strict=True)]
+        np.testing.assert_allclose(row, expected, atol=1e-5)
+
+
+def test_only_pooled_and_judged_documents_are_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emberge_weights.scores.set_scores.DEPTH", 2)
+    # A document that no pool has is behind all others, even if the weighting puts it first.
+    basis = np.eye(4, dtype=np.float32)
+    sides = [Sides(basis[[0]] + 0.5 * basis[[1]], basis), Sides(basis[[3]], basis)]
+    one = ranked([{2: 1}], 4, "ndcg_at_10")
+    first = first_documents(one, sides, np.array([1.0, 0.0]))
+    assert first.tolist()[0] == [0, 1]
+    found = score_set(one, sides, np.eye(2), np.eye(2)[:1])
+    assert found.values[0] == pytest.approx(0.5)
+
+
+def test_pairs_are_scored_by_their_cosines() -> None:
+    texts = [f"t{n}" for n in range(6)]
+    gold = [0.1, 0.5, 0.2, 0.9, 0.4, 0.3]
+    one = WeightSet("likeness", "sts", "spearman", "spearman", texts, texts[::-1], gold=gold)
+    sides = members(6, 6)
+    found = score_set(one, sides, WEIGHTS, np.eye(3))
+    assert (found.name, found.statistic, found.unit, len(found)) == (
+        "likeness",
+        "spearman",
+        "pair",
+        6,
+    )
+    assert found.gold is not None
+    assert found.gold.tolist() == gold
+    expected = [np.diag(cosines_of(sides, weights)) for weights in WEIGHTS]
+    np.testing.assert_allclose(found.values, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["agreement", "neighbours"])
+@pytest.mark.parametrize("peers", [None, 2])
+@pytest.mark.parametrize("documents", [8, 40])
+def test_without_labels_weightings_are_compared_with_the_mean_of_their_peers(
+    metric: str, peers: int | None, documents: int
+) -> None:
+    one, sides = ranked([], documents, metric), members(4, documents)
+    texts = [f"q{n}" for n in range(4)]
+    one = WeightSet("set", "retrieval", "mean", metric, texts, one.documents)
+    found = score_set(one, sides, WEIGHTS, np.eye(3), peers=peers)
+    kernel = np.mean([cosines_of(sides, row) for row in np.eye(3)[:peers]], axis=0)
+    for row, weights in zip(found.values, WEIGHTS, strict=True):
+        cosines = cosines_of(sides, weights)
+        for value, mine, theirs in zip(row, cosines, kernel, strict=True):
+            if metric == "agreement":
+                assert value == pytest.approx(np.corrcoef(mine, theirs)[0, 1], abs=1e-5)
+            else:
+                depth = min(10, documents)
+                near = [set(np.argsort(-each)[:depth].tolist()) for each in (mine, theirs)]
+                assert value == pytest.approx(len(near[0] & near[1]) / depth)
+
+
+def test_agreement_is_over_the_documents_of_each_query_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("emberge_weights.scores.set_scores.DEPTH", 3)
+    texts, documents = [f"q{n}" for n in range(9)], [f"d{n}" for n in range(12)]
+    sides = members(9, 12, count=2)
+    for metric in ("agreement", "neighbours"):
+        one = WeightSet("set", "retrieval", "mean", metric, texts, documents)
+        weights = np.array([[0.8, 0.2], [1.0, 0.0]])
+        found = score_set(one, sides, weights, np.eye(2)).values
+        kernel = np.mean([cosines_of(sides, row) for row in np.eye(2)], axis=0)
+        firsts = [np.argsort(-cosines_of(sides, row), axis=1)[:, :3] for row in np.eye(2)]
+        pools = [np.union1d(*pair) for pair in zip(*firsts, strict=True)]
+        assert len({len(pool) for pool in pools}) > 1  # so that some are filled up
+        depth = min(len(pool) for pool in pools)
+        for row, mixed in zip(found, weights, strict=True):
+            cosines = cosines_of(sides, mixed)
+            for query, pool in enumerate(pools):
+                mine, theirs = cosines[query, pool], kernel[query, pool]
+                if metric == "agreement":
+                    expected = np.corrcoef(mine, theirs)[0, 1]
+                else:
+                    near = [set(np.argsort(-each)[:depth].tolist()) for each in (mine, theirs)]
+                    expected = len(near[0] & near[1]) / depth
+                assert row[query] == pytest.approx(expected, abs=1e-5)
+
+
+# ── units ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_contributions_of_some_units_are_those_of_a_set_of_these() -> None:
+    rng = np.random.default_rng(0)
+    values, units = rng.random((3, 20)).astype(np.float32), np.array([1, 5, 4, 9, 13, 2])
+    golds: dict[Any, Any] = {
+        "mean": None,
+        "spearman": rng.random(20),
+        "average_precision": np.arange(20) % 2.0,
+    }
+    for statistic, gold in golds.items():
+        one = UnitScores("s", statistic, "pair", values, gold)
+        some = UnitScores(
+            "s", statistic, "pair", values[:, units], None if gold is None else gold[units]
+        )
+        found = one.contributions(units)
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, some.contributions())
+        taken = one.taken([2, 0])
+        assert (taken.name, taken.statistic, taken.unit, taken.gold is gold) == (
+            "s",
+            statistic,
+            "pair",
+            True,
+        )
+        np.testing.assert_array_equal(taken.values, values[[2, 0]])
+
+
+def test_average_precision_of_worked_numbers() -> None:
+    values = np.array([[0.9, 0.1, 0.8, 0.4], [0.2, 0.2, 0.2, 0.2]], np.float32)
+    one = UnitScores("s", "average_precision", "pair", values, np.array([1.0, 1, 0, 0]))
+    assert one.contributions().mean(1).tolist() == pytest.approx([(1 + 2 / 4) / 2, 1])
+    none = UnitScores("s", "average_precision", "pair", values, np.zeros(4))
+    assert none.contributions().tolist() == [[0] * 4] * 2
+    flat = UnitScores("s", "spearman", "pair", values, np.array([1.0, 2, 3, 4]))
+    assert flat.contributions()[1].tolist() == pytest.approx([0] * 4)
+
+
+def test_the_error_of_a_mean_over_sets_is_that_of_their_units() -> None:
+    first, second = np.array([[1.0, 2, 3, 6]]), np.array([[0.0, 1]])
+    assert mean_score([first, second]).tolist() == [(3 + 0.5) / 2]
+    expected = np.sqrt(3.5 / 3 + 0.25 / 1) / 2
+    assert standard_error([first, second]) == pytest.approx([expected])
+    assert standard_error([np.ones((1, 1))]).tolist() == [0]
+    (found,) = mean_differences([first, second])
+    assert found == HeldOut(1.75, pytest.approx(CHOSEN_ERROR * expected))
+    assert CHOSEN_ERROR == 4 / 3
+    assert (found.low, found.high) == (
+        pytest.approx(1.75 - 1.96 * 4 / 3 * expected),
+        pytest.approx(1.75 + 1.96 * 4 / 3 * expected),
+    )
+    assert not HeldOut(1.96, 1.0).clear
+    assert HeldOut(1.97, 1.0).clear
+
+
+def test_a_rule_is_judged_on_units_that_it_has_not_seen() -> None:
+    values = np.array([[0.0] * 6, [1, 1, 1, 1, 1, 1], [0, 3, 0, 3, 0, 3]], np.float32)
+    one = UnitScores("s", "mean", "query", values)
+    seen: list[int] = []
+
+    def rule(known: Sequence[NDArray[np.float64]]) -> int:
+        seen.append(known[0].shape[1])
+        return 1
+
+    found = held_out([one, one], rule, lambda _: [0, 2], 5)
+    assert [each.difference for each in found] == pytest.approx([1, -0.5])
+    assert found[0].error == pytest.approx(0, abs=1e-12)
+    assert seen == [3] * 20
+    assert compare([one], [0, 2]).difference == 1.5
+    assert compare([one], [0, 2]).error == pytest.approx(1.5 / 5**0.5)
+
+
+# ── candidates and merges ───────────────────────────────────────────────────────────────────────
+
+
+def test_fixed_candidates_are_equal_weights_members_left_out_ones_and_steps_to_the_base() -> None:
+    third, half = 1 / 3, 0.5
+    expected = [
+        [third, third, third, 0],
+        *np.eye(4).tolist(),
+        [0, half, half, 0],
+        [half, 0, half, 0],
+        [half, half, 0, 0],
+        *([*[(1 - 0.1 * tenth) / 3] * 3, 0.1 * tenth] for tenth in range(1, 10)),
+    ]
+    np.testing.assert_allclose(fixed_candidates(3, True), expected)
+    np.testing.assert_allclose(fixed_candidates(2, False), [[half, half], [1, 0], [0, 1]])
+    np.testing.assert_allclose(fixed_candidates(3, False)[4:], np.array(expected)[5:8, :3])
+
+
+def test_random_candidates_leave_a_member_out_or_have_a_share_of_the_base_in_turns() -> None:
+    fixed = len(fixed_candidates(3, True))
+    random = draw_candidates(3, True, fixed + 600, 2)[fixed:]
+    assert len(random) == 600
+    kinds = (np.arange(600) // len(CONCENTRATIONS)) % 3
+    assert (random[kinds == 0] > 0).all()
+    assert ((random[kinds == 1] == 0).sum(1) == 1).all()
+    assert set(np.argmin(random[kinds == 1], axis=1).tolist()) == {0, 1, 2, 3}
+    shares = random[kinds == 2][:, -1]
+    assert shares.min() >= 0.1
+    assert shares.max() <= 0.9
+    assert shares.mean() == pytest.approx(0.5, abs=0.05)
+    np.testing.assert_allclose(random.sum(1), 1)
+    largest = [random[np.arange(600) % 4 == n].max(1).mean() for n in range(4)]
+    assert largest == sorted(largest, reverse=True)
+    pairs = draw_candidates(2, False, 603, 0)[3:]
+    assert (pairs > 0).all()
+    assert from_equal(np.array([[0.5, 0.5], [0.75, 0.25]])).tolist() == [0, 0.25]
+
+
+def test_trials_are_random_candidates_and_no_fixed_ones() -> None:
+    found: Any = Search(np.zeros((30, 2)), [], [], Choice(0, HeldOut(0, 0)))
+    trials = pick_trials(found, 8, 20, 3)
+    assert len({*trials}) == 8
+    assert {*trials} < {*range(20, 30)}
+    assert trials == pick_trials(found, 8, 20, 3)
+    assert sorted(pick_trials(found, 10, 20, 3)) == list(range(20, 30))
+    assert pick_trials(found, 0, 20, 3) == []
+    assert all(isinstance(place, int) for place in trials)
+
+
+def test_a_merge_of_one_member_is_that_member() -> None:
+    everyone: Any = [["first"], ["second"], ["third"]]
+    nothing: Any = None
+    weights = np.array([0.0, 1.0, 0.0])
+    assert merged_sides(nothing, everyone, weights, nothing, nothing) == ["second"]
+
+
+def test_merges_are_scored_beside_members_in_the_data_elsewhere_and_on_the_tests() -> None:
+    sets = [ranked([{n: 1}, {2 * n: 1}], 12, "ndcg_at_10") for n in (1, 2, 3)]
+    sets += [WeightSet("free", "retrieval", "mean", "agreement", ["a", "b"], sets[0].documents)]
+    given = [[members(2, 12)[n]] * 4 for n in range(3)]
+    merged = [[Sides(vectors(8, 2), vectors(9, 12))] * 4, given[1]]
+    none: Any = UnitScores("s", "mean", "query", np.zeros((1, 2), np.float32))
+    found = Search(np.eye(3), [none], [none], Choice(0, HeldOut(0, 0)))
+    real = score_merges(found, [0, 2], 1, sets, given, merged)
+    assert (real.places, real.anchors) == ([0, 2], 1)
+    for one, scores in zip(sets, [*real.scores, *real.elsewhere, *real.tests], strict=True):
+        everyone = [[*given, *merged][n][0] for n in range(5)]
+        expected = score_set(one, everyone, np.eye(5), np.eye(5), peers=3)
+        np.testing.assert_array_equal(scores.values, expected.values[3:])
+    assert list(map(len, (real.scores, real.elsewhere, real.tests))) == [1, 1, 2]
+
+
+def test_anchors_are_equal_weights_the_choice_and_the_best_apart_from_these() -> None:
+    weights = np.array([[0.5, 0.5], [1, 0], [0.97, 0.03], [0.52, 0.48], [0, 1], [0.2, 0.8]])
+    data = UnitScores("s", "mean", "query", np.array([[1], [5], [7], [6], [2], [3]], np.float32))
+    found = Search(weights, [data], [], Choice(1, HeldOut(1, 0.1)))
+    assert pick_anchors(found, 5) == [EQUAL, 1, 5, 4]
+    assert pick_anchors(found, 3) == [EQUAL, 1, 5]
+    assert pick_anchors(found, 0) == []
+    assert found.means.tolist() == [1, 5, 7, 6, 2, 3]
+    assert found.means_elsewhere is None
+    real = RealMerges([0, 1, 5, 4], 3, [data.taken([0, 1, 2, 3])], [], [])
+    assert real.means.tolist() == [1, 5, 7, 6]
+    assert real.final(found) == 5
+
+
+def test_a_search_scores_all_candidates_on_the_sets_and_elsewhere() -> None:
+    sets = [ranked([{n: 1}, {2 * n: 1}], 12, "ndcg_at_10") for n in (1, 2, 3)]
+    given = [[members(2, 12)[n]] * 3 for n in range(3)]
+    found = search(sets[:2], sets[2:], given, base=True, candidates=20, seed=4)
+    assert found.weights.shape == (20, 3)
+    np.testing.assert_allclose(found.weights[0], [0.5, 0.5, 0])
+    for one, scores in zip(sets, [*found.scores, *found.elsewhere], strict=True):
+        expected = score_set(one, [each[0] for each in given], found.weights, found.weights[:4])
+        np.testing.assert_array_equal(scores.values, expected.values)
+    assert len(found.scores) == 2
+    assert found.choice == choose(found.weights, found.scores, 4)
+    assert found.means_elsewhere is not None
+    np.testing.assert_allclose(found.means_elsewhere, found.elsewhere[0].values.mean(1), rtol=1e-6)
+    assert len(search(sets[:1], [], given, base=False, candidates=1, seed=4).weights) == 7
