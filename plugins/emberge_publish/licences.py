@@ -132,17 +132,14 @@ def _common(plain: Mapping[str, str]) -> list[str]:
 
 
 def _conflict(plain: Mapping[str, str]) -> str:
+    """Name the first two of the models that exclude each other; licences of this table do it in pairs."""
     pairs: Iterator[tuple[str, str]] = (
         (one, other)
         for i, one in enumerate(plain)
         for other in list(plain)[:i]
         if not _common({one: plain[one], other: plain[other]})
     )
-    pair = next(pairs, None)
-    if pair is None:
-        listed = ", ".join(f"'{name}' ({licence})" for name, licence in plain.items())
-        return f"no licence fits all of {listed}; leave one of them out"
-    one, other = pair
+    one, other = next(pairs)
     return (
         f"'{other}' ({plain[other]}) and '{one}' ({plain[one]}) exclude each other: no licence keeps the "
         "terms of both; leave one of them out, or get another licence from its authors"

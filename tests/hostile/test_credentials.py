@@ -65,6 +65,9 @@ def test_words_that_only_look_like_credentials_pass() -> None:
     words = "risk-managementandcontrolofrisk hf_model AKIAshort ghp_x xoxo-love task-sk-1 AIza"
     binary = b"\0" + CREDENTIALS["AWS"].encode()
     require_no_credentials({"vocab.txt": words.encode(), "bin": binary})
+    require_no_credentials({"bin": b" " * ((1 << 13) - 1) + binary})
+    with pytest.raises(EmbergeError, match=r"^text:1: has a key of AWS"):
+        require_no_credentials({"text": b" " * (1 << 13) + binary})
     with pytest.raises(EmbergeError, match=r"^text:1: has a key of AWS"):
         require_no_credentials({"text": binary[1:], "bin": binary})
 
@@ -73,6 +76,9 @@ def test_the_users_own_token_is_refused_whatever_its_form(monkeypatch: pytest.Mo
     monkeypatch.setattr("huggingface_hub.get_token", lambda: "own-secret-of-mine")
     with pytest.raises(EmbergeError, match=r"a\.txt:2: has your token"):
         require_no_credentials({"a.txt": b"x\nown-secret-of-mine"})
+    with pytest.raises(EmbergeError, match=r"a\.txt:1: has your token"):
+        require_no_credentials({"a.txt": b"own-secret-of-mine\nx"})
+    assert hide_credentials("own-secret-of-mine") == "…"
 
 
 @pytest.mark.parametrize("secret", CREDENTIALS.values())

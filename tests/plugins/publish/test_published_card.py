@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+import yaml
+from emberge import EmbergeError
 from emberge.engine import Parent, Trained
 from emberge_publish.ancestors import Ancestors
 from emberge_publish.licences import Terms
@@ -80,3 +83,159 @@ def test_data_of_the_run_is_named_and_linked_only_where_it_is_a_hubs() -> None:
     assert "- the run that made this model: pairs, acme/pairs" in text
     assert "datasets:\n- acme/pairs\n" in text
     assert "Unknown for the data pairs." in text
+
+
+WHOLE = """---
+language: en
+license: other
+license_name: acme-terms
+base_model:
+- acme/base
+base_model_relation: merge
+datasets:
+- acme/pairs
+- acme/nli
+library_name: sentence-transformers
+---
+
+# fine
+
+x = SentenceTransformer("me/fine")
+# soup
+
+## Lineage
+
+| It goes back to | Revision | Licence |
+| --- | --- | --- |
+| [acme/base](https://hub/acme/base) | v2 | mit |
+| ft | – | acme-terms (as the publisher states) |
+| plain | – | unknown |
+
+ft was made of acme/base, as its card states.
+
+## Training data of the ancestors
+
+- [acme/base](https://hub/acme/base): acme/nli, acme/pairs
+- ft: unknown: its card names none
+- plain: unknown: it has no card that can be found
+- the run that made this model: acme/pairs, mine, no id/
+
+## Overlap with test sets
+
+- [acme/base](https://hub/acme/base): trained on 2 of mteb's test sets: MSMARCO, NQ
+- ft: unknown for its own training data; through acme/base it saw NQ
+- plain: unknown for its own training data
+
+Scored above, and trained on by an ancestor: MSMARCO, NQ.
+
+## Licence
+
+acme-terms, which keeps to those of:
+
+- acme/base: mit
+- ft: acme-terms
+- mine: cc0-1.0
+
+Unknown for the data acme/pairs, no id/.
+
+This was gathered from cards and is no legal advice: check the licences of all parents and of all data \
+yourself.
+"""
+
+
+def test_a_card_has_all_that_is_known_in_its_places() -> None:
+    base = Parent(
+        "acme/base",
+        revision="v2",
+        link="https://hub/acme/base",
+        licence="mit",
+        bases=("acme/base",),
+        datasets=("acme/nli", "acme/pairs"),
+        card=True,
+    )
+    own = Parent("./ft", licence="acme-terms", bases=("acme/base",), card=True)
+    data = (Trained("acme/pairs"), Trained("mine", licence="cc0-1.0"), Trained("no id/"))
+    ancestors = Ancestors((base, own, Parent("~/plain")), data, True, ("./ft",))
+    tasks = {"acme/base": {"NQ", "MSMARCO"}, "./ft": ["NQ"], "~/plain": None}
+    text = """---
+language: en
+license: mit
+license_link: old
+---
+# soup
+
+x = SentenceTransformer("so\\"up")  # the path of this folder, or its hub id
+# soup
+"""
+    terms = Terms("acme-terms", own=True)
+    made = published_card(text, "me/fine", ancestors, terms, tasks, ["NQ", "STS12", "MSMARCO"])
+    assert made == WHOLE
+
+
+def test_a_model_of_nothing_known_has_a_card_of_its_own() -> None:
+    assert (
+        published_card("", "me/fine", Ancestors(()), Terms("mit"), {}, [])
+        == """---
+license: mit
+library_name: sentence-transformers
+---
+
+# fine
+
+An embedding model, made with emberge.
+
+## Lineage
+
+| It goes back to | Revision | Licence |
+| --- | --- | --- |
+
+## Training data of the ancestors
+
+- the run that made this model: no training
+
+## Overlap with test sets
+
+
+## Licence
+
+mit, which keeps to those of:
+
+
+This was gathered from cards and is no legal advice: check the licences of all parents and of all data \
+yourself.
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    "licence", ["gemma", "llama3.1", "creativeml-openrail-m", "deepfloyd-if-license", "etalab-2.0"]
+)
+def test_terms_that_hubs_know_are_named_by_their_id(licence: str) -> None:
+    text = published_card("", "me/fine", Ancestors(()), Terms(licence, own=True), {}, [])
+    assert yaml.safe_load(text.split("---\n")[1]) == {
+        "license": licence,
+        "library_name": "sentence-transformers",
+    }
+
+
+def test_what_a_card_states_of_its_making_stays() -> None:
+    text = "---\nbase_model_relation: adapter\nlibrary_name: peft\n---\n# a"
+    made = published_card(text, "me/fine", Ancestors((BASE,)), Terms("mit"), {}, [])
+    assert "base_model_relation: adapter\nlibrary_name: peft\n" in made
+    assert "- acme/base: unknown: mteb's register lists no training data of it" in made
+    none = published_card(
+        "--- \n- a\n---", "me/fine", Ancestors((BASE,)), Terms("mit"), {BASE.name: []}, []
+    )
+    assert none.startswith("---\nlicense: mit\n")
+    assert "- acme/base: mteb's register lists none of its test sets" in none
+    with pytest.raises(EmbergeError, match=r"(?s)README\.md: .*front matter.*mend it"):
+        published_card("---\na: [\n---\n", "me/fine", Ancestors(()), Terms("mit"), {}, [])
+
+
+def test_a_block_of_code_ends_at_its_own_fence() -> None:
+    code = "   ~~~yaml\n```\n~~~ x\n## Lineage\n~~~~\n"
+    titles = "##  Lineage\n\nold\n## Use\n\nkept\n## Overlap with test sets\nold"
+    body = f"# a\n\n{code}{titles}"
+    made = published_card(body, "me/fine", Ancestors(()), Terms("mit"), {}, [])
+    assert "old" not in made
+    assert f"{code}## Use\n\nkept\n\n## Lineage\n" in made

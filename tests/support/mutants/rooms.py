@@ -265,9 +265,11 @@ _OWN_ROOMS: Mapping[str, Room] = {
         (
             "tests/hostile/test_credentials.py",
             "tests/hostile/test_publishing.py",
+            "tests/plugins/publish/test_ancestors.py",
             "tests/plugins/publish/test_licences.py",
             "tests/plugins/publish/test_planned_files.py",
             "tests/plugins/publish/test_publish.py",
+            "tests/plugins/publish/test_publish_verb.py",
             "tests/plugins/publish/test_published_card.py",
         ),
     ),
