@@ -86,7 +86,7 @@ def test_data_of_the_run_is_named_and_linked_only_where_it_is_a_hubs() -> None:
 
 
 WHOLE = """---
-language: en
+author: Jürgen
 license: other
 license_name: acme-terms
 base_model:
@@ -158,7 +158,7 @@ def test_a_card_has_all_that_is_known_in_its_places() -> None:
     ancestors = Ancestors((base, own, Parent("~/plain")), data, True, ("./ft",))
     tasks = {"acme/base": {"NQ", "MSMARCO"}, "./ft": ["NQ"], "~/plain": None}
     text = """---
-language: en
+author: Jürgen
 license: mit
 license_link: old
 ---
