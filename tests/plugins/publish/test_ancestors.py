@@ -83,7 +83,7 @@ def test_what_is_unknown_is_named_with_the_fix(tmp_path: Path) -> None:
 
 
 def test_a_name_for_others_has_no_place_of_this_machine() -> None:
-    names = ["./a/ft", "/home/me/ft", "~/ft", "acme/ft", "ft"]
+    names = ["./a/ft", "/models/ft", "~/ft", "acme/ft", "ft"]
     assert [shown_name(name) for name in names] == ["ft", "ft", "ft", "acme/ft", "ft"]
     assert is_of_hub(Parent("acme/ft", bases=("acme/ft",)))
     assert not is_of_hub(Parent("./ft", bases=("acme/ft",)))
@@ -158,7 +158,7 @@ def test_the_board_states_training_data_only_where_all_of_it_is_known(tmp_path: 
 def test_the_publisher_is_told_what_only_a_person_can_judge() -> None:
     models = (
         Parent("acme/a", bases=("acme/a",)),
-        Parent("/home/me/ft", datasets=("acme/pairs",)),
+        Parent("/models/ft", datasets=("acme/pairs",)),
         Parent("~/ft"),
         Parent("./ft"),
     )
@@ -168,7 +168,7 @@ def test_the_publisher_is_told_what_only_a_person_can_judge() -> None:
     )
     tasks = {
         "acme/a": frozenset({"NQ"}),
-        "/home/me/ft": None,
+        "/models/ft": None,
         "~/ft": None,
         "./ft": frozenset[str](),
     }
@@ -176,7 +176,7 @@ def test_the_publisher_is_told_what_only_a_person_can_judge() -> None:
     assert nc.startswith("the data 'cc-by-NC-4.0' is under cc-by-NC-4.0; ")
     assert nd.startswith("the data 'cc-by-nd-4.0' is under cc-by-nd-4.0; ")
     assert unknown == "training data unknown: ~/ft, ./ft; the card says so"
-    assert "folders of this machine (/home/me/ft, ~/ft); name them relative" in placed
+    assert "folders of this machine (/models/ft, ~/ft); name them relative" in placed
     assert both == "scored on tasks that an ancestor was trained on: NQ"
     assert [*_notes(Ancestors(models[:1], (Trained("plain"),)), tasks, ["STS12"])] == []
 
