@@ -24,6 +24,8 @@ from .data.rows.line_files import LongLineError as LongLineError
 from .data.rows.line_files import bounded_lines as bounded_lines
 from .data.rows.line_files import open_data_file as open_data_file
 from .data.rows.plain_texts import read_texts as read_texts
+from .data.step_data import check_datasets as check_datasets
+from .data.step_data import step_datasets as step_datasets
 from .data.write_catalogue import write_catalogue as write_catalogue
 from .devices import find_machine as find_machine
 from .devices import memory_here as memory_here

@@ -126,11 +126,9 @@ class HeldOutLoss(BatchOptions, Evaluator):
         return [_task(head.info.name, head.info.task) for head in checked.heads]
 
     def _checked(self, context: Preflight) -> CheckedData:
-        from emberge.engine import check_entries
+        from emberge.engine import check_datasets
 
-        return check_entries(
-            self.data, readers=context.readers, resolve=context.data, network=context.deep
-        )
+        return check_datasets(context, self.data, show=False)
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return [
@@ -185,15 +183,9 @@ class HeldOutLoss(BatchOptions, Evaluator):
         )
 
     def _load(self, workspace: Workspace) -> Sequence[Dataset]:
-        from emberge.engine import load_datasets
+        from emberge.engine import step_datasets
 
-        return load_datasets(
-            self.data,
-            readers=workspace.readers,
-            resolve=workspace.data,
-            limit=workspace.rehearsal.rows if workspace.rehearsal else None,
-            store=workspace.store,
-        )
+        return step_datasets(workspace, self.data, warn=False)
 
     def _samplers(self, workspace: Workspace) -> list[Sampler]:
         return [one.resolved(workspace.data) for one in self.sampler]

@@ -137,17 +137,13 @@ class MeasureStatistics(BatchOptions, Step):
             yield context.problem(f"{self.measure} is measured on data; name them", "data")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_entries
+        from emberge.engine import check_datasets
 
         for sampler in self.sampler:
             yield from sampler.check(context)
-        checked = check_entries(
-            self.data, readers=context.readers, resolve=context.data, network=context.deep
-        )
-        for problem in checked.problems:
-            yield dataclasses.replace(problem, where=problem.where or context.where("data"))
+        checked = check_datasets(context, self.data)
+        yield from checked.problems
         for head in checked.heads:
-            context.note(head.title, head.lines)
             if self.measure == "gram" or head.example.positive_scores is not None:
                 continue
             for loss in self.loss.of(head.info.name, head.info.task) or ():
@@ -188,17 +184,9 @@ class MeasureStatistics(BatchOptions, Step):
         return self._artifact((self.base, *self._models.values()), {"delta_norms": norms})
 
     def _measured(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
-        from emberge.engine import Statistics, join_statistics, load_datasets, whole_model
+        from emberge.engine import Statistics, join_statistics, step_datasets, whole_model
 
-        rehearsal = workspace.rehearsal
-        datasets = load_datasets(
-            self.data,
-            readers=workspace.readers,
-            resolve=workspace.data,
-            limit=rehearsal.rows if rehearsal else None,
-            store=workspace.store,
-            warn=workspace.warn,
-        )
+        datasets = step_datasets(workspace, self.data)
         parts: list[Path] = []
         facts = _facts(workspace)
         for number, (label, model) in enumerate(models.items()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -190,18 +189,13 @@ class Train(FitOptions, Step):
             yield context.problem(fault, "loss")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_entries
+        from emberge.engine import check_datasets
 
         if not self.data:
             yield context.problem("there is no data to train on", "data")
-        checked = check_entries(
-            self.data, readers=context.readers, resolve=context.data, network=context.deep
-        )
-        for problem in checked.problems:
-            place = problem.where or context.where("data")
-            yield dataclasses.replace(problem, where=place)
+        checked = check_datasets(context, self.data)
+        yield from checked.problems
         for head in checked.heads:
-            context.note(head.title, head.lines)
             scored = head.example.positive_scores is not None
             for fault in loss_problems(self.loss, head.info, scored=scored):
                 yield context.problem(fault, "loss")
@@ -289,7 +283,7 @@ class Train(FitOptions, Step):
             return None  # the sampler's own check reports the problem
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import FitJob, fit, load_datasets
+        from emberge.engine import FitJob, fit, step_datasets
 
         model = workspace.model(self.model)
         if model.adapter is not None:
@@ -297,14 +291,7 @@ class Train(FitOptions, Step):
                 f"{model.name}: training starts from a whole model, not an adapter"
             )
         rehearsal = workspace.rehearsal
-        datasets = load_datasets(
-            self.data,
-            readers=workspace.readers,
-            resolve=workspace.data,
-            limit=rehearsal.rows if rehearsal else None,
-            store=workspace.store,
-            warn=workspace.warn,
-        )
+        datasets = step_datasets(workspace, self.data)
         seed = workspace.seed if self.seed is None else self.seed
         rate = self._rate(workspace)
         sampler = [one.resolved(workspace.data) for one in self.sampler]

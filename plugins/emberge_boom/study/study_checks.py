@@ -29,9 +29,9 @@ __all__ = ["check_training"]
 
 def check_training(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
     """Yield problems of the model, the data, the losses and the sampler, once for all trainings."""
-    from emberge.engine import check_entries
+    from emberge.engine import check_datasets
 
-    folder = context.model(study.model)
+    folder = context.whole_model(study.model)
     if study.model.adapter is not None:
         yield context.problem("a study starts from a whole model, not an adapter", "model")
     elif folder is not None:
@@ -43,11 +43,8 @@ def check_training(study: StudyOptions, context: Preflight) -> Iterator[Problem]
             yield context.problem(message, "loss")
     for sampler in study.sampler:
         yield from sampler.check(context)
-    checked = check_entries(
-        study.data, readers=context.readers, resolve=context.data, network=context.deep
-    )
-    for problem in checked.problems:
-        yield dataclasses.replace(problem, where=problem.where or context.where("data"))
+    checked = check_datasets(context, study.data, show=False)
+    yield from checked.problems
     found = list(_check_losses(study, context, checked))
     yield from found
     if not any(problem.severity == "error" for problem in (*checked.problems, *found)):

@@ -242,21 +242,10 @@ def _checked(
     data: Sequence[DataEntry], option: str, context: Preflight, limit_rows: int = 100
 ) -> tuple[list[Problem], int | None]:
     """Return problems of the first rows of data, and the most texts that all have; None where not known."""
-    from emberge.engine import check_entries
+    from emberge.engine import check_datasets
 
-    checked = check_entries(
-        data,
-        readers=context.readers,
-        resolve=context.data,
-        limit_rows=limit_rows,
-        network=context.deep,
-    )
-    for head in checked.heads:
-        context.note(head.title, head.lines)
-    problems = [
-        replace(problem, where=problem.where or context.where(option))
-        for problem in checked.problems
-    ]
+    checked = check_datasets(context, data, option, limit_rows=limit_rows)
+    problems = [*checked.problems]
     to_come = any(entry.path and context.data(entry.path) is None for entry in data)
     counts = [head.texts for head in checked.heads if head.texts is not None]
     if problems or to_come or len(counts) < len(checked.heads):

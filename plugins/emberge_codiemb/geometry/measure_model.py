@@ -99,18 +99,9 @@ class MeasureModel(GeometryOptions, Step):
         return Artifact(kind="file", parents=tuple(model.fingerprint for model in models))
 
     def _texts(self, data: Sequence[DataEntry], workspace: Workspace) -> list[SetTexts]:
-        from emberge.engine import load_datasets
+        from emberge.engine import step_datasets
 
-        rehearsal = workspace.rehearsal
-        datasets = load_datasets(
-            data,
-            readers=workspace.readers,
-            resolve=workspace.data,
-            limit=rehearsal.rows if rehearsal else None,
-            store=workspace.store,
-            warn=workspace.warn,
-        )
-        return [SetTexts.of(dataset) for dataset in datasets]
+        return [SetTexts.of(dataset) for dataset in step_datasets(workspace, data)]
 
     def _measured(
         self,

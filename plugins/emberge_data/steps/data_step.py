@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -50,17 +49,10 @@ class DataStep(Step):
 
     def checked_data(self, context: Preflight) -> tuple[list[Problem], CheckedData]:
         """Return problems of the first rows of `data`, which are shown, and what was read."""
-        from emberge.engine import check_entries
+        from emberge.engine import check_datasets
 
-        checked = check_entries(
-            self.data, readers=context.readers, resolve=context.data, network=context.deep
-        )
-        for head in checked.heads:
-            context.note(head.title, head.lines)
-        problems = [
-            dataclasses.replace(problem, where=problem.where or context.where("data"))
-            for problem in checked.problems
-        ]
+        checked = check_datasets(context, self.data)
+        problems = [*checked.problems]
         if not self.data:
             problems.append(context.problem("data names no training set", "data"))
         return problems, checked
@@ -71,17 +63,9 @@ class DataStep(Step):
         Raises:
             DataError: for rows that cannot be read.
         """
-        from emberge.engine import load_datasets
+        from emberge.engine import step_datasets
 
-        rehearsal = workspace.rehearsal
-        return load_datasets(
-            self.data,
-            readers=workspace.readers,
-            resolve=workspace.data,
-            limit=rehearsal.rows if rehearsal else None,
-            store=workspace.store,
-            warn=workspace.warn,
-        )
+        return step_datasets(workspace, self.data)
 
     def finish(
         self,

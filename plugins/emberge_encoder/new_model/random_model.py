@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -114,7 +113,7 @@ class RandomModel(Step):
             yield context.problem(str(error), "tokenizer")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_entries
+        from emberge.engine import check_datasets
 
         from emberge_encoder.new_model.byte_pairs import SMALLEST
 
@@ -126,11 +125,7 @@ class RandomModel(Step):
                 f"which are {SMALLEST}; raise it",
                 "vocabulary",
             )
-        checked = check_entries(
-            self.data, readers=context.readers, resolve=context.data, network=context.deep
-        )
-        for problem in checked.problems:
-            yield dataclasses.replace(problem, where=problem.where or context.where("data"))
+        yield from check_datasets(context, self.data, show=False).problems
 
     def run(self, workspace: Workspace) -> Artifact:
         import torch
@@ -162,20 +157,13 @@ class RandomModel(Step):
         )
 
     def _tokenizer(self, workspace: Workspace) -> Any:
-        from emberge.engine import load_datasets
+        from emberge.engine import step_datasets
 
         from emberge_encoder.new_model.byte_pairs import byte_pair_tokenizer
 
         if self.tokenizer is not None:
             return load_tokenizer(workspace.model(self.tokenizer).folder)
-        datasets = load_datasets(
-            self.data,
-            readers=workspace.readers,
-            resolve=workspace.data,
-            limit=workspace.rehearsal.rows if workspace.rehearsal else None,
-            store=workspace.store,
-            warn=workspace.warn,
-        )
+        datasets = step_datasets(workspace, self.data)
 
         def texts() -> Iterator[str]:
             for dataset in datasets:

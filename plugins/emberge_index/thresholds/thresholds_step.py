@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Sequence
@@ -128,15 +127,10 @@ class Thresholds(Step):
             )
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_entries
+        from emberge.engine import check_datasets
 
-        checked = check_entries(
-            self.data, readers=context.readers, resolve=context.data, network=context.deep
-        )
-        for head in checked.heads:
-            context.note(head.title, head.lines)
-        for found in checked.problems:
-            yield dataclasses.replace(found, where=found.where or context.where("data"))
+        checked = check_datasets(context, self.data)
+        yield from checked.problems
         counts = [head.texts for head in checked.heads]
         known = sum(count or 0 for count in counts)
         if counts and None not in counts and known < FEWEST:
@@ -180,19 +174,11 @@ class Thresholds(Step):
     def _texts(self, workspace: Workspace) -> tuple[list[str], list[tuple[int, int]]]:
         """Return different texts, and pairs of their places that are documents of one query."""
         import numpy as np
-        from emberge.engine import load_datasets
+        from emberge.engine import step_datasets
 
         if not self.data:
             return list(dict.fromkeys(probe_texts())), []
-        rehearsal = workspace.rehearsal
-        sets = load_datasets(
-            self.data,
-            readers=workspace.readers,
-            resolve=workspace.data,
-            limit=rehearsal.rows if rehearsal else None,
-            store=workspace.store,
-            warn=workspace.warn,
-        )
+        sets = step_datasets(workspace, self.data)
         probes = probes_of(sets, workspace.work)
         known = len(probes.documents)
         chosen = np.unique(np.linspace(0, known - 1, min(known, self.sample)).round().astype(int))
@@ -203,7 +189,7 @@ class Thresholds(Step):
             for one in probes.relevant
             for pair in itertools.combinations(sorted(place_of[i] for i in one if i in place_of), 2)
         ]
-        if rehearsal:  # a few rows may have too few texts, of which the whole has enough
+        if workspace.rehearsal:  # a few rows may have too few texts, of which the whole has enough
             texts = list(dict.fromkeys([*texts, *probe_texts(2 * FEWEST)]))
         return texts, same
 

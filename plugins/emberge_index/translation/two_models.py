@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,15 +90,10 @@ class TwoModels(Step):
         return False
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_entries
+        from emberge.engine import check_datasets
 
-        checked = check_entries(
-            self.data, readers=context.readers, resolve=context.data, network=context.deep
-        )
-        for head in checked.heads:
-            context.note(head.title, head.lines)
-        for found in checked.problems:
-            yield dataclasses.replace(found, where=found.where or context.where("data"))
+        checked = check_datasets(context, self.data)
+        yield from checked.problems
         if not self.data:
             yield context.problem("data names no texts", "data")
         folders = {}
@@ -188,19 +182,11 @@ class TwoModels(Step):
 
     def probes(self, workspace: Workspace) -> Probes:
         """Read the texts of the data; in a rehearsal few of them."""
-        from emberge.engine import load_datasets
+        from emberge.engine import step_datasets
 
         from emberge_index.translation.probes import probes_of
 
-        rehearsal = workspace.rehearsal
-        sets = load_datasets(
-            self.data,
-            readers=workspace.readers,
-            resolve=workspace.data,
-            limit=rehearsal.rows if rehearsal else None,
-            store=workspace.store,
-            warn=workspace.warn,
-        )
+        sets = step_datasets(workspace, self.data)
         return probes_of(sets, workspace.work)
 
 

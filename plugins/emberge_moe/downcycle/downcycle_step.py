@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,14 +65,10 @@ class Downcycle(Step):
             raise ValueError("'probe' and 'load_of' are for weights: load")
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_entries
+        from emberge.engine import check_datasets
 
         folder = context.whole_model(self.model)
-        checked = check_entries(
-            self.probe, readers=context.readers, resolve=context.data, network=context.deep
-        )
-        for problem in checked.problems:
-            yield replace(problem, where=problem.where or context.where("probe"))
+        yield from check_datasets(context, self.probe, "probe", show=False).problems
         if folder is None:
             return
         try:

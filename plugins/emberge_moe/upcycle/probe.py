@@ -46,17 +46,9 @@ def probe_texts(data: Sequence[DataEntry], workspace: Workspace) -> list[str]:
     """Return distinct anchors and positives of the data sets, at most 256; without any the sentences."""
     if not data:
         return [*SENTENCES]
-    from emberge.engine import load_datasets
+    from emberge.engine import step_datasets
 
-    rehearsal = workspace.rehearsal
-    datasets = load_datasets(
-        data,
-        readers=workspace.readers,
-        resolve=workspace.data,
-        limit=rehearsal.rows if rehearsal else MOST,
-        store=workspace.store,
-        warn=workspace.warn,
-    )
+    datasets = step_datasets(workspace, data, limit=MOST)
     # Row by row through all of them, so that each has its share.
     rows = itertools.zip_longest(*([one[i] for i in range(len(one))] for one in datasets))
     examples = (example for row in rows for example in row if example is not None)

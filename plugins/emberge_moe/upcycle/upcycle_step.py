@@ -227,13 +227,9 @@ class Upcycle(Step):
             )
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_entries
+        from emberge.engine import check_datasets
 
-        checked = check_entries(
-            self.probe, readers=context.readers, resolve=context.data, network=context.deep
-        )
-        for problem in checked.problems:
-            yield replace(problem, where=problem.where or context.where("probe"))
+        yield from check_datasets(context, self.probe, "probe", show=False).problems
 
     def _target(self, dense: DenseModel, routing: Routing) -> Target:
         """Return the format of the result.
