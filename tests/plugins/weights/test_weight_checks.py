@@ -1,0 +1,178 @@
+"""Checks of a search before any work: each problem with its line, how bad it is, and its fix."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from emberge import Plugins, check_recipe, load_plugins, parse_recipe
+from emberge.recipes.checks.preflight import Report
+
+from tests.plugins.mteb.bench import write_rows
+from tests.plugins.weights.places import write_sets
+from tests.support import tiny
+
+RECIPE = """
+steps:
+  found:
+    find_weights:
+      models: [./a, ./b, ./c]
+      base: ./base
+      candidates: 60
+      data: {path: ./sets, only: [likeness]}
+"""
+MODELS, CANDIDATES, DATA, MORE = 5, 7, 8, 9
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins(block=())
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sets(tmp_path_factory.mktemp("sets"), ("asked", "likeness", "topics")).parent
+
+
+@pytest.fixture
+def place(bert: Path, berts: list[Path], sets: Path, tmp_path: Path) -> Path:
+    """A folder with a base, three models called a, b, c, and sets."""
+    for name, folder in zip(("base", "a", "b", "c"), (bert, *berts), strict=True):
+        (tmp_path / name).symlink_to(folder)
+    (tmp_path / "sets").symlink_to(sets)
+    return tmp_path
+
+
+def checked(place: Path, plugins: Plugins, old: str = "", new: str = "", more: str = "") -> Report:
+    text = RECIPE.replace(old, new) + "".join(f"      {line}\n" for line in more.splitlines())
+    return check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
+
+
+def told(report: Report) -> list[tuple[str, int]]:
+    """How bad each problem is, and its line."""
+    return [(one.severity, int(one.where.rpartition(":")[2])) for one in report.problems]
+
+
+def test_a_sound_search_has_no_problems(place: Path, plugins: Plugins) -> None:
+    assert told(checked(place, plugins)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "more", "line", "fix"),
+    [
+        ("", "", "trials: 4", MORE, "5 and more"),
+        ("", "", "trials: 5\nanchors: 0", MORE + 1, "raise it"),
+        ("", "", "trials: 44", CANDIDATES, "of which there are 43: raise `candidates`"),
+        ("candidates: 60", "candidates: 3", "trials: 5", CANDIDATES, "of which there are 0"),
+        ("./c]", "./a]", "", MODELS, "'./a' is named 2 times; once is enough"),
+        ("./c]", "./base]", "", MODELS, "'./base' is named 2 times"),
+        ("[likeness]", "[topics], split: test", "", DATA, "'topics' is of kind clustering"),
+        ("[likeness]}", "[likeness], limit_queries: 49}", "", DATA, "49 pairs"),
+        ("[likeness]}", "[asked], limit_queries: 16}", "", DATA, "below about 5 points"),
+        ("", "", "tests: {path: ./sets, only: [topics], split: test}", MORE, "kind clustering"),
+        ("", "", "elsewhere: {path: ./sets, only: [likeness]}", DATA, "60 of 60 queries"),
+    ],
+)
+def test_a_problem_is_named_at_its_line(
+    place: Path, plugins: Plugins, old: str, new: str, more: str, line: int, fix: str
+) -> None:
+    report = checked(place, plugins, old, new, more)
+    found = [str(one) for one in report.errors if fix in str(one)]
+    assert len(found) == 1
+    assert found[0].startswith(f"{place}/recipe.yaml:{line}: ")
+    assert {severity for severity, _ in told(report)} <= {"error", "warning"}
+
+
+@pytest.mark.parametrize("more", ["trials: 5", "trials: 43", "anchors: 0", "metric: agreement"])
+def test_limits_themselves_are_allowed(place: Path, plugins: Plugins, more: str) -> None:
+    assert told(checked(place, plugins, more=more)) == []
+    fifty = "[likeness], limit_queries: 50}"
+    assert told(checked(place, plugins, "[likeness]}", fifty, more)) == []
+
+
+def test_one_model_and_its_base_are_enough_and_one_alone_is_not(
+    place: Path, plugins: Plugins
+) -> None:
+    assert told(checked(place, plugins, "[./a, ./b, ./c]", "[./a]")) == []
+    both = "[./a, ./b, ./c]\n      base: ./base"
+    (problem,) = checked(place, plugins, both, "[./a]").errors
+    assert "two models, or one and its base" in str(problem)
+
+
+def test_weights_that_are_chosen_on_a_test_half_are_warned_of(
+    place: Path, plugins: Plugins
+) -> None:
+    report = checked(place, plugins, "[likeness]}", "[likeness], split: test}")
+    assert told(report) == [("warning", DATA)]
+    assert "chosen on a test half" in str(report.problems[0])
+
+
+@pytest.mark.parametrize(("shared", "severity"), [(3, "warning"), (4, "error"), (0, "")])
+def test_more_than_a_twentieth_of_shared_pairs_is_refused(
+    place: Path, plugins: Plugins, shared: int, severity: str
+) -> None:
+    write_sets(place / "own", ("likeness",))
+    for half, start in (("dev", 0), ("test", 60 - shared)):
+        rows = [
+            # The queries are the same: pairs are compared with both texts.
+            {"query": f"text {n % 7}", "pos": [f"other {n}"], "pos_scores": [n % 3 / 2]}
+            for n in range(start, start + 60)
+        ]
+        write_rows(place / "own" / "likeness" / f"{half}.jsonl.gz", rows)
+    report = checked(place, plugins, "./sets", "./own")
+    assert told(report) == ([(severity, DATA)] if severity else [])
+    if severity:
+        halves = (
+            f"set 'likeness-dev' shares {shared} of 60 queries with 'likeness' of their test halves"
+        )
+        assert halves in str(report.problems[0])
+
+
+def test_a_model_that_compares_by_other_than_cosine_is_warned_of(
+    place: Path, plugins: Plugins
+) -> None:
+    for kind, count in (("dot", 1), ("cosine", 0)):
+        folder = tiny.checkpoint(place / kind, seed=9, like=place / "base")
+        path = folder / "config_sentence_transformers.json"
+        content = json.loads(path.read_text()) if path.is_file() else {}
+        path.write_text(json.dumps({**content, "similarity_fn_name": kind}))
+        report = checked(place, plugins, "./c]", f"./{kind}]")
+        assert told(report).count(("warning", MODELS)) == count
+        by_cosine = "./dot compares by dot, and here all are compared by cosine"
+        assert sum(by_cosine in str(one) for one in report.problems) == count
+
+
+def test_what_weights_by_layer_cost_is_shown_beside_the_problems(
+    place: Path, plugins: Plugins
+) -> None:
+    report = checked(place, plugins, more="layers: true")
+    assert told(report) == []
+    (note,) = (one for one in report.notes if one.title == "weights by layer")
+    assert [line.partition("  ")[0] for line in note.lines] == ["time", "memory", "disk"]
+    time, memory, disk = note.lines
+    assert "2 fits of 40 rounds" in time
+    assert "up to 96 texts of every set: for a set 7,680 texts forward" in time
+    # Three times the bytes that are merged, and those of four members.
+    assert "about 397 kB" in memory
+    assert "activations of 16 texts" in memory
+    assert "529 kB" in disk
+    assert not checked(place, plugins).notes
+
+
+@pytest.mark.parametrize(
+    ("more", "fix"),
+    [
+        ("metric: agreement", "take 'metric: task'"),
+        ("strategy: multi_slerp", "the strategy 'linear'"),
+        ("backbone: {text_encoder: {torch_compile: true}}", "'torch_compile'"),
+        ("backbone: {text_encoder: {lora: {rank: 4}}}", "'lora'"),
+    ],
+)
+def test_what_layers_do_not_go_with_is_named_at_their_line(
+    place: Path, plugins: Plugins, more: str, fix: str
+) -> None:
+    errors = checked(place, plugins, more=f"{more}\nlayers: true").errors
+    (found,) = (str(one) for one in errors if fix in str(one))
+    assert found.startswith(f"{place}/recipe.yaml:{MORE + 1}: ")
+    assert checked(place, plugins, more=more).errors == ()
