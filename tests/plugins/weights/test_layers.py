@@ -306,6 +306,9 @@ def test_a_fit_gains_nothing_by_units_that_it_has_seen(monkeypatch: pytest.Monke
     assert sorted([*seen[0][0], *seen[1][0]]) == list(range(40))
     assert (layers.gain.difference, layers.gain.clear) == (0, False)
     np.testing.assert_array_equal(layers.coefficients, [[0.75, 0.75]])
+    assert layers.blocks == ["all"]
+    assert layers.by_tensor == [search.blocks.weights([0.75], 0.5)] * 2
+    assert len(seen) == 2
 
 
 # ── bad input ───────────────────────────────────────────────────────────────────────────────────
