@@ -1,0 +1,520 @@
+"""Files, tensors and figures of compositions and towers, each as a whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import Artifact, CheckpointError, Model, ModelRef, shuffled, stable_seed
+from emberge.engine import Checkpoint
+from emberge_bidirlm.as_encoder import AsEncoder
+from emberge_bidirlm.compose.compose_step import Compose
+from emberge_bidirlm.compose.composition import Composition
+from emberge_bidirlm.compose.positions import RopeFrom, rope_parameters
+from emberge_bidirlm.compose.processors import REPLACED
+from emberge_bidirlm.compose.specialist import Kind, Specialist
+from emberge_bidirlm.compose.target import Target
+from emberge_bidirlm.compose.towers import tower_hash
+from emberge_bidirlm.mask_token import MaskToken
+from emberge_bidirlm.random_tower import RandomTower
+from emberge_bidirlm.shuffled_parts import ShuffledParts
+from emberge_encoder.text_encoder import TextEncoder
+from safetensors.torch import load_file, save_file
+
+from tests.plugins.evaluate.test_evaluate import Glance
+from tests.plugins.mteb.bench import Bench
+from tests.support.specialists import ROPE, change_config, write_specialists
+from tests.support.watched import assert_built_as_promised
+
+BOTH: tuple[Kind, ...] = ("vision", "audio")
+VISION = {
+    **{"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "patch_size": 4},
+    **{"num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
+}
+AUDIO = {
+    **{"d_model": 16, "encoder_layers": 1, "encoder_ffn_dim": 24, "encoder_attention_heads": 2},
+    "downsample_hidden_size": 8,
+}
+TRUNK = {
+    **{"attention_bias": False, "attention_dropout": 0.0, "head_dim": 8, "hidden_act": "silu"},
+    **{"hidden_size": 32, "initializer_range": 0.02, "intermediate_size": 48},
+    **{"max_position_embeddings": 512, "num_attention_heads": 4, "num_hidden_layers": 3},
+    **{"num_key_value_heads": 2, "rms_norm_eps": 1e-6, "vocab_size": 320},
+    **{"bos_token_id": None, "eos_token_id": 256, "pad_token_id": 256},
+    **{"is_causal": False, "use_cache": False},
+}
+SEEN_ROPE = {**ROPE, "mrope_interleaved": True, "mrope_section": [2, 1, 1]}
+VISION_IDS = {
+    **{"image_token_id": 262, "video_token_id": 263},
+    **{"vision_start_token_id": 260, "vision_end_token_id": 261},
+}
+PICTURES = {
+    **{"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2},
+    **{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
+    "size": {"shortest_edge": 64, "longest_edge": 4096},
+}
+SEEN_PROCESSORS = {
+    "image_processor": {**PICTURES, "image_processor_type": "Qwen2VLImageProcessorFast"},
+    "video_processor": {**PICTURES, "video_processor_type": "Qwen3VLVideoProcessor"},
+}
+SPECTRA = {
+    **{"feature_size": 128, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000},
+    **{"chunk_length": 30, "padding_side": "right", "padding_value": 0.0, "dither": 0.0},
+    "return_attention_mask": True,
+}
+HEARD = {
+    **SPECTRA,
+    **{"feature_extractor_type": "Qwen3ASRFeatureExtractor", "n_window": 50, "min_length": 8000},
+}
+SEES = "{%- elif part.type == 'image' %}{{- '<|vision_start|><|image_pad|><|vision_end|>' }}"
+WATCHES = "{%- elif part.type == 'video' %}{{- '<|vision_start|><|video_pad|><|vision_end|>' }}"
+HEARS = "{%- elif part.type == 'audio' %}{{- '<|audio_start|><|audio_pad|><|audio_end|>' }}"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = write_specialists(tmp_path_factory.mktemp("models"))
+    change_config(root / "text", is_causal=False)
+    return root
+
+
+@pytest.fixture
+def place(models: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(models, tmp_path / "place"))
+
+
+def composition(
+    root: Path, kinds: Sequence[Kind] = BOTH, rope_from: RopeFrom | None = None
+) -> Composition:
+    found = {kind: Specialist(kind, Checkpoint(root / kind)) for kind in kinds}
+    names = {option: f"./{option}" for option in ("text", *kinds)}
+    return Composition(Checkpoint(root / "text"), found, rope_from, names)
+
+
+def test_a_thinkers_config_is_the_trunks_and_the_towers(models: Path) -> None:
+    found = dict(composition(models).files["config.json"])
+    seen, heard = found.pop("vision_config"), found.pop("audio_config")
+    assert found == {
+        "model_type": "qwen3_omni_moe_thinker",
+        "architectures": ["Qwen3OmniMoeThinkerModel"],
+        "text_config": {
+            **TRUNK,
+            "rope_parameters": SEEN_ROPE,
+            "model_type": "qwen3_omni_moe_text",
+            **{"num_experts": 0, "mlp_only_layers": [0, 1, 2]},
+        },
+        **VISION_IDS,
+        **{"audio_token_id": 266, "audio_start_token_id": 264, "audio_end_token_id": 265},
+        **{"position_id_per_seconds": 13, "tie_word_embeddings": False},
+    }
+    own = [Specialist(kind, Checkpoint(models / kind)).tower_config for kind in BOTH]
+    del own[1]["max_position_embeddings"]
+    assert seen == {**own[0], "model_type": "qwen3_omni_moe_vision_encoder"}
+    audio = {"model_type": "qwen3_omni_moe_audio_encoder", "max_source_positions": 1500}
+    assert heard == {**own[1], **audio}
+
+
+@pytest.mark.parametrize(
+    ("kind", "inner", "outer", "rope"),
+    [
+        ("vision", "qwen3_vl_text", "Qwen3VLModel", SEEN_ROPE),
+        ("audio", "qwen3", "Qwen3ASRModel", ROPE),
+    ],
+)
+def test_one_specialists_config_has_the_trunk_of_the_text_model(
+    kind: Kind, inner: str, outer: str, rope: dict[str, Any], models: Path
+) -> None:
+    own = json.loads((models / kind / "config.json").read_text())
+    assert composition(models, [kind]).files["config.json"] == {
+        **own,
+        "architectures": [outer],
+        "text_config": {**TRUNK, "model_type": inner, "rope_parameters": rope},
+    }
+
+
+@pytest.mark.parametrize(
+    ("kinds", "processors", "parts"),
+    [
+        (
+            BOTH,
+            {
+                "processor_class": "Qwen3OmniMoeProcessor",
+                **SEEN_PROCESSORS,
+                "feature_extractor": {
+                    **SPECTRA,
+                    "feature_extractor_type": "WhisperFeatureExtractor",
+                },
+            },
+            SEES + WATCHES + HEARS,
+        ),
+        (["vision"], {"processor_class": "Qwen3VLProcessor", **SEEN_PROCESSORS}, SEES + WATCHES),
+        (["audio"], {"processor_class": "Qwen3ASRProcessor", "feature_extractor": HEARD}, HEARS),
+    ],
+)
+def test_processors_and_template_read_what_the_specialists_read(
+    kinds: list[Kind], processors: dict[str, Any], parts: str, models: Path
+) -> None:
+    files = composition(models, kinds).files
+    assert list(files) == ["config.json", "processor_config.json", "chat_template.jinja"]
+    assert files["processor_config.json"] == processors
+    assert files["chat_template.jinja"] == (
+        "{%- for message in messages %}"
+        "{%- if message.content is string %}{{- message.content }}"
+        "{%- else %}{%- for part in message.content %}"
+        "{%- if part.type == 'text' %}{{- part.text }}"
+        f"{parts}{{%- endif %}}{{%- endfor %}}{{%- endif %}}{{%- endfor %}}"
+    )
+
+
+def test_a_spectrum_has_the_towers_bands_and_a_mask(place: Path) -> None:
+    path = place / "audio" / "processor_config.json"
+    content = json.loads(path.read_text())
+    del content["feature_extractor"]["return_attention_mask"]
+    del content["feature_extractor"]["dither"]
+    content["feature_extractor"]["feature_size"] = 80
+    path.write_text(json.dumps(content))
+    found = composition(place).files["processor_config.json"]["feature_extractor"]
+    assert (found["feature_size"], found["return_attention_mask"]) == (128, True)
+    assert "dither" not in found
+
+
+def test_special_tokens_have_the_names_of_processors(models: Path) -> None:
+    seen, heard = (Specialist(kind, Checkpoint(models / kind)) for kind in BOTH)
+    assert seen.tokens == {
+        **{"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
+        **{"vision_bos_token": "<|vision_start|>", "vision_eos_token": "<|vision_end|>"},
+    }
+    assert heard.tokens == {
+        "audio_token": "<|audio_pad|>",
+        **{"audio_bos_token": "<|audio_start|>", "audio_eos_token": "<|audio_end|>"},
+    }
+
+
+@pytest.mark.parametrize("inside", ["extra_special_tokens", "model_specific_special_tokens", ""])
+def test_marks_are_those_that_the_tokenizers_config_names(inside: str, place: Path) -> None:
+    path = place / "audio" / "tokenizer_config.json"
+    content = {key: v for key, v in json.loads(path.read_text()).items() if "audio" not in key}
+    content.pop("extra_special_tokens", None)
+    content.pop("model_specific_special_tokens", None)
+    marks: dict[str, Any] = {"audio_bos_token": "<|vision_start|>"}
+    content |= {inside: marks} if inside else marks
+    path.write_text(json.dumps(content))
+    found = Specialist("audio", Checkpoint(place / "audio")).tokens
+    assert found["audio_bos_token"] == "<|vision_start|>"
+    assert found["audio_eos_token"] == "<|audio_end|>"
+
+
+def test_a_specialist_without_a_tokenizer_is_refused(place: Path) -> None:
+    (place / "vision" / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"vision: has no tokenizer\.json"):
+        _ = Specialist("vision", Checkpoint(place / "vision")).tokens
+
+
+def test_a_specialist_names_what_it_leaves_behind(models: Path) -> None:
+    one = Specialist("audio", Checkpoint(models / "audio"))
+    assert one.width == 32
+    starts = {name.partition(".")[0] for name in one.tower}
+    assert starts == {"audio_tower", "multi_modal_projector"}
+    assert {*one.tower, *one.dropped} == set(one.names.specs)
+    assert not {*one.tower} & {*one.dropped}
+    assert list(one.tower) == sorted(one.tower)
+
+
+@pytest.mark.parametrize(
+    ("own", "both"),
+    [
+        ("visual.merger.norm.weight", "visual.merger.ln_q.weight"),
+        ("visual.merger.linear_fc1.bias", "visual.merger.mlp.0.bias"),
+        ("visual.deepstack_merger_list.1.norm.bias", "visual.merger_list.1.ln_q.bias"),
+        (
+            "visual.deepstack_merger_list.12.linear_fc2.weight",
+            "visual.merger_list.12.mlp.2.weight",
+        ),
+        ("visual.blocks.0.attn.qkv.weight", "visual.blocks.0.attn.qkv.weight"),
+        ("multi_modal_projector.linear_1.weight", "audio_tower.proj1.weight"),
+        ("multi_modal_projector.linear_2.bias", "audio_tower.proj2.bias"),
+        ("audio_tower.layers.0.fc1.weight", "audio_tower.layers.0.fc1.weight"),
+    ],
+)
+def test_a_thinker_has_names_of_its_own_for_projectors(own: str, both: str, models: Path) -> None:
+    found: Target = composition(models).target
+    assert found.name(own) == both
+    assert composition(models, ["vision"]).target.name(own) == own
+
+
+def test_a_base_that_the_config_leaves_to_the_class_is_refused(place: Path) -> None:
+    change_config(place / "text", rope_parameters={"rope_type": "default"})
+    with pytest.raises(CheckpointError, match=r"text/config\.json: has no rope_theta"):
+        rope_parameters(Checkpoint(place / "text"), None, None)
+
+
+def test_another_shape_is_refused_with_both(place: Path) -> None:
+    path = place / "audio" / "model.safetensors"
+    weights = load_file(path)
+    (name,) = (one for one in weights if one.endswith("layers.1.mlp.up_proj.weight"))
+    weights[name] = weights[name][:40].clone()
+    save_file(weights, path, {"format": "pt"})
+    with pytest.raises(CheckpointError) as caught:
+        composition(place)
+    for word in ("'layers.1.mlp.up_proj.weight' is (48, 32)", "(40, 32)", "'./text'", "'./audio'"):
+        assert word in str(caught.value)
+    del weights[name]
+    save_file(weights, path, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"is \(48, 32\) in .* and missing in"):
+        composition(place)
+
+
+def test_configs_and_tokenizers_are_planned_without_weights(place: Path) -> None:
+    whole = composition(place)
+    for kind in ("text", *BOTH):
+        (place / kind / "model.safetensors").unlink()
+    found = composition(place)
+    assert found.trunks == {}
+    for name in ("processor_config.json", "chat_template.jinja"):
+        assert found.files[name] == whole.files[name]
+    assert found.files["config.json"].keys() == whole.files["config.json"].keys()
+    assert [t.id for t in found.tokens.new] == [t.id for t in whole.tokens.new]
+
+
+def test_the_key_changes_with_files_tokens_and_parts(models: Path, place: Path) -> None:
+    keys = [composition(models, kinds).key for kinds in (BOTH, BOTH[:1], BOTH[1:])]
+    change_config(place / "text", rms_norm_eps=1e-5)
+    for kind in BOTH:
+        change_config(place / kind, "text_config", rms_norm_eps=1e-5)
+    keys.append(composition(place).key)
+    assert len(set(keys)) == 4
+    assert keys[0] == composition(models).key
+
+
+def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Path) -> None:
+    for name in REPLACED:
+        (place / "text" / name).write_text("{}")
+    bench = Bench(place / "run")
+    refs = {kind: ModelRef(str(place / kind)) for kind in ("text", *BOTH)}
+    artifact = Compose(**refs).run(bench)
+    replaced = {
+        *("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"),
+        *("chat_template.json", "chat_template.jinja"),
+    }
+    left = {name for name in replaced if (bench.folder / name).exists()}
+    assert left == {"processor_config.json", "chat_template.jinja"}
+    settings = (bench.folder / "tokenizer_config.json").read_text()
+    names = {
+        **Specialist("vision", Checkpoint(place / "vision")).tokens,
+        **Specialist("audio", Checkpoint(place / "audio")).tokens,
+    }
+    assert json.loads(settings).items() >= names.items()
+    assert settings == json.dumps(json.loads(settings), indent=2)
+    reads = json.loads((bench.folder / "sentence_bert_config.json").read_text())
+    assert {"text", "image", "audio"} <= {*reads["modality_config"]}
+    left_out = "embed_tokens (1 tensor), layers (33 tensors), norm (1 tensor)"
+    towers = {kind: Specialist(kind, Checkpoint(place / kind)).tower for kind in BOTH}
+    weights = load_file(bench.folder / "model.safetensors")
+    assert artifact.parents == tuple(one.text for one in refs.values())
+    assert artifact.details == {
+        "made_by": "composing",
+        "composed": {
+            "class": "Qwen3OmniMoeThinkerModel",
+            "rope_theta": 1e6,
+            "towers": {
+                kind: {
+                    "of": refs[kind].text,
+                    "tensors": len(tower),
+                    "parameters": sum(spec.elements for spec in tower.values()),
+                    "sha256": tower_hash(tower),
+                }
+                for kind, tower in towers.items()
+            },
+            "left_out": {refs[kind].text: left_out for kind in BOTH},
+            "parameters": sum(tensor.numel() for tensor in weights.values()),
+            "mrope_section": [2, 1, 1],
+            "new_tokens": {
+                **{"<|vision_start|>": 260, "<|vision_end|>": 261, "<|image_pad|>": 262},
+                **{"<|video_pad|>": 263, "<|audio_start|>": 264, "<|audio_end|>": 265},
+                "<|audio_pad|>": 266,
+            },
+        },
+    }
+
+
+class Noting(Glance):
+    """A check that keeps the notes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: dict[str, list[str]] = {}
+
+    def model(self, reference: ModelRef) -> Path:  # type: ignore[override]
+        return Path(reference.text)
+
+    def note(self, title: str, lines: Sequence[str]) -> None:
+        self.notes[title] = list(lines)
+
+
+def test_a_check_counts_what_is_copied_and_what_is_left_out(models: Path) -> None:
+    refs = {kind: ModelRef(str(models / kind)) for kind in ("text", *BOTH)}
+    context = Noting()
+    assert list(Compose(**refs).check(context)) == []
+    first, *lines = context.notes["composition"]
+    assert first == "Qwen3OmniMoeThinkerModel, positions by a base of 1e+06"
+    left = "left out: embed_tokens (1 tensor), layers (33 tensors), norm (1 tensor)"
+    assert lines[:3] == [
+        f"'{refs['text'].text}': 35 tensors copied",
+        f"'{refs['vision'].text}': 57 tensors copied; {left}",
+        f"'{refs['audio'].text}': 45 tensors copied; {left}",
+    ]
+    only = {"vision": "4 tokens are only", "audio": "7 tokens are only"}
+    for kind, words in only.items():
+        assert any(refs[kind].text in line and words in line for line in lines[3:])
+
+
+def test_a_check_without_weights_counts_tokens_alone(place: Path) -> None:
+    for kind in ("text", *BOTH):
+        (place / kind / "model.safetensors").unlink()
+    refs = {kind: ModelRef(str(place / kind)) for kind in ("text", *BOTH)}
+    context = Noting()
+    list(Compose(**refs).check(context))
+    assert "composition" not in context.notes
+    only = "4 tokens are only in the second"
+    assert any(
+        str(place / "vision") in line and only in line for line in context.notes["tokenizers"]
+    )
+
+
+# ── every step that builds a checkpoint ─────────────────────────────────────────────────────────
+
+
+def test_a_composition_is_built_as_every_checkpoint(models: Path, tmp_path: Path) -> None:
+    refs = {kind: ModelRef(str(models / kind)) for kind in ("text", "audio")}
+    assert_built_as_promised(Compose(**refs), tmp_path, models / "text", "composed")
+
+
+def test_an_encoder_is_built_as_every_checkpoint(place: Path, tmp_path: Path) -> None:
+    change_config(place / "text", is_causal=None)
+    folder = place / "text"
+    step = AsEncoder(
+        model=ModelRef(str(folder)), mask_token="<|repo_name|>", backbone=TextEncoder()
+    )
+    artifact = assert_built_as_promised(step, tmp_path / "run", folder, "encoder")
+    assert artifact.parents == (str(folder),)
+    assert artifact.details == {
+        "made_by": "switching the attention of",
+        "base": "the model",
+        "base_reference": str(folder),
+        "base_fingerprint": "its content",
+        **{"attention": "bidirectional", "pooling": "mean"},
+        **{"mask_token": "<|repo_name|>", "mask_id": 259},
+    }
+
+
+def test_shuffled_parts_are_built_as_every_checkpoint(models: Path, tmp_path: Path) -> None:
+    folder = models / "vision"
+    step = ShuffledParts(model=ModelRef(str(folder)), parts=("visual.merger",), seed=3)
+    artifact = assert_built_as_promised(step, tmp_path, folder, "shuffled")
+    assert artifact.parents == (str(folder),)
+    before, after = (load_file(f / "model.safetensors") for f in (folder, tmp_path / "out"))
+    chosen = [name for name in before if ".visual.merger." in name]
+    assert artifact.details == {
+        "made_by": "shuffling the weights of",
+        **{"tensors": len(chosen), "seed": 3},
+    }
+    for name, tensor in before.items():
+        expected = tensor
+        if name in chosen:  # each row has an order of its own; a vector is one row
+            rows = tensor.view(1 if tensor.ndim == 1 else len(tensor), -1)
+            orders = [shuffled(rows.shape[1], stable_seed(3, name, i)) for i in range(len(rows))]
+            moved = [row[torch.from_numpy(o)] for row, o in zip(rows, orders, strict=True)]
+            expected = torch.stack(moved).view(tensor.shape)
+        assert after[name].equal(expected), name
+
+
+def test_parts_that_are_there_are_no_problem(models: Path) -> None:
+    step = ShuffledParts(model=ModelRef(str(models / "vision")), parts=("visual", "lm_head"))
+    (problem,) = step.check(Noting())
+    assert problem.where == "parts"
+    assert "has no part 'lm_head'" in problem.message
+    good = ShuffledParts(model=step.model, parts=("visual", "visual.merger", "language_model"))
+    assert list(good.check(Noting())) == []
+
+
+class Plain(Bench):
+    """A bench whose folder stays away where a step removes it."""
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "out"
+
+
+# ── towers drawn at random ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_random_towers_folder_is_like_a_released_one(
+    kind: Kind, models: Path, tmp_path: Path
+) -> None:
+    folder = models / "text"
+    options: dict[str, Any] = {"vision": VISION} if kind == "vision" else {"audio": AUDIO}
+    bench = Plain(tmp_path, seed=5)
+    bench.folder.mkdir()
+    bench.many[str(folder)] = [Model("text", folder, "content", Artifact("model", size=77))]
+    (bench.folder / "stray.bin").write_text("half")
+    artifact = RandomTower(model=ModelRef(str(folder)), **options).run(bench)
+    weights = load_file(bench.folder / "model.safetensors")
+    assert artifact == Artifact(
+        kind="model",
+        size=77,
+        parents=(str(folder),),
+        details={
+            "made_by": "adding a random tower to",
+            "model_type": {"vision": "qwen3_vl", "audio": "qwen3_asr"}[kind],
+            "parameters": sum(tensor.numel() for tensor in weights.values()),
+            "seed": 5,
+        },
+    )
+    assert not (bench.folder / "stray.bin").exists()
+    processors = {
+        path.name: json.loads(path.read_text())
+        for path in bench.folder.glob("*processor_config.json")
+    }
+    common = {
+        **PICTURES,
+        # 8 × 8 pixels at least, and 256 times that at most.
+        "size": {"shortest_edge": 64, "longest_edge": 16384},
+        "processor_class": "Qwen3VLProcessor",
+    }
+    image = {**common, "image_processor_type": "Qwen2VLImageProcessorFast"}
+    video = {**common, "video_processor_type": "Qwen3VLVideoProcessor"}
+    assert (
+        processors
+        == {
+            "vision": {"preprocessor_config.json": image, "video_preprocessor_config.json": video},
+            "audio": {
+                "processor_config.json": {
+                    "feature_extractor": HEARD,
+                    "processor_class": "Qwen3ASRProcessor",
+                }
+            },
+        }[kind]
+    )
+    config = json.loads((bench.folder / "config.json").read_text())
+    if kind == "vision":
+        assert {name: config[name] for name in VISION_IDS} == VISION_IDS
+        assert config["vision_config"]["out_hidden_size"] == 32
+        rope = config["text_config"]["rope_parameters"]
+        assert rope == {**SEEN_ROPE, "rope_type": "default"}
+    else:
+        assert config["audio_token_id"] == 266
+        assert config["audio_config"]["output_dim"] == 32
+    assert config["tie_word_embeddings"] is True
+
+
+def test_a_tokenizer_with_another_id_of_the_mask_token_is_refused(models: Path) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        MaskToken("<|repo_name|>", 7).require(models / "text")
+    for word in (str(models / "text"), "'<|repo_name|>'", "in place of 7", "mask_token"):
+        assert word in str(caught.value)
