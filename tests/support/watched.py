@@ -27,17 +27,20 @@ class Watched(Bench):
         self.at_work |= {path.name for path in self.work.iterdir()}
 
 
-def assert_built_as_promised(step: Step, root: Path, folder: Path, side: str) -> Artifact:
+def assert_built_as_promised(
+    step: Step, root: Path, folder: Path, side: str, *, killed: bool = True
+) -> Artifact:
     """Run a step on the model in `folder`; return its artifact.
 
     It works in the folder `side` of the run, reports every tensor's bytes under its name, writes the
-    provenance into the headers, and hands on how many examples the model was trained with. Files of a
-    killed run are not in its way.
+    provenance into the headers, and hands on how many examples the model was trained with. Where it
+    may be `killed` between the build and its end, files of that run are not in its way.
     """
-    watched = Watched(root, provenance={"step": side})
+    watched = Watched(root, provenance={"step": side, "fingerprint": "of the run"})
     trained = Artifact("model", size=SIZE)
     watched.many[str(folder)] = [Model("the model", folder, "its content", trained)]
-    (watched.folder / "model.safetensors").write_text("half")
+    if killed:
+        (watched.folder / "model.safetensors").write_text("half")
     artifact = step.run(watched)
     with safe_open(watched.folder / "model.safetensors", "pt") as file:
         names, header = set(file.keys()), json.loads(file.metadata()["emberge"])

@@ -1,0 +1,672 @@
+"""Files, figures and messages of routed and rotary models, each as a whole."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from emberge import (
+    Artifact,
+    CheckpointError,
+    DataEntry,
+    DataRef,
+    ModelRef,
+    Plugins,
+    Reference,
+    StepRef,
+    load_plugins,
+)
+from emberge.engine import Checkpoint, TensorSpec
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_moe.balance import Loads, RouterLosses, balance_loss, sums_of, z_loss
+from emberge_moe.downcycle.downcycle_step import Downcycle
+from emberge_moe.downcycle.load import read_load
+from emberge_moe.downcycle.routed_model import RoutedModel
+from emberge_moe.rope import Rope, rotary_config, rotary_tensors
+from emberge_moe.routed import Routed
+from emberge_moe.router_health import RouterHealth
+from emberge_moe.routers import ROUTERS, RouterTaps, Routing
+from emberge_moe.upcycle.build import Plan
+from emberge_moe.upcycle.dense_model import DenseModel, is_routed
+from emberge_moe.upcycle.expert_tensors import Filled
+from emberge_moe.upcycle.native import NATIVE, ORIGIN
+from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
+from emberge_moe.upcycle.plan import Beginning, choose_target, refuse_dense, routed_tensors
+from emberge_moe.upcycle.probe import (
+    MOST,
+    SENTENCES,
+    block_inputs,
+    largest_difference,
+    open_model,
+    probe_texts,
+)
+from emberge_moe.upcycle.routed_format import ROUTED
+from emberge_moe.upcycle.routing import Routing as Plans
+from emberge_moe.upcycle.routing import chosen_layers, router_deviation
+from emberge_moe.upcycle.upcycle_step import Upcycle
+from safetensors.torch import load_file
+
+from tests.plugins.evaluate.test_evaluate import Glance
+from tests.plugins.mteb.bench import Bench
+from tests.support import tiny
+from tests.support.routable import dense
+from tests.support.watched import SIZE, assert_built_as_promised
+
+TEXTS = ["open a file", "sort the list"]
+LAST = TextEncoder(pooling="last")
+
+
+class Noting(Glance):
+    """A check that finds folders by their paths and keeps the notes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: dict[str, list[str]] = {}
+
+    def model(self, reference: ModelRef) -> Path:  # type: ignore[override]
+        return Path(reference.text)
+
+    def note(self, title: str, lines: Sequence[str]) -> None:
+        self.notes[title] = list(lines)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugins() -> Plugins:
+    """Every plugin, as the routed class is one's own."""
+    return load_plugins()
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Dense models by type, and the routed model of a bert."""
+    root = tmp_path_factory.mktemp("models")
+    for kind in ("bert", "qwen3"):
+        dense(root / kind, kind)
+    bench = Bench(root / "run", provenance={"fingerprint": "of the run"})
+    step = Upcycle(model=ModelRef(str(root / "bert")), experts=4, compare=False)
+    step.run(bench)
+    (root / "routed").symlink_to(bench.folder)
+    return root
+
+
+def of(folder: Path) -> DenseModel:
+    return DenseModel(Checkpoint(folder))
+
+
+def size_of(folder: Path) -> int:
+    return sum(tensor.numel() for tensor in load_file(folder / "model.safetensors").values())
+
+
+def test_steps_and_the_backbone_have_their_names(plugins: Plugins) -> None:
+    found = [plugins.find(name, "step").type for name in ("downcycle", "rope", "upcycle")]
+    assert found == [Downcycle, Rope, Upcycle]
+    assert plugins.find("routed", "backbone").type is Routed
+
+
+# ── every step that builds a checkpoint ─────────────────────────────────────────────────────────
+
+
+def test_a_routed_model_is_built_as_every_checkpoint(models: Path, tmp_path: Path) -> None:
+    folder = models / "bert"
+    step = Upcycle(
+        model=ModelRef(str(folder)),
+        backbone=LAST,
+        **{"experts": 4, "top_k": 3, "router": "normal(0.1)", "normalize_gates": False},
+        **{"gate_scale": 1.5, "noise": 0.25, "layers": (2, 0)},
+    )
+    artifact = assert_built_as_promised(step, tmp_path, folder, "upcycled", killed=False)
+    out = tmp_path / "out"
+    experts = sum(
+        t.numel() for n, t in load_file(out / "model.safetensors").items() if ".experts." in n
+    )
+    details = dict(artifact.details["upcycled"])
+    assert details.pop("step_0")["texts"] == len(SENTENCES)
+    assert artifact.parents == (str(folder),)
+    assert artifact.details["made_by"] == "upcycling"
+    assert details == {
+        "from": "bert",
+        "format": "emberge_routed",
+        "loads_with": "its class is modeling_emberge_routed.py in the folder",
+        "layers": [0, 2],
+        **{"experts": 4, "top_k": 3, "normalize_gates": False, "gate_scale": 1.5},
+        **{"router": "normal(0.1)", "noise": 0.25},
+        "parameters": {"all": size_of(out), "active": size_of(out) - experts // 4},
+    }
+    config = json.loads((out / "config.json").read_text())
+    assert config.pop("auto_map").keys() == {"AutoConfig", "AutoModel", "AutoModelForMaskedLM"}
+    assert config == {
+        **{"model_type": "emberge_routed", "architectures": ["EmbergeRoutedModel"]},
+        "inner": json.loads((folder / "config.json").read_text()),
+        **{"routed_layers": [0, 2], "num_experts": 4, "top_k": 3},
+        **{"normalize_gates": False, "gate_scale": 1.5, "upcycling": "of the run"},
+    }
+    assert (out / "modeling_emberge_routed.py").read_bytes() == ROUTED.code.read_bytes()
+
+
+def test_a_rotary_model_is_built_as_every_checkpoint(tmp_path: Path) -> None:
+    folder = tiny.transformer(
+        tmp_path / "xlmr", "AutoModelForMaskedLM", "xlm-roberta", num_hidden_layers=1
+    )
+    step = Rope(model=ModelRef(str(folder)), rope_theta=5000.0, max_length=99)
+    artifact = assert_built_as_promised(step, tmp_path / "run", folder, "rotary", killed=False)
+    assert artifact.parents == (str(folder),)
+    details = dict(artifact.details)
+    assert "mlm" in details.pop("to_be_adapted")
+    assert details == {
+        "made_by": "giving rotary positions to",
+        "base": "the model",
+        "base_reference": str(folder),
+        "base_fingerprint": "its content",
+        **{"rope_theta": 5000.0, "max_length": 99},
+    }
+    out = tmp_path / "run" / "out"
+    own = json.loads((folder / "config.json").read_text())
+    gone = {
+        *("model_type", "architectures", "transformers_version", "position_embedding_type"),
+        *("is_decoder", "add_cross_attention", "_name_or_path"),
+    }
+    assert json.loads((out / "config.json").read_text()) == {
+        **{key: value for key, value in own.items() if key not in gone},
+        "model_type": "jina_embeddings_v3",
+        "architectures": ["JinaEmbeddingsV3ForMaskedLM"],
+        "max_position_embeddings": 99,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+    }
+    settings = (out / "tokenizer_config.json").read_text()
+    assert json.loads(settings)["model_max_length"] == 99
+    assert settings == json.dumps(json.loads(settings), indent=2, ensure_ascii=False) + "\n"
+    prefix = "roberta."
+    assert {one.name for one in rotary_tensors(Checkpoint(folder))} == {
+        *(f"{prefix}embeddings.{n}_embeddings.weight" for n in ("word", "token_type")),
+        *(f"{prefix}emb_ln.{p}" for p in ("weight", "bias")),
+        *(
+            f"{prefix}encoder.layers.0.{module}.{p}"
+            for module in ("mixer.Wqkv", "mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2")
+            for p in ("weight", "bias")
+        ),
+        *("lm_head.bias", "lm_head.dense.weight", "lm_head.dense.bias"),
+        *("lm_head.layer_norm.weight", "lm_head.layer_norm.bias"),
+    }
+
+
+def test_a_config_without_an_epsilon_gets_xlmrs(tmp_path: Path) -> None:
+    content = {"model_type": "xlm-roberta", "auto_map": {}, "output_past": True, "vocab_size": 5}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    assert rotary_config(Checkpoint(tmp_path), 10.0, 7) == {
+        **{"layer_norm_eps": 1e-12, "vocab_size": 5, "model_type": "jina_embeddings_v3"},
+        "architectures": ["JinaEmbeddingsV3ForMaskedLM"],
+        "max_position_embeddings": 7,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10.0},
+    }
+
+
+def test_averaged_experts_are_built_as_every_checkpoint(models: Path, tmp_path: Path) -> None:
+    folder = (models / "routed").resolve()
+    step = Downcycle(model=ModelRef(str(folder)))
+    artifact = assert_built_as_promised(step, tmp_path, folder, "dense", killed=False)
+    assert artifact == Artifact(
+        kind="model",
+        size=SIZE,
+        parents=(str(folder),),
+        details={
+            "made_by": "averaging the experts of",
+            "downcycled": {
+                **{"from": "emberge_routed", "to": "bert", "layers": [1], "weights": "equal"}
+            },
+        },
+    )
+    assert not (tmp_path / "out" / "modeling_emberge_routed.py").exists()
+    before, after = (
+        load_file(f / "model.safetensors") for f in (models / "bert", tmp_path / "out")
+    )
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_the_load_of_experts_is_in_the_artifact(
+    measured: bool, models: Path, tmp_path: Path
+) -> None:
+    class Trained(Bench):
+        def artifact(self, reference: Reference) -> tuple[Path, Artifact]:
+            return tmp_path, Artifact("model")
+
+    logged = [0.9, 0.5, 0.4, 0.2]
+    rows = [{"name": f"load/1/{i}", "value": 9.0} for i in range(4)]
+    rows += [{"name": f"load/1/{i}", "value": value} for i, value in enumerate(logged)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "p.jsonl").write_text(
+        "\n".join(json.dumps({"anchor": t, "positive": t}) for t in TEXTS)
+    )
+    probe = (
+        DataEntry(path=DataRef(str(tmp_path / "p.jsonl")), task="retrieval") if measured else None
+    )
+    bench = Trained(tmp_path / "run")
+    step = Downcycle(
+        model=ModelRef(str(models / "routed")),
+        weights="load",
+        load_of=None if probe else StepRef("$trained"),
+        probe=(probe,) if probe else (),
+        backbone=TextEncoder(),
+    )
+    load = step.run(bench).details["downcycled"]["load"]
+    assert [*load] == ["1"]
+    if not measured:
+        assert load == {"1": logged}
+        return
+    assert sum(load["1"]) == pytest.approx(1)
+    kept = bench.work / "load.json"
+    assert json.loads(kept.read_text()) == load
+    kept.write_text(json.dumps({"1": logged}))  # as a killed run left it
+    shares = step._shares(RoutedModel(Checkpoint(models / "routed")), bench)
+    assert shares == {1: logged}
+
+
+def test_a_training_without_loads_is_refused(models: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="has no load of layer 1"):
+        read_load(tmp_path, RoutedModel(Checkpoint(models / "routed")))
+
+
+def test_checks_count_parameters(models: Path) -> None:
+    context = Noting()
+    list(Downcycle(model=ModelRef(str(models / "routed"))).check(context))
+    size = size_of(models / "bert")
+    assert context.notes == {"downcycling": [f"bert with {size:,} parameters"]}
+    step = Upcycle(model=ModelRef(str(models / "bert")), experts=4, backbone=LAST)
+    context = Noting()
+    assert list(step.check(context)) == []
+    after = load_file(models / "routed" / "model.safetensors")
+    experts = sum(tensor.numel() for name, tensor in after.items() if ".experts." in name)
+    every = sum(tensor.numel() for tensor in after.values())
+    assert context.notes == {
+        "upcycling": [
+            "bert becomes emberge_routed, which needs trust_remote_code=True: "
+            "its class is modeling_emberge_routed.py in the folder",
+            "layers 1: 4 experts, 2 a token",
+            f"parameters {size:,} become {every:,}, {every - experts // 2:,} of them active for a token",
+        ]
+    }
+
+
+def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
+    one = of(models / "bert")
+    routing = Plans(3, (1,), 4, 2)
+    router: dict[int, TensorSpec] = {1: Filled("router", (4, 32), "float32")}
+    plans = [
+        Plan(one, [one], routing, ROUTED, Beginning(), ("a",)),
+        Plan(one, [one], routing, ROUTED, Beginning(), ("b",)),
+        Plan(one, [one], routing, NOMIC_V2, Beginning(), ("a",)),
+        Plan(one, [one], Plans(3, (1,), 4, 1), ROUTED, Beginning(), ("a",)),
+        Plan(one, [one], routing, ROUTED, Beginning(deviation=0.1), ("a",)),
+        Plan(one, [one], routing, ROUTED, Beginning(noise=0.1), ("a",)),
+        Plan(one, [one], routing, ROUTED, Beginning(seed=1), ("a",)),
+        Plan(one, [one], routing, ROUTED, Beginning(routers=router), ("a",)),
+    ]
+    assert len({plan.key for plan in plans}) == len(plans)
+    assert plans[0].router(1).shape == (4, 32)
+    assert plans[-1].router(1) is router[1]
+
+
+# ── formats ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_native_config_is_the_dense_one_and_its_routing(models: Path) -> None:
+    one = of(models / "qwen3")
+    own = dict(one.config)
+    found = NATIVE["qwen3_moe"].config(one, Plans(3, (1,), 4, 2))
+    common = {
+        **own,
+        **{"model_type": "qwen3_moe", "architectures": ["Qwen3MoeModel"], "num_experts_per_tok": 2},
+        **{"output_router_logits": False, "num_experts": 4, "moe_intermediate_size": 64},
+        **{"norm_topk_prob": True, "use_sliding_window": False, ORIGIN: own},
+    }
+    assert found == {**common, "decoder_sparse_step": 2, "mlp_only_layers": []}
+    found = NATIVE["qwen3_moe"].config(one, Plans(3, (0, 1), 4, 2, normalize_gates=False))
+    other = {"norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [2]}
+    assert found == {**common, **other}
+
+
+def _refusals(name: str, routing: Plans, folder: Path, kind: str, **config: Any) -> list[str]:
+    folder.mkdir(exist_ok=True)
+    base = {"model_type": kind, "num_hidden_layers": routing.depth, "hidden_size": 8}
+    (folder / "config.json").write_text(json.dumps({**base, **config}))
+    target = {**NATIVE, NOMIC_V2.name: NOMIC_V2}[name]
+    return [*target.refusals(of(folder), routing)]
+
+
+SOME, EVERY = Plans(4, (1, 3), 4, 2), Plans(4, (0, 1, 2, 3), 4, 2)
+WINDOWS = {"use_sliding_window": True, "layer_types": ["full_attention", "sliding_attention"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "routing", "config", "reasons"),
+    [
+        ("qwen3_moe", "qwen3", SOME, {}, []),
+        ("qwen3_moe", "bert", SOME, {}, ["continues qwen3, not bert"]),
+        ("qwen3_moe", "qwen3", SOME, {"mlp_bias": True}, ["no biases in its experts"]),
+        ("qwen3_moe", "qwen3", Plans(4, (1,), 4, 2, True, 2.0), {}, ["no gate_scale"]),
+        ("qwen3_moe", "qwen3", SOME, WINDOWS, ["one window for all layers"]),
+        ("qwen3_moe", "qwen3", SOME, {**WINDOWS, "use_sliding_window": False}, []),
+        (
+            "qwen3_moe",
+            "qwen3",
+            SOME,
+            {"use_sliding_window": True, "max_window_layers": 2},
+            ["window"],
+        ),
+        ("qwen3_moe", "qwen3", SOME, {"use_sliding_window": True, "max_window_layers": 0}, []),
+        ("qwen3_moe", "qwen3", SOME, {"use_sliding_window": True}, []),
+        ("qwen2_moe", "qwen3", SOME, {}, ["continues llama or mistral or eurobert, not qwen3"]),
+        ("qwen2_moe", "llama", SOME, {}, []),
+        ("qwen2_moe", "llama", SOME, {"attention_bias": True}, ["no bias behind its attention"]),
+        ("qwen2_moe", "mistral", SOME, {"sliding_window": 4}, ["loses the sliding window"]),
+        ("mixtral", "mistral", EVERY, {"sliding_window": 4}, []),
+        ("mixtral", "llama", SOME, {}, ["layers: all"]),
+        ("mixtral", "llama", EVERY, {"attention_bias": True}, ["no biases in its attention"]),
+        ("mixtral", "llama", Plans(1, (0,), 4, 2, False), {}, ["to a sum of 1"]),
+        ("granitemoe", "granite", EVERY, {"attention_bias": True}, []),
+        ("nomic_v2", "bert", SOME, {}, ["with the step rope"]),
+        ("nomic_v2", "jina_embeddings_v3", SOME, {}, []),
+        ("nomic_v2", "jina_embeddings_v3", EVERY, {}, ["layers: alternate"]),
+        ("nomic_v2", "jina_embeddings_v3", SOME, {"hidden_act": "relu"}, ["this model relu"]),
+        ("nomic_v2", "jina_embeddings_v3", Plans(2, (1,), 4, 2, True, 2.0), {}, ["no gate_scale"]),
+    ],
+)
+def test_a_format_names_what_it_cannot_express(
+    name: str, kind: str, routing: Plans, config: dict[str, Any], reasons: list[str], tmp_path: Path
+) -> None:
+    found = _refusals(name, routing, tmp_path, kind, **config)
+    assert len(found) == len(reasons)
+    for message, words in zip(found, reasons, strict=True):
+        assert message.startswith(name)
+        assert words in message
+
+
+def test_a_target_that_would_change_the_model_is_refused_with_all_reasons(models: Path) -> None:
+    one = of(models / "qwen3")
+    routing = Plans(3, (1,), 4, 2, True, 2.0)
+    with pytest.raises(ValueError, match="no gate_scale"):
+        choose_target(one, routing, "qwen3_moe")
+    assert choose_target(one, routing) is ROUTED
+    assert choose_target(one, Plans(3, (1,), 4, 2)) is NATIVE["qwen3_moe"]
+    assert choose_target(one, routing, "emberge_routed") is ROUTED
+
+
+def test_an_unknown_type_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    with pytest.raises(CheckpointError, match=r"type 't5' are not known; those of bert, roberta, "):
+        refuse_dense(of(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "emberge_routed"}))
+    assert is_routed(of(tmp_path).config)
+    with pytest.raises(CheckpointError, match=r"routed already \(emberge_routed\)"):
+        refuse_dense(of(tmp_path))
+
+
+def test_a_dense_model_knows_its_blocks(models: Path) -> None:
+    one = of(models / "bert")
+    assert (one.kind, one.depth, one.width, one.prefix) == ("bert", 3, 32, "")
+    assert sorted(one.blocks) == [0, 1, 2]
+    path, tensors = one.blocks[2]
+    assert path == "encoder.layer.2."
+    assert {*tensors} == {
+        f"{name}.dense.{part}" for name in ("intermediate", "output") for part in ("weight", "bias")
+    }
+    assert one.block_of("embeddings.LayerNorm.weight") is None
+    assert one.entered(2) == "encoder.layer.2.intermediate"
+    assert of(models / "qwen3").entered(1) == "layers.1.mlp"
+    layers = Plans(3, (1,), 4, 2)
+    names = [spec.name for spec in routed_tensors(one, [one], layers, ROUTED, Beginning())]
+    assert names.count("encoder.layer.1.router.weight") == 1
+    assert sum(".experts." in name for name in names) == 16
+    assert len(names) == len(set(names)) == len(one.checkpoint.specs) - 4 + 17
+
+
+# ── options ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"experts": 1, "top_k": 1}, "'experts' is 1; a router needs at least 2"),
+        ({"experts": 4, "top_k": 5}, "'top_k' is 5, and there are 4 experts"),
+        ({"experts": 4, "top_k": 0}, "'top_k' is 0"),
+        ({"noise": -0.1}, "'noise' is -0.1"),
+        ({"router": "uniform"}, "router 'uniform' is neither"),
+        ({"base": ModelRef("b")}, "'base' and router: states are for"),
+        ({"router": "states"}, "'base' and router: states are for"),
+        ({"export": "nomic_v2", "target": "mixtral"}, "leave 'target' out"),
+        ({"gate_scale": 2.0}, "'gate_scale' is for gates"),
+        ({"experts": (ModelRef("a"), ModelRef("b"))}, "either a 'model' that is copied"),
+    ],
+)
+def test_options_without_sense_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Upcycle(model=ModelRef("m"), **options)
+
+
+def test_options_at_their_ends_are_taken() -> None:
+    one = Upcycle(model=ModelRef("m"), experts=2, top_k=2, noise=0.0)
+    assert (one.count, one.members, one.by_states) == (2, (), False)
+    two = Upcycle(experts=(ModelRef("a"), ModelRef("b")), top_k=1)
+    assert (two.count, two.members, two.by_states) == (2, (ModelRef("a"), ModelRef("b")), True)
+    assert not Upcycle(experts=two.members, router="zeros").by_states
+    assert Upcycle(experts=two.members, router="states").by_states
+    assert Upcycle(model=ModelRef("m"), normalize_gates=False, gate_scale=2.0).gate_scale == 2.0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"weights": "load"}, "needs either a 'probe' set or 'load_of'"),
+        ({"load_of": StepRef("$a")}, "are for weights: load"),
+    ],
+)
+def test_a_load_comes_from_one_place(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Downcycle(model=ModelRef("m"), **options)
+
+
+def test_layers_and_routers_are_read_from_options() -> None:
+    assert chosen_layers((0, 3), 4) == (0, 3)
+    for layers in ((4,), (-1,)):
+        with pytest.raises(ValueError, match=f"layer {layers[0]} does not exist.* 0 to 3"):
+            chosen_layers(layers, 4)
+    with pytest.raises(ValueError, match="none of the model's layers, 1 in number"):
+        chosen_layers("alternate", 1)
+    assert [router_deviation(one) for one in ("zeros", "normal(0.02)", "normal(3e-2)")] == [
+        *(0.0, 0.02, 0.03)
+    ]
+    for wrong in ("normal(0)", "normal(x)", "xnormal(1)"):
+        with pytest.raises(ValueError, match="is neither zeros nor"):
+            router_deviation(wrong)
+    routing = Plans(4, (1, 3), 8, 2)
+    assert (routing.complete, routing.dense_layers) == (False, [0, 2])
+    assert Plans(1, (0,), 8, 2).complete
+
+
+# ── probe sets ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_probe_set_takes_turns_and_has_no_text_twice(tmp_path: Path) -> None:
+    rows = {"a": [("1", "2"), ("3", "1"), ("5", "6")], "b": [("7", "2")]}
+    for name, pairs in rows.items():
+        lines = [json.dumps({"anchor": one, "positive": two}) for one, two in pairs]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    entries = [
+        DataEntry(path=DataRef(str(tmp_path / f"{n}.jsonl")), task="retrieval") for n in rows
+    ]
+    assert probe_texts(entries, Bench(tmp_path)) == ["1", "2", "7", "3", "5", "6"]
+    assert probe_texts([], Bench(tmp_path)) == [*SENTENCES]
+    many = [json.dumps({"anchor": f"a{i}", "positive": f"p{i}"}) for i in range(MOST)]
+    (tmp_path / "a.jsonl").write_text("\n".join(many))
+    found = probe_texts(entries[:1], Bench(tmp_path / "many"))
+    assert (len(found), found[-1]) == (256, "p127")
+
+
+def test_a_difference_is_relative_to_the_largest_state() -> None:
+    first = [torch.tensor([1.0, -4.0]), torch.tensor([2.0])]
+    second = [torch.tensor([1.5, -4.0]), torch.tensor([1.0])]
+    assert largest_difference(first, second) == 0.25
+    assert largest_difference(first, first) == 0.0
+
+
+def test_inputs_of_blocks_are_taken_at_one_module(models: Path, tmp_path: Path) -> None:
+    embedder = open_model(models / "bert", TextEncoder(), Bench(tmp_path))
+    found = list(block_inputs(embedder, {1: "encoder.layer.1.intermediate"}, TEXTS))
+    assert {layer for layer, _ in found} == {1}
+    assert sum(len(states) for _, states in found) == sum(
+        len(text.ids) for text in embedder.tokenise(TEXTS)
+    )
+    assert all(states.shape[1] == 32 for _, states in found)
+    for path, count in (("nowhere", 0), ("dense", 9)):
+        with pytest.raises(CheckpointError, match=f"has {count} modules '{path}'"):
+            list(block_inputs(embedder, {1: path}, TEXTS))
+    assert not any(module._forward_pre_hooks for module in embedder.encoder.module.modules())
+
+
+# ── routers in a training ───────────────────────────────────────────────────────────────────────
+
+
+def test_losses_of_routers_are_weighted() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(5, 4, dtype=torch.float64)
+    sums = sums_of([Routing(logits, logits.topk(2).indices)], None)
+    balance, small = balance_loss("paper", sums, sums.loads, 2), z_loss(sums, sums.loads)
+    for one, two in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.25), (0.5, 0.25)):
+        found = RouterLosses(one, "paper", two).part(sums, sums.loads, 2)
+        assert float(found) == pytest.approx(float(one * balance + two * small), abs=1e-12)
+        assert found.dtype == torch.float64
+
+
+def test_counts_survive_one_row() -> None:
+    experts = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    loads = Loads(experts, torch.tensor([7.0, 8.0]), torch.tensor(9.0))
+    assert loads.flat().tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    again = Loads.of(loads.flat(), 2)
+    assert again.experts.equal(experts)
+    assert again.gates.tolist() == [7, 8]
+    assert again.tokens == 9
+    assert again.shares.equal(experts / 9)
+
+
+def test_health_is_a_whole_table() -> None:
+    health = RouterHealth((1, 3), 2, 1)
+    counts = torch.tensor([500, 500, 1000, 0, 600, 900, 1000], dtype=torch.float64)
+    assert health.values(counts) == {
+        **{"load/1/0": 0.5, "load/1/1": 0.5, "load_entropy/1": pytest.approx(1.0)},
+        **{"dead_experts/1": 0.0, "gate_sum/1": 0.6, "load/3/0": 1.0, "load/3/1": 0.0},
+        **{"load_entropy/3": 0.0, "dead_experts/3": 1.0, "gate_sum/3": 0.9},
+    }
+    assert health.warnings(counts) == [
+        "the router of layer 3 has collapsed: half of its 2 experts or more get less than 1.00% of the "
+        "tokens; raise balance, or lower learning_rate"
+    ]
+    assert health.least == 0.01
+    assert RouterHealth((0,), 64, 2).least == pytest.approx(0.1 * 2 / 64)
+    alone = RouterHealth((0,), 1, 1).values(torch.tensor([4.0, 4.0, 4.0]))
+    assert alone["load_entropy/0"] == 1.0
+    assert alone["dead_experts/0"] == 0
+    edge = torch.tensor([990, 10, 1, 1000], dtype=torch.float64)
+    assert RouterHealth((0,), 2, 1).values(edge)["dead_experts/0"] == 0
+
+
+@pytest.mark.parametrize("layers", [2, 32, 33])
+def test_a_heat_map_has_a_row_an_expert_up_to_64(layers: int) -> None:
+    health = RouterHealth(tuple(range(layers)), 2, 1)
+    counts = torch.tensor([3.0, 1.0] * layers + [2.0] * layers + [4.0], dtype=torch.float64)
+    values = health.values(counts)
+    (found,) = health.figures([(10, values), (2000, values)])
+    if layers <= 32:
+        rows = [f"layer {i}, expert {e}" for i in range(layers) for e in (0, 1)]
+        shown = [[0.75] * 2, [0.25] * 2] * layers
+        title = "Load of experts over the steps"
+        caption = "Share of the tokens that each expert gets, by optimizer step; 0.5 is even."
+    else:
+        rows = [f"layer {i}" for i in range(layers)]
+        entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25)) / math.log(2)
+        shown = [[pytest.approx(entropy)] * 2] * layers
+        title = "Entropy of experts' load"
+        caption = "By optimizer step: 1 where all experts of a layer get equally many tokens."
+    assert found == {
+        "title": title,
+        "heat_map": {"rows": rows, "columns": ["10", "2,000"], "values": shown},
+        "caption": caption,
+    }
+
+
+class Router(torch.nn.Module):
+    def forward(self, states: torch.Tensor, more: int = 0) -> tuple[torch.Tensor, ...]:
+        return states, states + 1, states.argmax(-1, keepdim=True)
+
+
+def test_taps_keep_what_routers_give_while_they_are_open() -> None:
+    layers = torch.nn.ModuleList(torch.nn.ModuleDict({"router": Router()}) for _ in range(2))
+    model = torch.nn.ModuleDict({"layers": layers, "other": torch.nn.Identity()})
+    taps = RouterTaps(model, "router", jitter=0.5)
+    assert taps.layers == [0, 1]
+    states = torch.ones(200, 4)
+    model.eval()
+    with taps:
+        for number in (1, 0):
+            layers[number]["router"](states)  # type: ignore[index]
+        assert [*taps.taken] == [0, 1]
+        assert taps.taken[0].logits.equal(states)
+        assert taps.taken[0].chosen.shape == (200, 1)
+        model.train()
+        layers[0]["router"](states, 3)  # type: ignore[index]
+        shaken = taps.taken[0].logits
+    assert taps.taken == {}
+    layers[0]["router"](states)  # type: ignore[index]
+    assert taps.taken == {}
+    assert 0.5 <= float(shaken.min()) < 0.6
+    assert 1.4 < float(shaken.max()) <= 1.5
+
+
+def test_routers_have_one_place_by_type() -> None:
+    assert {
+        **dict.fromkeys(("qwen3_moe", "qwen2_moe", "mixtral"), "mlp.gate"),
+        "granitemoe": "block_sparse_moe.router",
+        "emberge_routed": "router",
+    } == ROUTERS
+
+
+def test_the_backbone_refuses_a_model_without_routers(models: Path, tmp_path: Path) -> None:
+    (problem,) = Routed(inner=TextEncoder()).check(models / "bert")
+    assert f"{models / 'bert' / 'config.json'}: a model of type 'bert' has no routers" in problem
+    assert ", ".join(ROUTERS) in problem
+    assert Routed(inner=TextEncoder()).check(models / "routed") == []
+    (problem,) = Routed(inner=TextEncoder(torch_compile=True)).check(models / "routed")
+    assert "torch_compile" in problem
+    for key in ("router_jitter", "router_jitter_noise"):
+        place = tmp_path / key
+        place.mkdir()
+        (place / "config.json").write_text(json.dumps({"model_type": "mixtral", key: 0.125}))
+        assert Routed()._router(place) == "mlp.gate"
+        with pytest.raises(CheckpointError, match=r"a jitter of 0\.125 already"):
+            Routed(jitter=0.1)._router(place)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"balance": -1.0}, "balance must be at least 0, not -1"),
+        ({"z_loss": -0.5}, "z_loss must be at least 0, not -0.5"),
+        ({"jitter": 1.0}, "jitter is a share from 0 to below 1, not 1"),
+        ({"jitter": -0.5}, "jitter is a share"),
+    ],
+)
+def test_factors_below_zero_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Routed(**options)
+
+
+def test_the_backbones_options_are_those_that_differ() -> None:
+    inner = TextEncoder(pooling="last")
+    assert Routed(inner=inner).options() == inner.options()
+    found = Routed(inner=inner, balance=0.0, form="hf", jitter=0.25).options()
+    assert found == {"balance": 0.0, "form": "hf", "jitter": 0.25, **inner.options()}
