@@ -98,6 +98,9 @@ def test_each_kind_is_named_once_a_file_at_its_first_line() -> None:
         require_no_credentials({"b": text, "c": b"", "d": one.encode()})
     places = [line.partition(" ")[0] for line in str(caught.value).splitlines()]
     assert places == ["b:2:", "b:3:", "d:1:"]
+    for secret, kind in ((one, "a key of AWS"), (other, "a key of Google")):
+        with pytest.raises(EmbergeError, match=rf"^… \(its name\): has {kind} in it"):
+            require_no_credentials({secret: b""})
 
 
 def test_a_long_file_is_read_to_its_end_in_pieces(tmp_path: Path) -> None:

@@ -71,3 +71,84 @@ def test_other_precisions_and_large_models_run_as_they_are(
     monkeypatch.setattr(packed, "MOST_BYTES", 100)
     with PackedWeights(whole.module).used(64):
         assert not _swapped(whole)
+
+
+@pytest.fixture
+def layers() -> torch.nn.Module:
+    """Two layers of float32, without a bias and with one."""
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 3, bias=False), torch.nn.Linear(3, 2)).eval()
+
+
+def _inside(module: torch.nn.Module, pack: PackedWeights | None = None) -> int:
+    """Return how many layers use packed weights inside."""
+    with (pack or PackedWeights(module)).used(8):
+        return sum("forward" in vars(m) for m in module.modules())
+
+
+def test_a_packed_layer_multiplies_and_adds_its_bias(layers: torch.nn.Module) -> None:
+    values = torch.randn(5, 4)
+    with torch.no_grad():
+        expected = layers(values)
+        with PackedWeights(layers).used(8):
+            torch.testing.assert_close(layers(values), expected)
+
+
+def test_weights_are_packed_once_until_they_change(
+    layers: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    packings: list[int] = []
+    operators = SimpleNamespace(
+        _reorder_linear_weight=lambda weight, rows: packings.append(rows) or weight
+    )
+    monkeypatch.setattr(torch.ops, "mkldnn", operators)
+    pack = PackedWeights(layers)
+    assert _inside(layers, pack) == _inside(layers, pack) == 2
+    assert packings == [8, 8]
+    with torch.no_grad():
+        layers[1].weight.add_(1)  # type: ignore[operator, index, union-attr]
+    assert _inside(layers, pack) == 2
+    assert packings == [8, 8, 8]
+    layers[0].weight.data = torch.randn(3, 4)  # type: ignore[index]
+    assert _inside(layers, pack) == 2
+    assert packings == [8, 8, 8, 8]
+
+
+def test_layers_are_left_as_they_were_after_an_error(layers: torch.nn.Module) -> None:
+    with pytest.raises(KeyError), PackedWeights(layers).used(8):
+        raise KeyError
+    assert not [m for m in layers.modules() if "forward" in vars(m)]
+
+
+def test_layers_that_are_not_plain_run_as_they_are(
+    layers: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 4 * (4 * 3 + 3 * 2)
+    for limit, used in ((most, 2), (most - 1, 0)):
+        monkeypatch.setattr(packed, "MOST_BYTES", limit)
+        assert _inside(layers) == used
+    monkeypatch.undo()
+    assert packed.MOST_BYTES == 1 << 30
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert _inside(layers) == 0
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert _inside(layers) == 0
+    monkeypatch.undo()
+
+    class Own(torch.nn.Linear):
+        pass
+
+    assert _inside(torch.nn.Sequential(Own(4, 3))) == 0
+    assert _inside(torch.nn.Sequential(torch.nn.Linear(4, 3, device="meta"))) == 0
+    assert _inside(layers.double()) == 0
+    layers.float()
+    vars(layers[1])["_compiled_call_impl"] = "compiled"  # type: ignore[index]
+    assert _inside(layers) == 0
+    vars(layers[1])["_compiled_call_impl"] = None  # type: ignore[index]
+
+    own = layers[1].forward  # type: ignore[index]
+    layers[1].forward = own  # type: ignore[index]
+    assert _inside(layers) == 2
+    assert vars(layers[1])["forward"] == own, "another's forward stays"  # type: ignore[index]

@@ -279,6 +279,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
             "tests/hostile/test_export_of_broken_models.py",
             "tests/plugins/export/test_export.py",
             "tests/plugins/export/test_figures_and_servers.py",
+            "tests/plugins/export/test_programs.py",
         ),
     ),
     "report": Room(

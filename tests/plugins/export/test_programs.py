@@ -1,0 +1,467 @@
+"""What exporters and runtimes are asked for, seen with others in their places."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import Artifact, CheckpointError, ModelRef
+from emberge_export import export_step, openvino_import, parity, programs, runtimes
+from emberge_export.export_step import Export
+from emberge_export.parity import Parity, measured
+from emberge_export.probe import Probe
+from emberge_export.programs import Exporting, quiet
+from emberge_export.runtimes import load_runtime
+
+# ── programs ────────────────────────────────────────────────────────────────────────────────────────
+
+SAMPLE = {"input_ids": torch.ones(2, 3), "texts": ["not a tensor"]}
+GIVEN = {"input_ids": SAMPLE["input_ids"]}
+
+
+class Library:
+    """The libraries of an export: they note what they are asked for, and write small files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[Any] = []
+        self.size = 10
+        self.trunk = torch.nn.Linear(2, 2)
+        exporters = "transformers.exporters"
+        onnx, openvino = (self._exporter(name) for name in ("onnx", "openvino"))
+        quantizer = f"{exporters}.quantizers.quantizer_onnxruntime"
+        for name, found in {
+            "onnx_ir": {"save": self.save},
+            f"{exporters}.configs": {
+                "OnnxConfig": lambda **o: ("onnx", o),
+                "OpenVINOConfig": lambda **o: ("openvino", o),
+                "ExportFormat": SimpleNamespace(ONNX="as onnx"),
+            },
+            f"{exporters}.exporter_onnx": {"OnnxExporter": onnx},
+            f"{exporters}.exporter_openvino": {"OpenVINOExporter": openvino},
+            quantizer: {
+                "OnnxRuntimeDynamicConfig": lambda **o: ("int8", o),
+                "OnnxRuntimeQuantizer": lambda config: SimpleNamespace(
+                    quantize=lambda *given: self.quantize(config, *given)
+                ),
+            },
+        }.items():
+            monkeypatch.setitem(sys.modules, name, SimpleNamespace(**found))  # type: ignore[arg-type]
+        monkeypatch.setattr("sentence_transformers.SentenceTransformer", self.load)
+        monkeypatch.setattr(programs, "require_vocabulary", lambda *one: self.asked.append(one))
+        monkeypatch.setattr(programs, "keep_to_ourselves", lambda: self.asked.append("alone"))
+
+    def load(self, name: str, **options: Any) -> Any:
+        self.asked.append((name, options))
+        library = self
+
+        class Model(list[Any]):
+            tokenizer = "tokenizer"
+
+            def eval(self) -> Any:
+                library.asked.append("eval")
+                return self
+
+            def preprocess(self, texts: list[str]) -> Any:
+                assert len(texts) == 2
+                assert len({len(text.split()) for text in texts}) == 2
+                return SAMPLE
+
+        return Model([SimpleNamespace(auto_model=self.trunk)])
+
+    def _exporter(self, kind: str) -> Any:
+        library = self
+
+        class Exporter:
+            def export(self, trunk: Any, given: Any, config: Any) -> Any:
+                assert given.keys() == GIVEN.keys()
+                assert config == (kind, {"dynamic": True})
+                library.asked.append((f"export {kind}", trunk.weight.dtype))
+                program = library.program(kind)
+                return SimpleNamespace(components={"model": SimpleNamespace(program=program)})
+
+            @staticmethod
+            def save_program(program: Any, path: Path) -> None:
+                library.save(program, str(path))
+
+        return Exporter
+
+    def program(self, kind: str) -> Any:
+        half = SimpleNamespace(const_value=SimpleNamespace(nbytes=self.size))
+        return SimpleNamespace(
+            kind=kind, graph=SimpleNamespace(initializers={"a": half, "b": half})
+        )
+
+    def quantize(self, config: Any, program: Any, given: Any, kind: Any) -> Any:
+        assert config == ("int8", {"per_channel": True})
+        assert (program.kind, given.keys(), kind) == ("onnx", GIVEN.keys(), "as onnx")
+        self.asked.append("quantize")
+        return self.program("int8")
+
+    def save(self, program: Any, path: str, **options: Any) -> None:
+        self.asked.append(("save", program.kind, Path(path).name, options))
+        for name in {Path(path), Path(path).with_suffix(".bin")}:
+            name.write_bytes(b"x" * 7)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    return Library(monkeypatch)
+
+
+def test_a_model_is_loaded_in_float32_from_its_folder_alone(
+    library: Library, tmp_path: Path
+) -> None:
+    Exporting(tmp_path)
+    assert library.asked == [
+        (
+            str(tmp_path),
+            {
+                "device": "cpu",
+                "local_files_only": True,
+                "trust_remote_code": False,
+                "model_kwargs": {"dtype": torch.float32, "local_files_only": True},
+            },
+        ),
+        "eval",
+        ("tokenizer", tmp_path),
+    ]
+
+
+def test_each_format_is_written_by_its_exporter_and_float32_is_traced_once(
+    library: Library, tmp_path: Path
+) -> None:
+    exporting = Exporting(tmp_path)
+    library.asked.clear()
+    place = tmp_path / "sub" / "onnx"
+    place.mkdir(parents=True)
+    (place / "model_other.bin").write_bytes(b"of another")
+    assert exporting.write("float32", place / "model.onnx") == 14
+    assert exporting.write("int8", place / "model_int8.onnx") == 14
+    assert exporting.write("float16", place / "model_fp16.onnx") == 14
+    assert exporting.write("openvino", tmp_path / "new" / "openvino" / "model.xml") == 14
+    assert library.asked == [
+        ("export onnx", torch.float32),
+        ("save", "onnx", "model.onnx", {"external_data": None}),
+        "quantize",
+        ("save", "int8", "model_int8.onnx", {"external_data": None}),
+        ("export onnx", torch.float16),
+        ("save", "onnx", "model_fp16.onnx", {"external_data": None}),
+        "alone",
+        ("export openvino", torch.float32),
+        ("save", "openvino", "model.xml", {}),
+    ]
+    assert library.trunk.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("size", "beside"), [(950_000_000, None), (950_000_001, "model.onnx_data")]
+)
+def test_weights_of_a_large_program_are_beside_it(
+    library: Library, tmp_path: Path, size: int, beside: str | None
+) -> None:
+    library.size = size
+    Exporting(tmp_path).write("float32", tmp_path / "model.onnx")
+    assert library.asked[-1] == ("save", "onnx", "model.onnx", {"external_data": beside})
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (
+            ["outer", "\n \nno OpOverload(op='prims.bessel_j0') here\nmore"],
+            "(operator prims.bessel_j0)",
+        ),
+        (
+            ["no conversion rule found for operations: aten::bessel_j0 at all", "inner"],
+            "(operator aten::bessel_j0)",
+        ),
+        (["outer", "inner"], ""),
+        (["outer", ""], ""),
+    ],
+)
+def test_a_model_that_cannot_be_exported_is_refused_with_the_first_error(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: list[str], words: str
+) -> None:
+    def save(*_: Any, **__: Any) -> None:
+        raise ValueError(texts[0]) from (
+            KeyError(texts[1]) if not texts[1] else RuntimeError(texts[1])
+        )
+
+    exporting = Exporting(tmp_path)
+    monkeypatch.setattr(sys.modules["onnx_ir"], "save", save)
+    with pytest.raises(CheckpointError) as caught:
+        exporting.write("float32", tmp_path / "model.onnx")
+    reason = next((one for one in texts[1].splitlines() if one.strip()), "''")
+    named = f" {words}" if words else ""
+    assert str(caught.value).startswith(
+        f"{tmp_path}: cannot be exported as float32{named}: {reason}; "
+    )
+    assert str(caught.value).endswith("leave this format out")
+
+
+def test_what_exporters_print_log_and_warn_of_stays_off_the_terminal(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    before = logging.root.manager.disable
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with contextlib.suppress(KeyError), quiet():
+            print("printed")
+            logging.getLogger("exporter").warning("logged")
+            warnings.warn("warned", stacklevel=1)
+            logging.getLogger("exporter").error("an error")
+            raise KeyError
+        assert not seen
+        warnings.warn("after", stacklevel=1)
+        assert len(seen) == 1
+    assert capsys.readouterr().out == ""
+    assert [one.message for one in caplog.records] == ["an error"]
+    assert logging.root.manager.disable == before
+
+
+# ── runtimes ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("file", "kind"), [("a.onnx", "OnnxTrunk"), ("a.xml", "OpenVinoTrunk")])
+def test_a_program_is_in_the_transformers_place_inside_the_block_alone(
+    monkeypatch: pytest.MonkeyPatch, file: str, kind: str
+) -> None:
+    monkeypatch.setattr(runtimes, kind, lambda *given: ("program", *given))
+    trunk = SimpleNamespace(config="config")
+    model = [SimpleNamespace(model=trunk), "pooling"]
+    with contextlib.suppress(KeyError), load_runtime(model, Path(file)):
+        assert model[0].model == ("program", Path(file), "config")  # type: ignore[union-attr]
+        raise KeyError
+    assert model[0].model is trunk  # type: ignore[union-attr]
+
+
+def test_onnxruntime_has_torchs_threads_and_the_inputs_that_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    class Session:
+        def __init__(self, path: str, options: Any, providers: list[str]) -> None:
+            asked.append((path, vars(options), providers))
+
+        def get_inputs(self) -> list[Any]:
+            return [SimpleNamespace(name=name) for name in ("input_ids", "token_type_ids")]
+
+        def run(self, names: list[str], given: dict[str, Any]) -> list[Any]:
+            asked.append((names, {name: one.tolist() for name, one in given.items()}))
+            return [np.ones((1, 2, 3), np.float16), "another"]
+
+    fake = SimpleNamespace(InferenceSession=Session, SessionOptions=SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "onnxruntime", fake)  # type: ignore[arg-type]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    trunk = runtimes.OnnxTrunk(Path("a.onnx"), "config")
+    assert (trunk.config, trunk.device.type, trunk.dtype) == ("config", "cpu", torch.float32)
+    found = trunk(input_ids=torch.tensor([[5, 6]]), attention_mask=torch.ones(1, 2))
+    assert list(found) == ["last_hidden_state"]
+    assert torch.equal(found["last_hidden_state"], torch.ones(1, 2, 3))
+    assert found["last_hidden_state"].dtype == torch.float32
+    options = {"intra_op_num_threads": 3, "log_severity_level": 3}
+    assert asked == [
+        ("a.onnx", options, ["CPUExecutionProvider"]),
+        (["last_hidden_state"], {"input_ids": [[5, 6]], "token_type_ids": [[0, 0]]}),
+    ]
+
+
+def test_openvino_has_torchs_threads_and_is_kept_from_the_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    class Program:
+        inputs = (SimpleNamespace(get_any_name=lambda: "input_ids"),)
+
+        def output(self, name: str) -> str:
+            return f"output {name}"
+
+        def __call__(self, given: dict[str, Any]) -> Any:
+            return {"output last_hidden_state": given["input_ids"][..., None]}
+
+    def compile_model(*given: Any) -> Any:
+        assert sys.modules["openvino_telemetry"] is None
+        asked.append(given)
+        return Program()
+
+    fake = SimpleNamespace(Core=lambda: SimpleNamespace(compile_model=compile_model))
+    monkeypatch.delitem(sys.modules, "openvino_telemetry", raising=False)
+    monkeypatch.setitem(sys.modules, "openvino", fake)  # type: ignore[arg-type]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    trunk = runtimes.OpenVinoTrunk(Path("a.xml"), "config")
+    assert asked == [("a.xml", "CPU", {"INFERENCE_NUM_THREADS": 3})]
+    assert trunk.config == "config"
+    found = trunk(input_ids=torch.tensor([[5, 6]]))["last_hidden_state"]
+    assert found.tolist() == [[[5.0], [6.0]]]
+    monkeypatch.setitem(sys.modules, "openvino_telemetry", fake)  # type: ignore[arg-type]
+    openvino_import.keep_to_ourselves()
+    assert sys.modules["openvino_telemetry"] is fake  # type: ignore[comparison-overlap]
+    monkeypatch.delitem(sys.modules, "openvino_telemetry")
+
+
+# ── figures ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_figures_are_of_all_texts_and_of_256_that_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+    turn = [0.0]
+
+    class Model:
+        def _rows(self, texts: list[str]) -> Any:
+            assert torch.is_inference_mode_enabled()
+            places = np.asarray([int(text) for text in texts])
+            rows = np.eye(4, dtype=np.float32)[places] * (1 + places[:, None])
+            return rows + turn[0] * np.roll(rows, 1, 1)
+
+        def encode_document(self, texts: list[str]) -> Any:
+            asked.append(("documents", len(texts)))
+            return self._rows(texts)
+
+        def encode_query(self, texts: list[str]) -> Any:
+            asked.append(("queries", len(texts)))
+            return self._rows(texts)
+
+    exporting = SimpleNamespace(model=Model(), write=lambda *_: 1_234_567)
+    monkeypatch.setattr(parity, "Exporting", lambda _: exporting)
+
+    @contextlib.contextmanager
+    def loaded(*given: Any) -> Iterator[None]:
+        assert given == (exporting.model, tmp_path / "a.onnx")
+        turn[0] = 0.75
+        yield
+        turn[0] = 0.0
+
+    monkeypatch.setattr(parity, "load_runtime", loaded)
+    wall, cpu = iter([0.0, 3.0, 10.0, 12.0]), iter([0.0, 7.0, 20.0, 20.0])
+    clocks = {"perf_counter": wall.__next__, "process_time": cpu.__next__}
+    monkeypatch.setattr(parity, "time", SimpleNamespace(**clocks))
+    documents = {"d0": "0", "d1": "1", "d2": "2"}
+    probe = Probe("p", documents, {"q": "0"}, {"q": {"d0": 1, "d1": 2}})
+    found = measured(tmp_path, {"int8": "a.onnx"}, probe)
+    # Of 0.75 of the next direction: 1 / 1.25.
+    gain = (1 + 2 / np.log2(3)) / (2 + 1 / np.log2(3))
+    assert found == {
+        "torch": Parity("model.safetensors", 0.0, 1.0, 1.0, round(gain, 4), 85.3, 36.6),
+        "int8": Parity("a.onnx", 1.23, 0.8, 0.8, round(gain, 4), 128.0, 256e9),
+    }
+    assert asked == [("documents", 3), ("queries", 1), ("documents", 256)] * 2
+
+
+# ── the step ────────────────────────────────────────────────────────────────────────────────────────
+
+FIGURES = {
+    "torch": Parity("model.safetensors", 1.0, 1.0, 1.0, 0.9, 2.0, 3.0),
+    "int8": Parity("onnx/model_int8.onnx", 1.0, 0.99, 0.9, 0.8, 2.0, 3.0),
+    "float32": Parity("onnx/model.onnx", 1.0, 1.0, 1.0, None, 2.0, 3.0),
+}
+
+
+@pytest.mark.parametrize("rehearsal", [None, SimpleNamespace(rows=4)])
+def test_a_step_leaves_the_model_its_files_and_their_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rehearsal: Any
+) -> None:
+    out = tmp_path / "out"
+    (out / "left").mkdir(parents=True)
+    (out / "left" / "file").write_text("")
+    (out / "left.txt").write_text("")
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        export_step, "read_probe", lambda *given: asked.append(given) or Probe("words", {})
+    )
+
+    @contextlib.contextmanager
+    def whole(*given: Any) -> Iterator[Path]:
+        asked.append(given)
+        yield tmp_path / "whole"
+
+    def measure(*given: Any, progress: Any) -> Any:
+        assert not list(out.iterdir())
+        asked.append(given)
+        progress(1, 2, "int8")
+        return FIGURES
+
+    monkeypatch.setattr("emberge.engine.whole_model", whole)
+    monkeypatch.setattr("emberge.engine.copy_model", lambda *given: asked.append(given))
+    monkeypatch.setattr("emberge.engine.require_finite_weights", asked.append)
+    monkeypatch.setattr("emberge_export.parity.measured", measure)
+    artifact = SimpleNamespace(size=5)
+    model = SimpleNamespace(name="soup", fingerprint="content", artifact=artifact)
+    workspace: Any = SimpleNamespace(
+        folder=out,
+        work="work",
+        machine="machine",
+        readers="readers",
+        rehearsal=rehearsal,
+        model=lambda reference: model if str(reference) == "$soup" else None,
+        data=lambda reference: ("data", reference),
+        progress=lambda *given: asked.append(given),
+    )
+    probe: Any = "catalogue"
+    step = Export(
+        model=ModelRef("$soup"),
+        formats=("int8", "openvino"),
+        probe=probe,
+        probe_set="words",
+        queries=9,
+    )
+    made = step.run(workspace)
+    files = {"int8": "onnx/model_int8.onnx", "openvino": "openvino/openvino_model.xml"}
+    assert asked == [
+        (("data", "catalogue"), "words", "readers", 9 if rehearsal is None else 4),
+        (model, "work", "machine"),
+        tmp_path / "whole",
+        (tmp_path / "whole", out),
+        (out, files, Probe("words", {})),
+        (1, 2, "formats", "int8"),
+    ]
+    assert (out / "export.md").read_text() == parity.parity_table(FIGURES)
+    figures = {"megabytes": 1.0, "texts_per_second": 2.0, "texts_per_cpu_second": 3.0}
+    exact = {**figures, "cosine": 1.0, "least_cosine": 1.0}
+    unmet = (
+        "on words int8 loses 0.1000 nDCG@10 and may lose 0.02 (most_loss); leave int8 out, serve "
+        "float16, or allow more"
+    )
+    details: dict[str, Any] = {
+        "made_by": "exporting",
+        "base": "soup",
+        "base_reference": "$soup",
+        "base_fingerprint": "content",
+        "probe": "words",
+        "exported": {
+            "torch": {**exact, "file": "model.safetensors", "ndcg_at_10": 0.9},
+            "int8": {
+                **figures,
+                "file": "onnx/model_int8.onnx",
+                "cosine": 0.99,
+                "least_cosine": 0.9,
+                "ndcg_at_10": 0.8,
+            },
+            "float32": {**exact, "file": "onnx/model.onnx"},
+        },
+        "table": "export.md",
+        **({"unmet": [unmet]} if rehearsal is None else {}),
+    }
+    assert made == Artifact(kind="model", size=5, parents=("$soup",), details=details)
+    model.artifact = None
+    (out / "export.md").unlink()
+    assert Export(model=ModelRef("$soup")).run(workspace).size is None
+    limit = 200 if rehearsal is None else 4
+    assert asked[6] == (None, None, "readers", limit)
+    assert asked[-2][1] == {
+        "float32": "onnx/model.onnx",
+        "float16": "onnx/model_fp16.onnx",
+        "int8": "onnx/model_int8.onnx",
+    }
