@@ -245,3 +245,55 @@ def test_a_model_that_normalises_nothing_is_told_of(model: Path) -> None:
     assert any("no Normalize module" in line for line in serving_lines(model)[0])
     (model / "modules.json").write_text(json.dumps([kept[0]]))
     assert any("a Pooling module" in one for one in serving_lines(model)[1])
+
+
+def test_all_that_is_lacking_is_in_the_line_of_its_server(model: Path) -> None:
+    (model / "tokenizer.json").unlink()
+    altered(model, "config.json", model_type="eurobert", max_position_embeddings=None)
+    modules = json.loads((model / "modules.json").read_text())
+    (model / "1_Pooling").rename(model / "2_Pooling")
+    modules[1]["path"] = "2_Pooling"
+    kept = [one for one in modules if not one["type"].endswith("Normalize")]
+    (model / "modules.json").write_text(json.dumps(kept))
+    both = "tokenizer.json, a fast tokenizer"
+    own = [
+        "an architecture that it knows; 'eurobert' is not on its list, but ONNX of it may do",
+        "'max_position_embeddings' in config.json",
+        "the pooling in 1_Pooling, not 2_Pooling",
+    ]
+    lines, lacking = serving_lines(model)
+    assert lines == [
+        f"text-embeddings-inference: lacks {'; '.join([both, *own])}",
+        f"vLLM: lacks {both}",
+        "the model has no Normalize module: text-embeddings-inference normalises all the same, unless a "
+        "request has normalize: false",
+    ]
+    assert lacking == [
+        f"servers need {both}",
+        *(f"text-embeddings-inference needs {one}" for one in own),
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("bert", "camembert", "roberta", "xlm-roberta", "distilbert", "mpnet", "modernbert"),
+        *("nomic_bert", "gte", "new", "mistral", "qwen2", "qwen3", "gemma3_text", "gemma3"),
+    ],
+)
+def test_types_that_the_server_lists_are_known(model: Path, kind: str) -> None:
+    altered(model, "config.json", model_type=kind)
+    assert serving_lines(model)[1] == []
+
+
+@pytest.mark.parametrize("mode", ["cls_token", "mean_tokens", "lasttoken"])
+def test_one_pooling_of_three_is_enough(model: Path, mode: str) -> None:
+    pooling = "1_Pooling/config.json"
+    kinds = {k: False for k in json.loads((model / pooling).read_text()) if "pooling_mode" in k}
+    altered(model, pooling, **{**kinds, f"pooling_mode_{mode}": True})
+    assert serving_lines(model)[1] == []
+    altered(model, pooling, **{f"pooling_mode_{mode}": False})
+    (lacking,) = serving_lines(model)[1]
+    assert lacking == (
+        "text-embeddings-inference needs one pooling_mode_… that is true in 1_Pooling/config.json"
+    )
