@@ -24,7 +24,7 @@ from emberge_data.steps.mining.corpus import read_corpora
 from emberge_data.steps.mining.kept_blocks import KeptBlocks
 from emberge_data.steps.mining.passages import passages_of, places_of_passages
 from emberge_data.steps.search.exclusions import Lists
-from emberge_data.steps.search.space import Space
+from emberge_data.steps.search.space import Side, Space
 from emberge_data.steps.search.tiles import Limits
 from emberge_data.steps.teacher import Teacher
 from numpy.typing import NDArray
@@ -398,6 +398,20 @@ def test_vectors_are_looked_at_in_pieces_with_the_same_result(
     assert cut.scores(asked, places[:, 0]).shape == (7,)
     monkeypatch.setattr("emberge_data.steps.search.space.PIECE", 1)
     assert Space(queries, documents).queries.piece == 1
+
+
+def test_vectors_of_a_store_are_compared_as_float32() -> None:
+    stored = np.array([[1, 2], [3, 4], [5, 6]], np.float16)[:, ::-1]
+    side = Side(stored)
+    found = side.at(np.array([2, 0]))
+    assert (str(found.dtype), found.tolist(), found.is_contiguous()) == (
+        "torch.float32",
+        [[6, 5], [2, 1]],
+        True,
+    )
+    assert side.at(slice(0, 1)).tolist() == [[2, 1]]
+    assert (str(side.lengths.dtype), side.lengths.tolist()) == ("torch.float64", [5, 25, 61])
+    assert str(side.units(slice(0, 3)).dtype) == "torch.float32"
 
 
 def test_lists_lack_what_they_do_not_have() -> None:
