@@ -125,7 +125,7 @@ def test_the_files_that_a_web_server_is_asked_for() -> None:
         *("adapter_config.json", "adapter_model.safetensors", "model.safetensors"),
         *("model.safetensors.index.json", "README.md", "LICENSE"),
     )
-    assert at_address._ASKED == asked
+    assert asked == at_address._ASKED
     assert at_address._SIGNS == ("modules.json", "config.json", "adapter_config.json")
     assert (at_address._AT_ONCE, at_address._MOST_FILES) == (8, 10_000)
 
