@@ -140,7 +140,7 @@ def _shards(index: str, content: Any) -> set[str]:
     """Return the names of the files of weights that an index names."""
     weights = content.get("weight_map") if isinstance(content, Mapping) else None
     shards = weights.values() if isinstance(weights, Mapping) else ()
-    return {str(PurePosixPath(index).with_name(shard)) for shard in {str(s) for s in shards}}
+    return {str(PurePosixPath(index).parent / str(shard)) for shard in shards}
 
 
 def _require_inside(root: str, name: str) -> None:

@@ -138,8 +138,21 @@ def test_a_name_that_leads_out_of_the_models_folder_is_refused(name: str) -> Non
         at_address._require_inside("https://h/m", name)
 
 
+@pytest.mark.parametrize("shard", ["../x.safetensors", "/etc/x", "", "a/../../x", "https://x/y"])
+def test_an_index_that_names_no_file_below_the_address_is_refused(shard: str) -> None:
+    (name,) = at_address._shards("model.safetensors.index.json", {"weight_map": {"a": shard}})
+    if "://" not in shard:
+        with pytest.raises(CheckpointError, match="leads out"):
+            at_address._require_inside("https://h/m", name)
+    else:
+        assert name == "https:/x/y"  # a file below the address
+
+
 def test_names_of_files_below_the_address_are_taken() -> None:
-    for name in ("a", "a/b.json", "..a/b..", "a b", "a:b"):
+    names = ["a", "a/b.json", "..a/b..", "a b", "a:b"]
+    weights = {"weight_map": dict(zip("abcde", names, strict=True))}
+    assert at_address._shards("i", weights) == set(names)
+    for name in names:
         at_address._require_inside("https://h/m", name)
 
 

@@ -256,8 +256,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
         (
             "tests/hostile/test_hub_answers.py",
             "tests/hostile/test_redirects.py",
-            "tests/plugins/hub/test_at_address.py",
-            "tests/plugins/hub/test_hub.py",
+            "tests/plugins/hub/test_*.py",
         ),
     ),
     "publish": Room(
