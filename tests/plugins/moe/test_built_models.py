@@ -29,6 +29,7 @@ from emberge_moe.downcycle.load import read_load
 from emberge_moe.downcycle.routed_model import RoutedModel
 from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
+from emberge_moe.routed_encoder import PredictingRoutedEncoder
 from emberge_moe.router_health import RouterHealth
 from emberge_moe.routers import ROUTERS, RouterTaps, Routing
 from emberge_moe.upcycle.build import Plan
@@ -48,6 +49,7 @@ from emberge_moe.upcycle.probe import (
 from emberge_moe.upcycle.routed_format import ROUTED
 from emberge_moe.upcycle.routing import Routing as Plans
 from emberge_moe.upcycle.routing import chosen_layers, router_deviation
+from emberge_moe.upcycle.stored_names import fused_name, loaded_name, split_names, stored_name
 from emberge_moe.upcycle.upcycle_step import Upcycle
 from safetensors.torch import load_file
 
@@ -670,3 +672,133 @@ def test_the_backbones_options_are_those_that_differ() -> None:
     assert Routed(inner=inner).options() == inner.options()
     found = Routed(inner=inner, balance=0.0, form="hf", jitter=0.25).options()
     assert found == {"balance": 0.0, "form": "hf", "jitter": 0.25, **inner.options()}
+
+
+class Inner:
+    """An encoder that notes what it is asked, and answers with one object for each question."""
+
+    module, dimension, tokenizer_fingerprint = torch.nn.Identity(), "7", 8
+    prompts, mask_id, bos_id, vocabulary, max_length, logits = {"a": "b"}, 1, 2, "9", 3, len
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def answer(*given: Any, **named: Any) -> str:
+            self.asked.append((name, given, named))
+            return f"its {name}"
+
+        return answer
+
+
+def test_a_routed_encoder_asks_its_inner_one() -> None:
+    inner: Any = Inner()
+    one: Any = PredictingRoutedEncoder(
+        inner, RouterTaps(torch.nn.Identity(), "router"), RouterLosses(1.0, "hf", 0.0)
+    )
+    assert one.module is inner.module
+    assert (one.dimension, one.tokenizer_fingerprint, one.prompts) == (7, "8", {"a": "b"})
+    assert (one.mask_id, one.bos_id, one.vocabulary, one.max_length, one.logits) == (
+        *(1, 2, 9, 3),
+        inner.logits,
+    )
+    questions: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+        ("tokenise", (["t"],), {"prompt": "p", "max_length": 5}),
+        ("collate", (["t"],), {}),
+        ("locate", (["t"], ["s"]), {"more": 1}),
+        ("states", ({"f": 1},), {}),
+        ("stored_names", (), {}),
+        ("pack", ([["t"]],), {}),
+        ("special", ([1],), {}),
+    ]
+    for name, given, named in questions:
+        assert getattr(one, name)(*given, **named) == f"its {name}"
+    assert one.save("folder") is None
+    assert inner.asked == [*questions, ("save", ("folder",), {})]
+    assert one.states_and_auxiliary({"f": 1}) == ("its states", None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "loaded"),
+    [
+        ("jina_embeddings_v3", "emb_ln.weight", "embeddings.LayerNorm.weight"),
+        (
+            *("jina_embeddings_v3", "encoder.layers.1.mixer.out_proj.bias"),
+            "layers.1.self_attn.o_proj.bias",
+        ),
+        (
+            *("jina_embeddings_v3", "encoder.layers.0.norm1.weight"),
+            "layers.0.post_attention_layernorm.weight",
+        ),
+        ("nomic_bert", "encoder.layers.0.norm2.bias", "layers.0.post_mlp_layernorm.bias"),
+        ("nomic_bert", "encoder.layers.0.attn.out_proj.bias", "layers.0.self_attn.o_proj.bias"),
+        ("nomic_bert", "encoder.layers.0.mlp.fc11.weight", "layers.0.mlp.up_proj.weight"),
+        ("nomic_bert", "encoder.layers.0.mlp.fc12.weight", "layers.0.mlp.gate_proj.weight"),
+        ("nomic_bert", "encoder.layers.0.mlp.fc2.weight", "layers.0.mlp.down_proj.weight"),
+        ("bert", "encoder.layers.0.norm2.bias", "encoder.layers.0.norm2.bias"),
+    ],
+)
+def test_names_on_disk_and_in_memory_go_both_ways(kind: str, stored: str, loaded: str) -> None:
+    assert loaded_name(kind, stored) == loaded
+    assert stored_name(kind, loaded) == stored
+    assert split_names(kind, stored) == []
+    assert fused_name(kind, loaded) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"), [("jina_embeddings_v3", "mixer"), ("nomic_bert", "attn")]
+)
+def test_query_key_and_value_are_one_matrix_on_disk(kind: str, word: str) -> None:
+    fused = f"encoder.layers.4.{word}.Wqkv.bias"
+    parts = [f"layers.4.self_attn.{one}_proj.bias" for one in "qkv"]
+    assert split_names(kind, fused) == parts
+    assert [fused_name(kind, f"encoder.{part}") for part in parts] == [
+        *((fused, True), (fused, False), (fused, False))
+    ]
+    assert split_names("bert", fused) == []
+    assert fused_name("bert", parts[0]) == ("", False)
+
+
+NOMIC_DEFAULTS = {
+    **{"model_type": "nomic_bert", "architectures": ["NomicBertModel"]},
+    **{"activation_function": "gelu", "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0},
+    **{"expert_choice_router": False, "initializer_range": 0.02, "layer_norm_epsilon": 1e-5},
+    **{"max_trained_positions": 2048, "mlp_fc1_bias": True, "mlp_fc2_bias": True},
+    **{"moe_every_n_layers": 2, "moe_normalize_expert_weights": 1, "moe_top_k": 2},
+    **{"n_embd": 8, "n_head": 2, "n_inner": 16, "n_layer": 4, "n_positions": 2048},
+    **{"num_experts": 4, "num_shared_experts": 0, "pad_token_id": 1},
+    **{"pad_vocab_size_multiple": 64, "prenorm": False, "qkv_proj_bias": True},
+    **{"rotary_emb_base": 10_000.0, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False},
+    **{"type_vocab_size": 1, "use_rms_norm": False, "vocab_size": 128},
+}
+
+
+def test_nomics_config_has_the_rotary_models_numbers(tmp_path: Path) -> None:
+    needed = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
+    needed |= {"vocab_size": 65, "num_hidden_layers": 4}
+    (tmp_path / "config.json").write_text(json.dumps(needed))
+    found = NOMIC_V2.config(of(tmp_path), SOME)
+    remote = "nomic-ai/nomic-bert-2048"
+    assert found.pop("auto_map") == {
+        "AutoConfig": f"{remote}--configuration_hf_nomic_bert.NomicBertConfig",
+        "AutoModel": f"{remote}--modeling_hf_nomic_bert.NomicBertModel",
+    }
+    assert found == NOMIC_DEFAULTS
+    other = {
+        **{"attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.2},
+        **{"initializer_range": 0.5, "layer_norm_eps": 0.25, "max_position_embeddings": 99},
+        **{"pad_token_id": 3, "type_vocab_size": 2, "rope_parameters": {"rope_theta": 7.0}},
+    }
+    (tmp_path / "config.json").write_text(json.dumps({**needed, **other, "vocab_size": 64}))
+    found = NOMIC_V2.config(of(tmp_path), Plans(4, (1, 3), 4, 2, normalize_gates=False))
+    del found["auto_map"]
+    assert found == {
+        **NOMIC_DEFAULTS,
+        **{"attn_pdrop": 0.1, "embd_pdrop": 0.2, "resid_pdrop": 0.2, "initializer_range": 0.5},
+        **{"layer_norm_epsilon": 0.25, "max_trained_positions": 99, "n_positions": 99},
+        **{"pad_token_id": 3, "type_vocab_size": 2, "rotary_emb_base": 7.0, "vocab_size": 64},
+        "moe_normalize_expert_weights": False,
+    }
+    assert not NOMIC_V2.opened
+    assert NOMIC_V2.loading == f"its class is code of {remote}"
+    assert (ROUTED.opened, NATIVE["mixtral"].loading, NATIVE["mixtral"].code) == (True, "", None)
