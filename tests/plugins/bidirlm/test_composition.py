@@ -295,7 +295,7 @@ def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Pat
     for name in REPLACED:
         (place / "text" / name).write_text("{}")
     bench = Bench(place / "run")
-    refs = {kind: ModelRef(str(place / kind)) for kind in ("text", *BOTH)}
+    refs: dict[str, Any] = {kind: ModelRef(str(place / kind)) for kind in ("text", *BOTH)}
     artifact = Compose(**refs).run(bench)
     replaced = {
         *("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"),
@@ -357,7 +357,7 @@ class Noting(Glance):
 
 
 def test_a_check_counts_what_is_copied_and_what_is_left_out(models: Path) -> None:
-    refs = {kind: ModelRef(str(models / kind)) for kind in ("text", *BOTH)}
+    refs: dict[str, Any] = {kind: ModelRef(str(models / kind)) for kind in ("text", *BOTH)}
     context = Noting()
     assert list(Compose(**refs).check(context)) == []
     first, *lines = context.notes["composition"]
@@ -376,7 +376,7 @@ def test_a_check_counts_what_is_copied_and_what_is_left_out(models: Path) -> Non
 def test_a_check_without_weights_counts_tokens_alone(place: Path) -> None:
     for kind in ("text", *BOTH):
         (place / kind / "model.safetensors").unlink()
-    refs = {kind: ModelRef(str(place / kind)) for kind in ("text", *BOTH)}
+    refs: dict[str, Any] = {kind: ModelRef(str(place / kind)) for kind in ("text", *BOTH)}
     context = Noting()
     list(Compose(**refs).check(context))
     assert "composition" not in context.notes
@@ -390,7 +390,7 @@ def test_a_check_without_weights_counts_tokens_alone(place: Path) -> None:
 
 
 def test_a_composition_is_built_as_every_checkpoint(models: Path, tmp_path: Path) -> None:
-    refs = {kind: ModelRef(str(models / kind)) for kind in ("text", "audio")}
+    refs: dict[str, Any] = {kind: ModelRef(str(models / kind)) for kind in ("text", "audio")}
     assert_built_as_promised(Compose(**refs), tmp_path, models / "text", "composed")
 
 

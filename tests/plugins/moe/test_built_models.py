@@ -118,8 +118,13 @@ def test_a_routed_model_is_built_as_every_checkpoint(models: Path, tmp_path: Pat
     step = Upcycle(
         model=ModelRef(str(folder)),
         backbone=LAST,
-        **{"experts": 4, "top_k": 3, "router": "normal(0.1)", "normalize_gates": False},
-        **{"gate_scale": 1.5, "noise": 0.25, "layers": (2, 0)},
+        experts=4,
+        top_k=3,
+        router="normal(0.1)",
+        normalize_gates=False,
+        gate_scale=1.5,
+        noise=0.25,
+        layers=(2, 0),
     )
     artifact = assert_built_as_promised(step, tmp_path, folder, "upcycled", killed=False)
     out = tmp_path / "out"
@@ -585,7 +590,7 @@ def test_a_heat_map_has_a_row_an_expert_up_to_64(layers: int) -> None:
     (found,) = health.figures([(10, values), (2000, values)])
     if layers <= 32:
         rows = [f"layer {i}, expert {e}" for i in range(layers) for e in (0, 1)]
-        shown = [[0.75] * 2, [0.25] * 2] * layers
+        shown: list[list[Any]] = [[0.75] * 2, [0.25] * 2] * layers
         title = "Load of experts over the steps"
         caption = "Share of the tokens that each expert gets, by optimizer step; 0.5 is even."
     else:
