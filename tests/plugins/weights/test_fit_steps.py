@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import CheckpointError
+from emberge import CheckpointError, Rehearsal
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_merge.methods.averages.linear import Linear
 from emberge_weights.inputs.embed_sets import SetEmbedder
@@ -20,6 +20,7 @@ from emberge_weights.inputs.members import Sides, before_length_one
 from emberge_weights.inputs.weight_sets import WeightSet
 from emberge_weights.layers.blocks import blocks_of
 from emberge_weights.layers.fit import fit
+from emberge_weights.layers.layer_search import LayerSearch, open_members
 from emberge_weights.layers.member_tensors import member_tensors
 from emberge_weights.layers.mixed_forward import MixedForward
 from emberge_weights.search.real_merges import merged_folder, merged_sides
@@ -124,6 +125,45 @@ def test_texts_come_back_in_their_order_from_chunks_of_equal_lengths(
         torch.testing.assert_close(alone[0], whole[number], rtol=1e-4, atol=1e-5)
     assert not encoder.module.training
     assert not any(tensor.requires_grad for tensor in encoder.module.parameters())
+
+
+def test_a_search_by_layer_shows_its_fits_and_takes_few_steps_in_a_rehearsal(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    bench: Any = Bench(tmp_path, rehearsal=Rehearsal(steps=2))
+    models = [model_at(folder) for folder in berts[:2]]
+    blocks, forward = open_members(models, TextEncoder(), plan_members(models, Linear()), bench)
+    gold = [0.1, 0.9, 0.4, 0.6]
+    texts = ["sort the list", "open a file", "list of a", "the file"]
+    pairs = WeightSet("near", "sts", "spearman", "spearman", texts, texts[::-1], gold=gold)
+    embedder = SetEmbedder(
+        sets=[pairs, pairs], backbone=TextEncoder(), prompt=None, max_length=None, workspace=bench
+    )
+    members = [embedder.member(model) for model in models]
+    bench.told.clear()
+    found = LayerSearch(
+        models=models,
+        members=members,
+        sets=[pairs],
+        blocks=blocks,
+        forward=forward,
+        strategy=Linear(),
+        embedder=embedder,
+        seed=0,
+    ).run(np.array([0.25, 0.75]))
+    rounds = [one for one in bench.told if one[2] == "rounds"]
+    assert rounds == [
+        (done, 2, "rounds", f"fit {name} of 2 by layer") for name in "12" for done in (1, 2)
+    ]
+    notes = [note for *_, unit, note in bench.told if unit != "rounds"]
+    assert {*notes} >= {"weighed by layer", f"0.25 {models[0].name}, 0.75 {models[1].name}"}
+    assert found.blocks == blocks.names
+    assert found.coefficients.shape == (len(blocks), 2)
+    np.testing.assert_allclose(found.coefficients.sum(1), 1, atol=1e-6)
+    assert 0 < np.abs(found.coefficients - [0.25, 0.75]).max() < 0.1
+    for number, one in enumerate(found.by_tensor):
+        values, other = found.coefficients[:, number].tolist(), [0.25, 0.75][number]
+        assert one == blocks.weights(values, other)
 
 
 # ── vectors and merges ──────────────────────────────────────────────────────────────────────────

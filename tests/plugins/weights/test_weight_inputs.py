@@ -23,6 +23,7 @@ from emberge_weights.layers.labelled_texts import LabelledTexts
 from emberge_weights.layers.soft_scores import order_loss, ranking_loss
 
 from tests.plugins.mteb.bench import model_at, write_rows
+from tests.support import tiny
 
 
 def write_catalogue(folder: Path) -> Path:
@@ -207,6 +208,12 @@ def test_members_without_weight_are_no_inputs_of_a_merge(bert: Path, berts: list
     ]
     adapted = replace(models[0], adapter=bert)
     assert member_inputs([adapted], [1.0])[0].adapter == bert
+
+
+def test_members_of_another_width_are_refused(berts: list[Path], tmp_path: Path) -> None:
+    wide = tiny.checkpoint(tmp_path / "wide", hidden_size=48)
+    with pytest.raises(CheckpointError, match="wide"):
+        plan_members([model_at(berts[0]), model_at(wide)], Linear())
 
 
 def test_members_are_two_or_more_and_all_different(berts: list[Path]) -> None:
