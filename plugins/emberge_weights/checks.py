@@ -49,8 +49,6 @@ def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     """Yield problems of the options, the sets and the models of a search."""
     if not step.data:
         yield context.problem("data names no evaluation set", "data")
-    if step.candidates < 1:
-        yield context.problem(f"candidates is 1 or more, not {step.candidates}", "candidates")
     yield from _trial_problems(step, context)
     if step.layers:
         yield from layer_problems(step, context)

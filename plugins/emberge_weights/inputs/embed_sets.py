@@ -54,7 +54,6 @@ class SetEmbedder:
         found = []
         for one in self.sets:
             queries = embed(one, one.queries, "query")
-            side = "query" if one.alike else "document"
-            documents = queries if one.itself else embed(one, one.documents, side)
+            documents = queries if one.itself else embed(one, one.documents, "document")
             found.append(Sides(queries, documents))
         return found

@@ -46,7 +46,7 @@ class LabelledTexts:
         self._set = one
         self.name = one.name
         self.queries = tokens(one.queries, "query")
-        self.documents = tokens(one.documents, "query" if one.alike else "document")
+        self.documents = tokens(one.documents, "document")
         self._candidates = [] if one.gold else _candidates(one, members, weights)
 
     def batches(self, units: Places, rng: np.random.Generator) -> Iterator[Places]:
