@@ -95,13 +95,17 @@ def test_a_revision_is_what_was_asked_for(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_what_the_hub_refuses_says_what_to_do(hub: Hub, tmp_path: Path) -> None:
-    missing, gated, revision = ask(
+    missing, gated, revision, *by_ranges = ask(
         tmp_path / "home",
         hub.url,
         ("owner/nobody", None, "metadata"),
         ("owner/gated", None, "all"),
         ("owner/name", "v9", "all"),
+        ("hf://owner/nobody", None, "ranges"),
+        ("hf://owner/gated", None, "ranges"),
+        ("hf://owner/name", "v9", "ranges"),
     )
+    assert by_ranges == [missing, gated, revision]
     assert {missing["error"], gated["error"], revision["error"]} == {"CheckpointError"}
     assert "the hub has no model 'owner/nobody'" in str(missing["says"])
     assert "if you meant the folder ./owner/nobody write it so" in str(missing["says"])
@@ -201,7 +205,7 @@ def test_a_hub_that_announces_too_much_is_asked_for_no_file(
     with hostile(siblings(name, size)) as server:
         (refused,) = ask(tmp_path / "home", server.url, ("o/m", None, "all"))
         assert refused["error"] == "CheckpointError"
-        assert re.search(words, str(refused["says"]))
+        assert re.search(rf"^'o/m': .*{words}", str(refused["says"]))
         assert all("/api/" in request.path for request in server.requests)
 
 
