@@ -6,6 +6,7 @@ Every import counts: at the top of a file, inside a function, and under `if TYPE
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -25,60 +26,27 @@ from tests.house.sources import (
     python_files,
 )
 
+ARCHITECTURE = (ROOT / "docs/contributing/architecture.md").read_text("utf-8")
+
+
+def table(first: str, second: str) -> dict[str, str]:
+    """The rows of the table of the architecture that has these two columns."""
+    _, rows = ARCHITECTURE.split(f"| {first} | {second} |\n|---|---|\n")
+    lines = rows.partition("\n\n")[0].splitlines()
+    return dict(line.strip("| ").split(" | ") for line in lines)
+
+
 # These may be imported by every other room; of one another, each may import those before it.
-NOUNS = ["errors", "wording", "seeds", "interpreter", "numerics", "heap", "contracts"]
+NOUNS = re.findall(
+    r"`(\w+)`", ARCHITECTURE.partition("may import those before it:\n")[2].partition(".\n")[0]
+)
 # What each other room of the core may import beyond them.
-ROOMS: Mapping[str, str] = {
-    "architectures": "",
-    "plugin_verbs": "",
-    "hookspecs": "architectures plugin_verbs",
-    "plugin_checks": "hookspecs",
-    "plugins": "hookspecs plugin_checks architectures plugin_verbs",
-    "devices": "",
-    "yaml_aliases": "",
-    "yaml_nodes": "yaml_aliases",
-    "files": "",
-    "media": "files",
-    "processes": "",
-    "ranks": "processes",
-    "network": "",
-    "tensor_files": "files network",
-    "model_folder": "files tensor_files architectures",
-    "merging": "files tensor_files model_folder devices",
-    "encoding": "ranks files",
-    "data": "files media network yaml_nodes yaml_aliases",
-    "training": "encoding ranks data files devices",
-    "evaluating": "merging model_folder files",
-    "recipes": (
-        "data network merging model_folder tensor_files files "
-        "ranks plugins hookspecs yaml_nodes devices"
-    ),
-    "testing": "encoding merging ranks",
-    "cli": "recipes merging plugins plugin_verbs processes tensor_files files yaml_nodes devices",
-    "__main__": "cli",
+ROOMS = {
+    name: "" if rooms == "nothing more" else rooms
+    for name, rooms in table("room", "may import beyond them").items()
 }
 # Rooms of several floors: a module or folder imports those on its own line and on lines above it.
-FLOORS: Mapping[str, tuple[str, ...]] = {
-    "merging": (
-        "stage_options",
-        "found_weights",
-        "tokens",
-        "request",
-        "adapters",
-        "merge_plan",
-        "statistics",
-        "streaming",
-        "comparing",
-        "planning",
-        "merge_checkpoints",
-        "merge_in_memory",
-        "whole_model",
-        "finite_weights",
-        "adapter_output",
-    ),
-    "training": ("fit_options fit_job objective", "plan", "tables", "loop"),
-    "recipes": ("options", "recipe", "parse", "docs", "folder", "run", "checks"),
-}
+FLOORS = {name: tuple(order.split(", then ")) for name, order in table("room", "order").items()}
 FACADES = {"emberge", "emberge.engine"}
 FILES = {module_name(file, CORE.parent): file for file in python_files(CORE)}
 PEERS = {"mteb": "emberge_mteb", "mergekit": "emberge_mergekit", "ray": "emberge_ray"}
