@@ -5,33 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import yaml
-
-from emberge.files.strangers import UnsoundFileError, open_regular
+from emberge.model_folder.front_matter import read_front_matter
 from emberge.wording import join_some
 
 __all__ = ["doubts_of_licences", "licence_line", "licence_of"]
 
-_CARD = "README.md"
-_LONGEST = 1 << 20  # of a front matter
 # Licences whose terms are the author's own; their names cannot be compared.
 _OWN_TERMS = ("other", "unknown")
 
 
 def licence_of(folder: Path) -> str | None:
     """Return the licence in the front matter of a folder's model card; None without one."""
-    try:
-        with open_regular(folder / _CARD) as card:
-            lines = card.read(_LONGEST).decode("utf-8", errors="replace").splitlines()
-        if not lines or lines[0].strip() != "---":
-            return None
-        end = next(i for i, line in enumerate(lines[1:], 1) if line.strip() == "---")
-        # Anybody writes cards: nothing is merged or repeated that a few lines of aliases could stand for.
-        matter = yaml.load("\n".join(lines[1:end]), Loader=yaml.BaseLoader)
-    except (OSError, UnsoundFileError, StopIteration, yaml.YAMLError, RecursionError):
-        return None
-    if not isinstance(matter, Mapping):
-        return None
+    matter = read_front_matter(folder)
     stated = matter.get("license")
     if stated == "other":
         stated = matter.get("license_name") or stated

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from emberge.contracts.reference import Artifact
 from emberge.errors import CheckpointError
+from emberge.model_folder.front_matter import read_front_matter
 from emberge.model_folder.package_model import in_package
 from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 
@@ -118,7 +119,7 @@ def with_card(parent: Parent, folder: Path | None) -> Parent:
     """Return a parent with what the card in a folder states; it stays as it is where there is no card."""
     if folder is None or not (folder / README).is_file():
         return parent
-    card = _front_matter(folder)
+    card = read_front_matter(folder)
     return replace(
         parent,
         card=True,
@@ -152,16 +153,6 @@ def _folder(name: str, revision: str | None, origin: Path | None) -> Path | None
 
     found = try_to_load_from_cache(name, README, revision=revision)
     return Path(found).parent if isinstance(found, str) else None
-
-
-def _front_matter(folder: Path) -> Mapping[str, Any]:
-    from huggingface_hub import metadata_load
-
-    try:
-        found = metadata_load(folder / README)
-    except Exception:  # a card that others wrote, in whatever state
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _texts(value: Any) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ def test_a_model_of_a_hub_is_known_by_its_id_however_it_is_read(text: str) -> No
 
 def test_a_folder_is_looked_for_from_where_its_recipe_is(tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
-    (tmp_path / "small" / "README.md").write_text("---\nlicense: mit\nlanguage: [de]\n---\n")
+    (tmp_path / "small" / "README.md").write_text("---\nlicense: mit\nlanguage: [de, no]\n---\n")
     found = model_outside("./small", tmp_path)
-    assert (found.name, found.licence, found.languages) == ("./small", "mit", ("de",))
+    assert (found.name, found.licence, found.languages) == ("./small", "mit", ("de", "no"))
     assert model_outside("./small", tmp_path / "elsewhere").licence is None
     assert not model_outside("pkg:no_such_module", tmp_path).card
