@@ -1,4 +1,4 @@
-"""Every hook is documented, listed in the README, and called."""
+"""Every hook is documented, listed in the README of plugins, and called."""
 
 from __future__ import annotations
 
@@ -194,10 +194,10 @@ def test_a_token_loss_is_a_loss_to_the_hook() -> None:
 
 
 def readme_table() -> dict[str, str]:
-    """The README's table of hooks: each hook as its row calls it, and what the row says."""
+    """The table of hooks in the README of plugins: each hook as its row calls it, and what the row says."""
     rows: dict[str, str] = {}
     inside = False
-    for line in (ROOT / "README.md").read_text("utf-8").splitlines():
+    for line in (ROOT / "plugins" / "README.md").read_text("utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if cells[0] == "hook":
             inside = True
