@@ -86,7 +86,11 @@ def write_folder(page: str, shared: Path, folder: Path) -> Path:
     """Make a page's own folder, with links to all that is shared; data that it writes itself is left out."""
     folder.mkdir(parents=True)
     for one in shared.iterdir():
-        if page.endswith(("README.md", "tour.md")) or one.name not in ("data", "texts", "images.jsonl"):
+        if page.endswith(("README.md", "tour.md")) or one.name not in (
+            "data",
+            "texts",
+            "images.jsonl",
+        ):
             (folder / one.name).symlink_to(one)
     for place, model in LEFT.get(page, {}).items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
