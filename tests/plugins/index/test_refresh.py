@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from emberge.cli.main import main
 from emberge_index.refreshing.order import DEPTH, Hits, by_hits, strangeness_of_each
+from safetensors.numpy import save_file
 
 from tests.plugins.index.test_translate_step import pairs, recipe
 from tests.plugins.index.translations import expected, vectors, write_translation
@@ -53,6 +54,16 @@ def test_without_a_log_the_strangest_come_first(
     np.save(tmp_path / "old.npy", given)
     assert set(order(tmp_path)[:2]) == {5, 1234}
     assert "1,234" in capsys.readouterr().out
+
+
+def test_of_several_tensors_the_one_that_is_named_is_put_in_order(tmp_path: Path) -> None:
+    write_translation(tmp_path / "by", 24, 16)
+    given = vectors(300, 24)
+    np.save(tmp_path / "old.npy", given)
+    save_file({"a": vectors(40, 24, seed=5), "b": given}, tmp_path / "old.safetensors")
+    words = ["--by", str(tmp_path / "by"), "--out", str(tmp_path / "b.npy"), "--column", "b"]
+    assert main(["refresh", str(tmp_path / "old.safetensors"), *words]) == 0
+    assert np.load(tmp_path / "b.npy").tolist() == order(tmp_path)
 
 
 def test_a_log_of_another_model_is_refused(

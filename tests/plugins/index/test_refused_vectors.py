@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from emberge import DataError
 from emberge.cli.main import main
+from emberge_index.vectors.pieces import require_floats
 from safetensors.numpy import save_file
 
 from tests.plugins.index.translations import vectors, write_translation
@@ -236,3 +238,10 @@ def test_a_marks_text_names_model_side_and_origin(by: Path) -> None:
     assert read_mark(text) == read_mark(text.encode()) == ("b" * 64, "documents")
     for nothing in (None, "", "{}", "[1]", "{", b"\xff"):
         assert read_mark(nothing) == (None, None)
+
+
+def test_codes_are_named_as_what_they_are_in_the_place_of(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"old\.npy: its vectors are int8, codes of rounded"):
+        require_floats(tmp_path / "old.npy", np.dtype(np.int8))
+    for name in ("float16", "float32", "float64"):
+        require_floats(tmp_path / "old.npy", np.dtype(name))

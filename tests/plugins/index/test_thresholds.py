@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from emberge import DataError
 from emberge.cli.main import main
 from emberge_index.thresholds import pair_cosines
 from emberge_index.thresholds.pair_cosines import PairCosines
-from emberge_index.thresholds.threshold_map import read_map, threshold_map
+from emberge_index.thresholds.threshold_map import RATES, read_map, threshold_map
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -230,3 +231,10 @@ def test_a_threshold_that_is_no_cosine_is_refused(threshold: float) -> None:
 def test_a_map_with_numbers_that_no_map_has_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(DataError, match="make it again"):
         read_map({**MAP.plain(), **change})
+
+
+def test_rates_go_from_a_half_to_one_in_ten_thousand() -> None:
+    steps = [1 / rate for rate in RATES]
+    assert steps == sorted(steps)
+    assert (steps[0], steps[-1]) == (2, 10_000)
+    assert all(low < high <= 2.5 * low for low, high in itertools.pairwise(steps))

@@ -298,6 +298,30 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "before = bisect.bisect_right(self._stretches, start, key=lambda one: one[1])",
         "stretches that end before are left out afterwards",
     ),
+    (
+        "order.py",
+        "self._rows = np.full((len(queries), DEPTH), -1, np.int64)",
+        "self._rows = np.full((len(queries), DEPTH), -1, )",
+        "NumPy makes int64 of -1",
+    ),
+    (
+        "order.py",
+        "axes = np.asarray(translation.axes, np.float64)",
+        "axes = np.asarray(translation.axes, )",
+        "float64 is what the file has",
+    ),
+    (
+        "refresh_step.py",
+        "known = np.array([place for place, one in enumerate(fit.probes.relevant) if one], np.int64)",
+        "known = np.array([place for place, one in enumerate(fit.probes.relevant) if one], )",
+        "NumPy makes int64 of places; without any nothing is asked",
+    ),
+    (
+        "packed_linear.py",
+        'product: Tensor = torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")',
+        'product: Tensor = torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], None)',
+        "without an operation after the product nothing reads its algorithm",
+    ),
 )
 
 _KNOWN = {(file, before, after) for file, before, after, _ in EQUIVALENT}
