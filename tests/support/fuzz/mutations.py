@@ -189,10 +189,13 @@ def change_lines(draw: random.Random, path: Path) -> None:
 
 def change_model(draw: random.Random, folder: Path, place: Place) -> None:
     """Change a model's folder as a careless or hostile stranger would."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("*") if _is_regular(path))
+    weights = folder / "model.safetensors"
+    # What an earlier change put in their place is not read here: a device never ends.
+    if not all(map(_is_regular, (weights, folder / "config.json", folder / "modules.json"))):
+        return
     chosen = draw.choice(files)
     texts = [path for path in files if path.suffix == ".json"]
-    weights = folder / "model.safetensors"
     changes: tuple[Callable[[], object], ...] = (
         *[lambda: change_json(draw, draw.choice(texts))] * 6,
         *[lambda: change_json(draw, folder / "config.json")] * 3,
@@ -220,6 +223,10 @@ def change_model(draw: random.Random, folder: Path, place: Place) -> None:
         draw.choice(changes)()
     except (OSError, ValueError, UnicodeError):  # a name that no file can have
         return
+
+
+def _is_regular(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def _replace(path: Path, make: Callable[[], object]) -> None:
