@@ -194,11 +194,11 @@ def test_the_demo_of_mining_compares_with_no_negatives() -> None:
     assert found["mined"].margin == 0.95
 
 
-def test_the_readmes_recipe_of_data_steps_is_understood() -> None:
-    text = (ROOT / "README.md").read_text("utf-8").partition("### Data steps")[2]
+def test_the_tours_recipe_of_data_steps_is_understood() -> None:
+    text = (ROOT / "docs" / "tour.md").read_text("utf-8").partition("## Data steps")[2]
     (recipe, *_) = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     kinds = {one.kind for one in parse_recipe(recipe, plugins(), path=ROOT / "recipe.yaml").steps}
     assert {"data:mine_hard_negatives", "data:score_pairs", "train:train"} < kinds
-    table = set(re.findall(r"^\| `(\w+)` \|", text.partition("### From Python")[0], re.MULTILINE))
+    table = set(re.findall(r"^\| `(\w+)` \|", text.partition("\n## ")[0], re.MULTILINE))
     added = {one.name for one in plugins().components if one.plugin == "data"}
     assert table == added - {"json_lines", "parquet", "delimited"}
