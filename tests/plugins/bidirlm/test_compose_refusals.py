@@ -26,7 +26,6 @@ from tests.support.specialists import (
     change_config,
     text_model,
     vision_model,
-    write_specialists,
     write_tokenizer,
 )
 
@@ -44,18 +43,6 @@ CLOSER = "family"
 @pytest.fixture(scope="module")
 def plugins() -> Plugins:
     return load_plugins()
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = write_specialists(tmp_path_factory.mktemp("models"))
-    change_config(root / "text", is_causal=False)
-    return root
-
-
-@pytest.fixture
-def place(models: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(models, tmp_path / "place"))
 
 
 def refused(place: Path, plugins: Plugins, text: str = RECIPE) -> str:

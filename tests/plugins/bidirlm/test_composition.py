@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,9 @@ from emberge_bidirlm.shuffled_parts import ShuffledParts
 from emberge_encoder.text_encoder import TextEncoder
 from safetensors.torch import load_file, save_file
 
-from tests.plugins.evaluate.test_evaluate import Glance
 from tests.plugins.mteb.bench import Bench
-from tests.support.specialists import ROPE, change_config, write_specialists
-from tests.support.watched import assert_built_as_promised
+from tests.support.specialists import ROPE, change_config
+from tests.support.watched import Noting, assert_built_as_promised
 
 BOTH: tuple[Kind, ...] = ("vision", "audio")
 VISION = {
@@ -74,18 +72,6 @@ HEARD = {
 SEES = "{%- elif part.type == 'image' %}{{- '<|vision_start|><|image_pad|><|vision_end|>' }}"
 WATCHES = "{%- elif part.type == 'video' %}{{- '<|vision_start|><|video_pad|><|vision_end|>' }}"
 HEARS = "{%- elif part.type == 'audio' %}{{- '<|audio_start|><|audio_pad|><|audio_end|>' }}"
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = write_specialists(tmp_path_factory.mktemp("models"))
-    change_config(root / "text", is_causal=False)
-    return root
-
-
-@pytest.fixture
-def place(models: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(models, tmp_path / "place"))
 
 
 def composition(
@@ -340,20 +326,6 @@ def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Pat
             },
         },
     }
-
-
-class Noting(Glance):
-    """A check that keeps the notes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.notes: dict[str, list[str]] = {}
-
-    def model(self, reference: ModelRef) -> Path:  # type: ignore[override]
-        return Path(reference.text)
-
-    def note(self, title: str, lines: Sequence[str]) -> None:
-        self.notes[title] = list(lines)
 
 
 def test_a_check_counts_what_is_copied_and_what_is_left_out(models: Path) -> None:

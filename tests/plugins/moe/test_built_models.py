@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,28 +52,13 @@ from emberge_moe.upcycle.stored_names import fused_name, loaded_name, split_name
 from emberge_moe.upcycle.upcycle_step import Upcycle
 from safetensors.torch import load_file
 
-from tests.plugins.evaluate.test_evaluate import Glance
 from tests.plugins.mteb.bench import Bench
 from tests.support import tiny
 from tests.support.routable import dense
-from tests.support.watched import SIZE, assert_built_as_promised
+from tests.support.watched import SIZE, Noting, assert_built_as_promised
 
 TEXTS = ["open a file", "sort the list"]
 LAST = TextEncoder(pooling="last")
-
-
-class Noting(Glance):
-    """A check that finds folders by their paths and keeps the notes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.notes: dict[str, list[str]] = {}
-
-    def model(self, reference: ModelRef) -> Path:  # type: ignore[override]
-        return Path(reference.text)
-
-    def note(self, title: str, lines: Sequence[str]) -> None:
-        self.notes[title] = list(lines)
 
 
 @pytest.fixture(scope="module", autouse=True)
