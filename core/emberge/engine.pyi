@@ -85,7 +85,6 @@ from .merging.adapter_output.truncation import Truncation as Truncation
 from .merging.adapters.base_match import adapter_origin as adapter_origin
 from .merging.comparing.compare_weights import compare_weights as compare_weights
 from .merging.comparing.kinship import kinship_words as kinship_words
-from .merging.finite_weights import require_finite_weights as require_finite_weights
 from .merging.found_weights import FoundWeights as FoundWeights
 from .merging.merge_checkpoints import MergeReport as MergeReport
 from .merging.merge_checkpoints import merge_checkpoints as merge_checkpoints
@@ -111,6 +110,7 @@ from .merging.tokens.token_plan import TokenPlan as TokenPlan
 from .merging.tokens.tokenizer import Tokenizer as Tokenizer
 from .merging.tokens.tokenizer import read_tokenizer as read_tokenizer
 from .merging.tokens.vocabulary_policy import VocabularyPolicy as VocabularyPolicy
+from .merging.usable_weights import require_usable_weights as require_usable_weights
 from .merging.whole_model import whole_model as whole_model
 from .model_folder.attention import Attention as Attention
 from .model_folder.attention import declared_attention as declared_attention

@@ -131,7 +131,7 @@ class Export(Step):
             yield context.warning(one, "model")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import copy_model, require_finite_weights, whole_model
+        from emberge.engine import copy_model, require_usable_weights, whole_model
 
         from emberge_export.parity import measured, parity_table
 
@@ -140,7 +140,7 @@ class Export(Step):
         model = workspace.model(self.model)
         probe = self._probe(workspace)
         with whole_model(model, workspace.work, workspace.machine) as folder:
-            require_finite_weights(folder)
+            require_usable_weights(folder)
             copy_model(folder, workspace.folder)
         found = measured(
             workspace.folder,

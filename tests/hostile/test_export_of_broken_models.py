@@ -19,7 +19,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import read_artifact, require_finite_weights
+from emberge.engine import read_artifact, require_usable_weights
 from emberge_export import parity
 from emberge_export.export_step import require_same, too_lossy
 from emberge_export.parity import Parity, measured
@@ -57,10 +57,10 @@ def export(model: Path, plugins: Plugins, options: str = "formats: [float32]") -
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_weight_that_is_no_number_is_named(model: Path, value: float, dtype: torch.dtype) -> None:
-    require_finite_weights(model)
+    require_usable_weights(model)
     name = spoil(model, value, dtype)
     with pytest.raises(CheckpointError, match=rf"1 tensor with NaN.*{name}"):
-        require_finite_weights(model)
+        require_usable_weights(model)
 
 
 def test_a_model_with_a_nan_is_refused_before_anything_is_written(

@@ -13,8 +13,9 @@ from typing import Any
 
 from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.classic_names import POOLING, pooling_modes
 from emberge.model_folder.compare_models import trunk_config
-from emberge.model_folder.config_fields import field_faults
+from emberge.model_folder.config_fields import field_faults, module_faults
 from emberge.model_folder.json_files import read_object, read_object_if_any
 from emberge.model_folder.model_files import tokenizer_folder
 from emberge.model_folder.names.tensor_names import Names, layer_number
@@ -36,6 +37,8 @@ _WIDTHS = (
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 # Classes whose layers share weights, so that there are fewer tensors than layers.
 _SHARED_LAYERS = frozenset({"albert"})
+# Files of tokenizers that name special tokens.
+_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 # Files of tokenizers that are JSON objects.
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
 
@@ -63,9 +66,12 @@ def template_faults(template: Checkpoint, *, config: bool = True) -> Iterator[st
         CheckpointError: for files that cannot be read.
     """
     for module in template.modules:
-        known = module.type.startswith(_LIBRARIES)
-        if known and (fault := _module_fault(template.folder, module)):
+        if not module.type.startswith(_LIBRARIES):
+            continue
+        if fault := _missing_part(template.folder, module):
             yield f"{template.folder / 'modules.json'}: {fault}; get the whole model"
+        elif module.path:
+            yield from _module_config_faults(template.folder / module.path / "config.json", module)
     if config and _needs_config(template):
         yield from _config_faults(template)
     yield from tokenizer_faults(tokenizer_folder(template))
@@ -85,10 +91,29 @@ def tokenizer_faults(folder: Path) -> Iterator[str]:
 def _tokenizer_fault(path: Path, *_stamp: int) -> str | None:
     """Return what is wrong with a file; one that did not change is parsed once, by plan, run and build."""
     try:
-        read_tokenizer_json(path) if path.name == "tokenizer.json" else read_object(path)
+        if path.name == "tokenizer.json":
+            read_tokenizer_json(path)
+            return None
+        content = read_object(path)
     except CheckpointError as error:
         return str(error)
+    for name, token in content.items() if path.name in _TOKEN_FILES else ():
+        listed = name.endswith("special_tokens") and isinstance(token, list)
+        tokens = (
+            token if listed else [token] if name.endswith("_token") and token is not None else []
+        )
+        if not all(map(_is_token, tokens)):
+            return (
+                f"{path}: {printable(name, 40)} is neither text nor an object with text as content; "
+                "get the file again"
+            )
     return None
+
+
+def _is_token(token: Any) -> bool:
+    """Return whether it is a special token as tokenizers' files have them, or a flag like add_bos_token."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return isinstance(content, str | bool)
 
 
 def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) -> Iterator[str]:
@@ -160,7 +185,7 @@ def _config_faults(template: Checkpoint) -> Iterator[str]:
         yield f"{path}: {printable(fault, 200)}; get the file again"
 
 
-def _module_fault(folder: Path, module: ModuleFolder) -> str | None:
+def _missing_part(folder: Path, module: ModuleFolder) -> str | None:
     """Return what is missing of a module's folder, None if nothing is."""
     if not module.path or module.kind in _EMPTY:
         return None
@@ -170,3 +195,16 @@ def _module_fault(folder: Path, module: ModuleFolder) -> str | None:
     if module.kind in ("Pooling", "Dense") and not read_object_if_any(place / "config.json"):
         return f"module {module.kind} has no {module.path}/config.json"
     return None
+
+
+def _module_config_faults(path: Path, module: ModuleFolder) -> Iterator[str]:
+    if not module.type.startswith("sentence_transformers.") or module.kind in _TRANSFORMERS:
+        return
+    config = read_object_if_any(path)
+    faults = [printable(fault, 200) for fault in module_faults(module.kind, config)]
+    if module.kind == "Pooling" and not faults:
+        odd = [mode for mode in pooling_modes(config) if mode not in POOLING]
+        faults = [
+            f"pooling_mode '{printable(mode, 40)}' is none of {', '.join(POOLING)}" for mode in odd
+        ]
+    yield from (f"{path}: {fault}; get the file again" for fault in faults)

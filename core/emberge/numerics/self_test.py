@@ -16,7 +16,7 @@ from emberge.numerics.links import Divided, Dropped, Kept, Limit, Link, Scaled, 
 from emberge.numerics.noise import uniform
 from emberge.numerics.programs import Program
 from emberge.numerics.ranked_drop import chances_of, drop_ranked
-from emberge.numerics.stored_rows import ALIGNED, Place, StoredRows, words_are_finite
+from emberge.numerics.stored_rows import ALIGNED, TOO_LARGE, Place, StoredRows, words_are_usable
 
 __all__ = ["first_difference"]
 
@@ -107,8 +107,9 @@ def _ranked(kernels: Any, plain: Program, deltas: Tensor) -> Iterator[tuple[str,
     yield "tally", torch.tensor(np.array(found)), torch.tensor(np.array(wanted))
     for words in (torch.int16, torch.int32):
         some = deltas[0].bfloat16() if words == torch.int16 else deltas[0]
-        finite = [words_are_finite(values, kernels) for values in (some, some / 0)]
-        yield "largest", torch.tensor(finite), torch.tensor([True, False])
+        large = torch.full_like(some, TOO_LARGE)
+        usable = [words_are_usable(values, kernels) for values in (some, some / 0, large)]
+        yield "largest", torch.tensor(usable), torch.tensor([True, False, False])
 
 
 def _combined(deltas: Tensor, base: Tensor) -> Tensor:

@@ -13,16 +13,18 @@ from torch import Tensor
 
 from emberge.numerics.buffers import pooled_like
 
-__all__ = ["ALIGNED", "DTYPES", "Place", "StoredRows", "encode", "words_are_finite"]
+__all__ = ["ALIGNED", "DTYPES", "TOO_LARGE", "Place", "StoredRows", "encode", "words_are_usable"]
 
 DTYPES = ("bfloat16", "float16", "float32")
 """The types that are decoded, in the order of the kernels' numbers."""
 ALIGNED = 64
 """The boundary that rows begin at, in bytes."""
+TOO_LARGE = 2.0**64
+"""The least number whose square is infinite in float32: no layer can work with such a weight."""
 
-# Words without their signs, by their type, and infinity in each dtype's words.
+# Words without their signs, by their type, and each dtype's word of TOO_LARGE; float16 reaches only infinity.
 _MAGNITUDES = {np.int16: np.int16(0x7FFF), np.int32: np.int32(0x7FFFFFFF)}
-_INFINITIES = {"bfloat16": 0x7F80, "float16": 0x7C00, "float32": 0x7F800000}
+_TOO_LARGE = {"bfloat16": 0x5F80, "float16": 0x7C00, "float32": 0x5F800000}
 _LIKE = torch.empty(0)
 _NO_HALVES, _NO_SINGLES = np.empty(0, np.uint16), np.empty(0, np.float32)
 
@@ -76,8 +78,8 @@ class StoredRows:
         base = None if self.base is None else self._flat(self.base)[first::stride].float()
         return models, base
 
-    def not_finite(self) -> int | None:
-        """Return the first model, the base coming last, that has NaN or infinite values; None for none."""
+    def first_unusable(self) -> int | None:
+        """Return the first model, the base coming last, with NaN or values TOO_LARGE; None for none."""
         if not self.size:
             return None
         memory: np.ndarray = self.memory.numpy()
@@ -85,7 +87,7 @@ class StoredRows:
             word = np.int32 if place.dtype == "float32" else np.int16
             end = place.start + self.size * np.dtype(word).itemsize
             most = self.kernels.largest(memory[place.start : end].view(word), _MAGNITUDES[word])
-            if most >= _INFINITIES[place.dtype]:
+            if most >= _TOO_LARGE[place.dtype]:
                 return number
         return None
 
@@ -108,13 +110,13 @@ class StoredRows:
         return self.memory[place.start : place.start + size].view(dtype)
 
 
-def words_are_finite(values: Tensor, kernels: Any) -> bool:
-    """Return whether flat bfloat16, float16 or float32 numbers on a CPU have neither NaN nor infinity."""
+def words_are_usable(values: Tensor, kernels: Any) -> bool:
+    """Return whether flat bfloat16, float16 or float32 numbers on a CPU are neither NaN nor TOO_LARGE."""
     if not values.numel():
         return True
     words = values.view(torch.int16 if values.dtype.itemsize == 2 else torch.int32).numpy()
     most = kernels.largest(words, _MAGNITUDES[words.dtype.type])
-    return int(most) < _INFINITIES[str(values.dtype).removeprefix("torch.")]
+    return int(most) < _TOO_LARGE[str(values.dtype).removeprefix("torch.")]
 
 
 def encode(values: Tensor, dtype: torch.dtype, *, kernels: Any = None) -> Tensor:

@@ -210,7 +210,9 @@ def test_a_number_that_is_none_names_tensor_and_model(
     change(place / "b", **{NAME: tensor})
     based = ["--base", "base"] if strategy == "ties" else []
     line = refused("a", "b", "--strategy", strategy, *based)
-    assert line.startswith(f"{NAME}: 'b' holds NaN or infinite values; leave that model out")
+    assert line.startswith(
+        f"{NAME}: 'b' has values that are NaN, infinite or above 1.8e19; leave that model out"
+    )
 
 
 def test_a_base_with_numbers_that_are_none_is_named_too(
@@ -218,7 +220,7 @@ def test_a_base_with_numbers_that_are_none_is_named_too(
 ) -> None:
     change(place / "base", **{NAME: torch.full((32, 64), float("nan"))})
     line = refused("a", "b", "--strategy", "ties", "--base", "base")
-    assert line.startswith(f"{NAME}: 'base' holds NaN or infinite values")
+    assert line.startswith(f"{NAME}: 'base' has values that are NaN, infinite or above")
 
 
 def test_a_result_too_large_for_its_type_is_refused(
@@ -227,7 +229,9 @@ def test_a_result_too_large_for_its_type_is_refused(
     for name in "ab":
         change(place / name, **{NAME: torch.full((32, 64), 7e4)})
     line = refused("a", "b", "--dtype", "float16")
-    assert line.startswith(f"{NAME}: merging gives values that float16 cannot hold; choose another")
+    assert line.startswith(
+        f"{NAME}: merging gives values that float16 cannot hold, or above 1.8e19; choose another"
+    )
 
 
 def test_tensors_of_other_shapes_or_missing_ones_are_named(

@@ -19,10 +19,11 @@ from emberge.merging.streaming.memory_budget import element_bytes
 from emberge.numerics.stored_rows import (
     ALIGNED,
     DTYPES,
+    TOO_LARGE,
     Place,
     StoredRows,
     encode,
-    words_are_finite,
+    words_are_usable,
 )
 from emberge.tensor_files.derived_tensor import DerivedTensor
 from emberge.tensor_files.safetensors_header import TensorSpec
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from emberge.merging.statistics.row_entries import RowStatistics
     from emberge.merging.tokens.token_rows import PartialRows
 
-__all__ = ["CopyJob", "MergeJob", "Pass", "TensorJob", "announce", "is_finite"]
+__all__ = ["CopyJob", "MergeJob", "Pass", "TensorJob", "announce", "is_usable"]
 
 
 # Elements of a tensor's first block in which lost changes are looked for.
@@ -71,9 +72,9 @@ class TensorJob(Protocol):
         return ""
 
     @property
-    def not_finite(self) -> str:
-        """The message, without the tensor's name, for numbers that are NaN or infinite."""
-        return "has NaN or infinite values; make it again"
+    def unusable(self) -> str:
+        """The message, without the tensor's name, for numbers that no layer can work with."""
+        return "has values that are NaN, infinite or above 1.8e19; make it again"
 
     @property
     def unit(self) -> str:
@@ -218,10 +219,10 @@ class MergeJob(TensorJob):
         return stored
 
     @property
-    def not_finite(self) -> str:
+    def unusable(self) -> str:
         return (
-            f"merging gives values that {self.spec.dtype} cannot hold; choose another out_dtype or "
-            "smaller weights"
+            f"merging gives values that {self.spec.dtype} cannot hold, or above 1.8e19; choose another "
+            "out_dtype or smaller weights"
         )
 
     @contextmanager
@@ -274,7 +275,7 @@ class MergeJob(TensorJob):
         stacked = flat.view(len(sources), size)
         for source, into in zip(sources, stacked, strict=True):
             source.read(start, into)
-            if guard and not is_finite(into):
+            if guard and not is_usable(into):
                 raise self._damaged(source)
         shaped = stacked.view(len(sources), *some).to(device, non_blocking=gpu)
         base = shaped[-1] if origin else None
@@ -317,7 +318,7 @@ class MergeJob(TensorJob):
         count = len(self.sources)
         base = places[count] if origin else None
         stored = StoredRows(memory, places[:count], base, shape, self.kernels)
-        damaged = stored.not_finite() if guard else None
+        damaged = stored.first_unusable() if guard else None
         if damaged is not None:
             raise self._damaged(sources[damaged])
         block = self.block.with_rows(stored, start, index, self._statistics_of(rows, "cpu"))
@@ -334,7 +335,7 @@ class MergeJob(TensorJob):
 
     def _damaged(self, source: TensorSource) -> CheckpointError:
         return CheckpointError(
-            f"{self.spec.name}: '{source.model}' holds NaN or infinite values; "
+            f"{self.spec.name}: '{source.model}' has values that are NaN, infinite or above 1.8e19; "
             f"leave that model out or make it again"
         )
 
@@ -349,7 +350,7 @@ class CopyJob(TensorJob):
     """Moves one tensor's bytes undecoded; `same` lists sources whose bytes must be equal.
 
     The source has the shape and dtype of `spec`, under any name: several jobs may copy one tensor to several
-    names. The numbers of a tensor that no file has as it is must be finite.
+    names. The numbers of a tensor that no file has as it is must be usable.
     """
 
     spec: TensorSpec
@@ -367,8 +368,8 @@ class CopyJob(TensorJob):
         return ""
 
     @property
-    def not_finite(self) -> str:
-        return f"'{self.source.model}' has NaN or infinite values; make it again"
+    def unusable(self) -> str:
+        return f"'{self.source.model}' has values that are NaN, infinite or above 1.8e19; make it again"
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -444,11 +445,12 @@ def _is_plain(source: TensorSource, end: int) -> bool:
     return not derived and spec.dtype in DTYPES
 
 
-def is_finite(tensor: Tensor, *, kernels: Any = None) -> bool:
-    """Return whether a tensor has neither NaN nor infinite values."""
+def is_usable(tensor: Tensor, *, kernels: Any = None) -> bool:
+    """Return whether a tensor has neither NaN nor values from TOO_LARGE on, which overflow in any layer."""
     if kernels is not None and str(tensor.dtype).removeprefix("torch.") in DTYPES:
-        return words_are_finite(tensor.reshape(-1), kernels)
-    # Any NaN or infinity shows in one sum; as that may overflow by itself, a look at each value decides.
-    accumulate = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-    total = float(tensor.sum(dtype=accumulate))
-    return total - total == 0.0 or bool(torch.isfinite(tensor).all())
+        return words_are_usable(tensor.reshape(-1), kernels)
+    if not tensor.numel():
+        return True
+    wide = tensor.float() if tensor.dtype.itemsize == 1 else tensor
+    least, most = map(float, torch.aminmax(wide))  # either is NaN if any value is
+    return least > -TOO_LARGE and most < TOO_LARGE

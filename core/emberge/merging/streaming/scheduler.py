@@ -17,7 +17,7 @@ from emberge.contracts.step import Machine
 from emberge.errors import CheckpointError
 from emberge.heap import keep_freed_blocks
 from emberge.merging.streaming.device_streams import DeviceStreams, on_cpu
-from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_finite
+from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_usable
 from emberge.merging.streaming.memory_budget import GRANULE, block_elements, queue_bytes
 from emberge.wording import human_size
 
@@ -348,7 +348,7 @@ def _pieces(job: TensorJob, elements: int) -> Iterator[range]:
 
 
 def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
-    """Refuse a piece that is not as large or of the dtype as its spec has it, or not finite."""
+    """Refuse a piece that is not as large or of the dtype as its spec has it, or unusable."""
     spec = job.spec
     wanted = len(rows) * job.grid[1] * spec.itemsize
     dtype = str(piece.dtype).removeprefix("torch.")
@@ -358,8 +358,8 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
             f"{type(job).__name__} produced {piece.nbytes} in {dtype}; its author must correct it"
         )
     kernels = job.kernels if isinstance(job, MergeJob) else None
-    if piece.is_floating_point() and not is_finite(piece, kernels=kernels):
-        raise CheckpointError(f"{spec.name}: {job.not_finite}")
+    if piece.is_floating_point() and not is_usable(piece, kernels=kernels):
+        raise CheckpointError(f"{spec.name}: {job.unusable}")
 
 
 def _block(job: TensorJob, limits: Limits) -> int:
