@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from emberge import Media, join_parts, load_plugins, readable
-from emberge.engine import MediaFolder, TextEmbedder
+from emberge.encoding import TextEmbedder
+from emberge.media import MediaFolder
 
 model, *words = sys.argv[1:]
 split = words.index("--")

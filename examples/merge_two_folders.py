@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 from emberge import PerTensor, load_plugins
-from emberge.engine import MergeInput, MergeRequest, find_machine, merge_checkpoints
+from emberge.devices import find_machine
+from emberge.merging import MergeInput, MergeRequest, merge_checkpoints
 
 one, two, out = (Path(word) for word in sys.argv[1:4])
 t = float(sys.argv[4]) if len(sys.argv) > 4 else 0.5

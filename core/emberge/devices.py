@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine
 from emberge.errors import RecipeError
 from emberge.wording import parse_size
 

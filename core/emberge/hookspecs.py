@@ -15,16 +15,21 @@ import pluggy
 
 if TYPE_CHECKING:
     from emberge.architectures import Architecture
-    from emberge.contracts.backbone import Backbone
-    from emberge.contracts.dataset import Reader
-    from emberge.contracts.evaluator import Evaluator
-    from emberge.contracts.launcher import Launcher
-    from emberge.contracts.loss import Loss, TokenLoss
-    from emberge.contracts.reference import Artifact
-    from emberge.contracts.sampler import Sampler
-    from emberge.contracts.stage import ChainSpec, MergeStrategy, MergeTransform
-    from emberge.contracts.step import Step
-    from emberge.contracts.translated_recipe import TranslatedRecipe
+    from emberge.contracts import (
+        Artifact,
+        Backbone,
+        ChainSpec,
+        Evaluator,
+        Launcher,
+        Loss,
+        MergeStrategy,
+        MergeTransform,
+        Reader,
+        Sampler,
+        Step,
+        TokenLoss,
+        TranslatedRecipe,
+    )
     from emberge.plugin_verbs import Verb
 
 hookspec = pluggy.HookspecMarker("emberge")

@@ -9,7 +9,7 @@ from typing import Any
 import pluggy
 
 from emberge import hookspecs
-from emberge.contracts.stage import ChainSpec
+from emberge.contracts import ChainSpec
 from emberge.errors import PluginError, suggest
 
 __all__ = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from emberge.contracts.option import is_sound_number, limits_of
+from emberge.contracts import is_sound_number, limits_of
 from emberge.errors import PluginError
 
 __all__ = ["Verb", "number_option", "output_file"]

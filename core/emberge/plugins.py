@@ -25,14 +25,19 @@ import pluggy
 
 from emberge import hookspecs
 from emberge.architectures import add_architecture
-from emberge.contracts.backbone import Backbone
-from emberge.contracts.dataset import Reader
-from emberge.contracts.evaluator import Evaluator
-from emberge.contracts.launcher import Launcher
-from emberge.contracts.loss import Loss, TokenLoss
-from emberge.contracts.sampler import Sampler
-from emberge.contracts.stage import ChainSpec, MergeStrategy, MergeTransform
-from emberge.contracts.step import Step
+from emberge.contracts import (
+    Backbone,
+    ChainSpec,
+    Evaluator,
+    Launcher,
+    Loss,
+    MergeStrategy,
+    MergeTransform,
+    Reader,
+    Sampler,
+    Step,
+    TokenLoss,
+)
 from emberge.errors import PluginError, suggest
 from emberge.plugin_checks import (
     BLOCK,

@@ -18,11 +18,7 @@ from components import prose
 __all__ = ["name_pages"]
 
 _CORE = Path(inspect.getfile(errors)).parent
-_STUBS = {"emberge": "__init__.pyi", "emberge.engine": "engine.pyi"}
-_FOR = {
-    "emberge": "For authors of components. Importing it loads no torch.",
-    "emberge.engine": "For authors of steps and scripts.",
-}
+_FOR_COMPONENTS = "For authors of components. Importing it loads no torch."
 
 
 def name_pages(added: Mapping[str, Verb]) -> dict[str, str]:
@@ -116,18 +112,26 @@ def _classes() -> list[type[errors.EmbergeError]]:
 def _python() -> Iterator[str]:
     yield "# Python names\n"
     yield "A plugin or a script imports these and no others; the modules behind them may change.\n"
-    for facade, stub in _STUBS.items():
-        yield f"## {facade}\n\n{_FOR[facade]}\n"
-        yield from ("| name | what it is |", "|---|---|")
-        for name, module in sorted(_listed(_CORE / stub).items()):
-            yield f"| `{name}` | {_first_line(module, name).replace(chr(10), ' ')} |"
-        yield ""
+    yield from _face("emberge", "", _FOR_COMPONENTS)
+    for stub in sorted(_CORE.glob("*/__init__.pyi")):
+        if stub.parent.name != "contracts":  # its names are those of emberge
+            summary = ast.get_docstring(ast.parse(stub.with_suffix(".py").read_text("utf-8"))) or ""
+            yield from _face(f"emberge.{stub.parent.name}", stub.parent.name, summary)
     yield "## emberge.testing\n"
     yield "The laws of components: see [Testing a plugin](../plugins/testing.md).\n"
     for name, module in _listed(_CORE / "testing" / "__init__.py").items():
         doc = _docstring(module.removeprefix("emberge."), name)
         if doc:
             yield f"### {name} {{ #{name} }}\n\n{prose(doc.partition('Raises:')[0])}"
+
+
+def _face(package: str, room: str, summary: str) -> Iterator[str]:
+    yield f"## {package}\n\n{summary}\n"
+    yield from ("| name | what it is |", "|---|---|")
+    for name, module in sorted(_listed(_CORE / room / "__init__.pyi").items()):
+        place = f"{room}.{module}" if room else module
+        yield f"| `{name}` | {_first_line(place, name).replace(chr(10), ' ')} |"
+    yield ""
 
 
 def _listed(stub: Path) -> dict[str, str]:

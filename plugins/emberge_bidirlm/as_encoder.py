@@ -22,17 +22,17 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.engine import (
+from emberge.model_folder import (
     Checkpoint,
     Layout,
     ModuleFolder,
-    TensorSpec,
     declared_attention,
     is_causal,
     read_layout,
     with_attention,
     write_layout,
 )
+from emberge.tensor_files import TensorSpec
 
 from emberge_bidirlm.mask_token import MaskToken, find_mask_token, text_config
 
@@ -84,7 +84,7 @@ class AsEncoder(Step):
             yield context.problem(str(error), "mask_token")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import whole_model
+        from emberge.merging import whole_model
 
         model = workspace.model(self.model)
         if any(workspace.folder.iterdir()):
@@ -115,7 +115,8 @@ class AsEncoder(Step):
     def _build(
         self, checkpoint: Checkpoint, mask: MaskToken | None, content: str, workspace: Workspace
     ) -> None:
-        from emberge.engine import CopyJob, FileSource, TensorReader, build_checkpoint
+        from emberge.merging import CopyJob, build_checkpoint
+        from emberge.tensor_files import FileSource, TensorReader
 
         layout = encoder_layout(checkpoint, self.pooling)
         width = int(text_config(checkpoint).hidden_size)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError, suggest
-from emberge.engine import Checkpoint, find_config_class, load_tokenizer, with_mask_token
+from emberge.architectures import find_config_class
+from emberge.model_folder import Checkpoint, load_tokenizer, with_mask_token
 
 __all__ = ["MaskToken", "class_config", "find_mask_token", "text_config"]
 

@@ -19,7 +19,7 @@ from emberge import (
     Workspace,
     stable_seed,
 )
-from emberge.engine import Checkpoint, load_tokenizer
+from emberge.model_folder import Checkpoint, load_tokenizer
 
 __all__ = ["RandomTower"]
 
@@ -82,7 +82,7 @@ class RandomTower(Step):
 
     def run(self, workspace: Workspace) -> Artifact:
         import torch
-        from emberge.engine import whole_model
+        from emberge.merging import whole_model
 
         if any(workspace.folder.iterdir()):
             shutil.rmtree(workspace.folder)  # killed while it wrote

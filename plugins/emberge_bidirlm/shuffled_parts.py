@@ -20,7 +20,8 @@ from emberge import (
     shuffled,
     stable_seed,
 )
-from emberge.engine import Checkpoint, DerivedTensor, RowReader, TensorSpec
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import DerivedTensor, RowReader, TensorSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,13 +63,8 @@ class ShuffledParts(Step):
                 yield context.problem(message, "parts")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import (
-            CopyJob,
-            FileSource,
-            TensorReader,
-            build_checkpoint,
-            whole_model,
-        )
+        from emberge.merging import CopyJob, build_checkpoint, whole_model
+        from emberge.tensor_files import FileSource, TensorReader
 
         model = workspace.model(self.model)
         if any(workspace.folder.iterdir()):

@@ -18,7 +18,7 @@ class Delimited(Reader):
     suffixes = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        from emberge.engine import LongLineError, open_data_file
+        from emberge.data import LongLineError, open_data_file
 
         delimiter = "\t" if ".tsv" in path.name.lower()[-7:] else ","
         with open_data_file(path) as file:
@@ -52,7 +52,7 @@ class _RowLines:
     """
 
     def __init__(self, file: IO[bytes]) -> None:
-        from emberge.engine import LINE_LIMIT
+        from emberge.data import LINE_LIMIT
 
         self._file = file
         self._limit = LINE_LIMIT
@@ -61,7 +61,7 @@ class _RowLines:
         csv.field_size_limit(max(csv.field_size_limit(), LINE_LIMIT))
 
     def __iter__(self) -> Iterator[str]:
-        from emberge.engine import LongLineError
+        from emberge.data import LongLineError
 
         first = True
         while line := self._file.readline(self._limit + 1):
@@ -80,7 +80,8 @@ def _require_headings(names: list[str], path: Path) -> None:
     Raises:
         DataError: naming the second of two equal names.
     """
-    from emberge.engine import MOST_COLUMNS, printable
+    from emberge.data import MOST_COLUMNS
+    from emberge.wording import printable
 
     if len(names) > MOST_COLUMNS:
         raise DataError(

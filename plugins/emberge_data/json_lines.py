@@ -16,7 +16,7 @@ class JsonLines(Reader):
     suffixes = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz")
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        from emberge.engine import LongLineError, bounded_lines, open_data_file, parse_json_row
+        from emberge.data import LongLineError, bounded_lines, open_data_file, parse_json_row
 
         number = 0
         with open_data_file(path) as file:

@@ -24,7 +24,8 @@ class Parquet(Reader):
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
         import pyarrow as pa
-        from emberge.engine import open_data_file, printable
+        from emberge.data import open_data_file
+        from emberge.wording import printable
         from pyarrow import parquet
 
         open_data_file(path).close()  # which refuses what is no regular file
@@ -55,7 +56,8 @@ def _batch_size(metadata: Any, path: Path) -> int:
     Raises:
         DataError: for groups of rows that unpack to many times their size, and too many columns.
     """
-    from emberge.engine import MOST_COLUMNS, human_size, printable
+    from emberge.data import MOST_COLUMNS
+    from emberge.wording import human_size, printable
 
     if metadata.num_columns > MOST_COLUMNS:
         raise DataError(
@@ -88,7 +90,7 @@ def _rows_of(batch: Any) -> Iterable[Mapping[str, Any] | BadRow]:
 
 
 def _row_of(one: Any) -> Mapping[str, Any] | BadRow:
-    from emberge.engine import human_size
+    from emberge.wording import human_size
 
     if one.nbytes > ROW_LIMIT:
         return BadRow(f"the row has more than {human_size(ROW_LIMIT)}; make it smaller")
@@ -100,6 +102,6 @@ def _row_of(one: Any) -> Mapping[str, Any] | BadRow:
 
 
 def _line(error: Exception) -> str:
-    from emberge.engine import printable
+    from emberge.wording import printable
 
     return printable(" ".join(str(error).split()), 200)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from emberge.engine import join_some
+from emberge.wording import join_some
 from torch import Tensor, nn
 
 __all__ = ["Mixer", "disobedient", "find_mixers"]

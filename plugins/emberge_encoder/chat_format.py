@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import Layout, read_trunk_settings
+from emberge.model_folder import Layout, read_trunk_settings
 
 from emberge_encoder.modalities import message_of
 from emberge_encoder.tokenizer import load_tokenizer

@@ -116,7 +116,7 @@ class LoraTrunk:
 
     def save(self, folder: Path, checkpoint: Path) -> None:
         """Write the adapter as peft reads it, with the model that it is for in the header."""
-        from emberge.engine import adapter_origin
+        from emberge.merging import adapter_origin
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 

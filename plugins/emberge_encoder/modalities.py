@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import Layout, read_trunk_settings
+from emberge.model_folder import Layout, read_trunk_settings
 
 __all__ = ["message_of", "refuse_modalities"]
 

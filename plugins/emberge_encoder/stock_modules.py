@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import POOLING, Layout, ModuleFolder
+from emberge.model_folder import POOLING, Layout, ModuleFolder
 from torch import nn
 
 from emberge_encoder.trunk_weights import refuse_pickles

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import Backbone, CheckpointError, Encoder, MediaFacts, TextLength
-from emberge.engine import (
+from emberge.architectures import find_config_class
+from emberge.model_folder import (
     Attention,
     Checkpoint,
     Layout,
     ModuleFolder,
     declared_attention,
     expert_count,
-    find_config_class,
     has_tokenizer,
     is_causal,
-    join_some,
     read_layout,
     read_object,
     with_attention,
 )
+from emberge.wording import join_some
 
 from emberge_encoder.chat_format import chat_format
 from emberge_encoder.lora import Lora

@@ -19,7 +19,7 @@ from emberge import (
     has_media,
     readable,
 )
-from emberge.engine import Checkpoint, Layout, copy_template, write_layout
+from emberge.model_folder import Checkpoint, Layout, copy_template, write_layout
 from torch import Tensor, nn
 
 from emberge_encoder.blocks import BlockInputs

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import CheckpointError, LinearHead, TokenisedText, stable_seed, suggest
-from emberge.engine import join_some, with_mask_token, write_text
+from emberge.files import write_text
+from emberge.model_folder import with_mask_token
+from emberge.wording import join_some
 from numpy.typing import NDArray
 from torch import Tensor, nn
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from emberge.engine import Layout
-from emberge.engine import load_tokenizer as load_folder_tokenizer
+from emberge.model_folder import Layout
+from emberge.model_folder import load_tokenizer as load_folder_tokenizer
 
 __all__ = ["load_tokenizer"]
 

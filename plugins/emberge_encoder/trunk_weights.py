@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
-from emberge.engine import find_config_class, join_some
+from emberge.architectures import find_config_class
+from emberge.wording import join_some
 
 if TYPE_CHECKING:
     from torch import Tensor

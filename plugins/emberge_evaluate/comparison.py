@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emberge import TaskInfo, TaskScore, Units, stable_seed
-from emberge.engine import MEAN_OF, Comparison, Estimate, GainKept, Verdict, parts_of_group
+from emberge.evaluating import MEAN_OF, Comparison, Estimate, GainKept, Verdict, parts_of_group
 
 from emberge_evaluate.seed_groups import Arm
 

@@ -24,15 +24,15 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.engine import (
+from emberge.evaluating import (
     SCORES_FILE,
     Scores,
-    join_some,
     plan_tasks,
     safe_file_name,
     score_model,
     write_scores,
 )
+from emberge.wording import join_some
 
 from emberge_evaluate.forgetting import forgetting_group, with_elsewhere
 from emberge_evaluate.old_indexes.indexes import columns_by_index, index_problems

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from emberge import Model, ModelRef, TaskInfo
-from emberge.engine import Comparison, required_tasks
+from emberge.evaluating import Comparison, required_tasks
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.seed_groups import Arm, Scored

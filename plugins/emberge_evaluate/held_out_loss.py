@@ -31,10 +31,12 @@ from emberge import (
     dimension_problems,
     loss_problems,
 )
-from emberge.engine import BatchOptions, safe_file_name
+from emberge.evaluating import safe_file_name
+from emberge.training import BatchOptions
 
 if TYPE_CHECKING:
-    from emberge.engine import CheckedData, FitJob
+    from emberge.data import CheckedData
+    from emberge.training import FitJob
 
 __all__ = ["LOSS", "HeldOutLoss"]
 
@@ -99,7 +101,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
         """Yield what whole data sets show, as far as they can be read in passing."""
-        from emberge.engine import FitOptions, preview_training
+        from emberge.training import FitOptions, preview_training
 
         try:
             ahead = preview_training(
@@ -126,7 +128,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
         return [_task(head.info.name, head.info.task) for head in checked.heads]
 
     def _checked(self, context: Preflight) -> CheckedData:
-        from emberge.engine import check_datasets
+        from emberge.data import check_datasets
 
         return check_datasets(context, self.data, show=False)
 
@@ -150,7 +152,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
 
     def _losses(self, job: FitJob, workspace: Workspace) -> list[float]:
         """Return the loss of each batch."""
-        from emberge.engine import Session
+        from emberge.training import Session
 
         name = safe_file_name(job.datasets[0].info.name)
         with Session.open(
@@ -168,7 +170,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
             return found
 
     def _job(self, folder: Path, dataset: Dataset, workspace: Workspace) -> FitJob:
-        from emberge.engine import FitJob, FitOptions
+        from emberge.training import FitJob, FitOptions
 
         return FitJob(
             backbone=self.backbone,
@@ -183,7 +185,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
         )
 
     def _load(self, workspace: Workspace) -> Sequence[Dataset]:
-        from emberge.engine import step_datasets
+        from emberge.data import step_datasets
 
         return step_datasets(workspace, self.data, warn=False)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from emberge import AnyNumber, ModelRef, NonNegative, NumberRange, Requires, suggest
-from emberge.engine import join_some
+from emberge.wording import join_some
 
 __all__ = ["Demand", "Requirement"]
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from emberge.engine import MEAN_OF, Place, ScoreCurve
+from emberge.evaluating import MEAN_OF, Place, ScoreCurve
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.seed_groups import Arm, Scored, variables_of

@@ -21,7 +21,7 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.engine import (
+from emberge.evaluating import (
     plan_tasks,
     read_score,
     required_tasks,

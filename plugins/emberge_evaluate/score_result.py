@@ -8,21 +8,19 @@ from dataclasses import replace
 from typing import TypeVar
 
 from emberge import Artifact, CheckpointError, Model, ModelRef, TaskInfo, TaskScore
-from emberge.engine import (
+from emberge.evaluating import (
     GROUP_OF,
     MEAN_OF,
-    Checkpoint,
     Comparison,
     Estimate,
-    ParameterCount,
     Scores,
     Task,
     TrainingCost,
     Verdict,
-    count_parameters,
     groups_with_means,
     means_over_tasks,
 )
+from emberge.model_folder import Checkpoint, ParameterCount, count_parameters
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group

@@ -6,20 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from emberge.engine import (
-    FEW,
-    Comparison,
-    GainKept,
-    Markdown,
-    Scores,
-    Task,
-    TrainingCost,
-    bold,
-    kind_of_group,
-    prose,
-    table_lines,
-    table_row,
-)
+from emberge.evaluating import FEW, Comparison, GainKept, Scores, Task, TrainingCost, kind_of_group
+from emberge.wording import Markdown, bold, prose, table_lines, table_row
 
 from emberge_evaluate.token_loss import NATS_PER_TOKEN
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from emberge import Model, TaskInfo, TaskScore
-from emberge.engine import join_some
+from emberge.wording import join_some
 
 from emberge_evaluate.seed_groups import Scored
 from emberge_evaluate.sizes import Columns

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from emberge import Model, TaskInfo, TaskScore
-from emberge.engine import join_some
+from emberge.wording import join_some
 
 from emberge_evaluate.seed_groups import Scored
 

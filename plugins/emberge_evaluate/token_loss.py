@@ -38,7 +38,8 @@ from emberge import (
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.engine import CheckedData, FitJob, Session
+    from emberge.data import CheckedData
+    from emberge.training import FitJob, Session
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -99,7 +100,8 @@ class TokenLossOnTexts(Evaluator):
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         if self.metric != "loss":
             return
-        from emberge.engine import Checkpoint, read_tokenizer
+        from emberge.merging import read_tokenizer
+        from emberge.model_folder import Checkpoint
 
         found = [read_tokenizer(Checkpoint(folder)) for folder in checkpoints]
         known = [(one.algorithm, one.tokens) for one in found if one is not None]
@@ -117,7 +119,7 @@ class TokenLossOnTexts(Evaluator):
         return [self._task(head.info.name) for head in checked.heads]
 
     def _checked(self, context: Preflight) -> CheckedData:
-        from emberge.engine import check_datasets
+        from emberge.data import check_datasets
 
         return check_datasets(context, self.data, show=False)
 
@@ -130,7 +132,7 @@ class TokenLossOnTexts(Evaluator):
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
-        from emberge.engine import Session
+        from emberge.training import Session
 
         datasets = {dataset.info.name: dataset for dataset in self._load(workspace)}
         with Session.open(
@@ -180,7 +182,7 @@ class TokenLossOnTexts(Evaluator):
         return TaskScore(task, bits, Units("text", "ratio", whole.tolist(), sizes), result)
 
     def _job(self, folder: Path, datasets: Sequence[Dataset], workspace: Workspace) -> FitJob:
-        from emberge.engine import FitJob, FitOptions
+        from emberge.training import FitJob, FitOptions
 
         for dataset in datasets:
             if dataset.info.task != "text":
@@ -202,7 +204,7 @@ class TokenLossOnTexts(Evaluator):
         )
 
     def _load(self, workspace: Workspace) -> Sequence[Dataset]:
-        from emberge.engine import step_datasets
+        from emberge.data import step_datasets
 
         return step_datasets(workspace, self.data, warn=False)
 

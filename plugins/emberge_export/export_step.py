@@ -24,7 +24,8 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.engine import check_eval_sets, read_layout
+from emberge.data import check_eval_sets
+from emberge.model_folder import read_layout
 
 from emberge_export.probe import Probe, read_probe
 from emberge_export.serving import serving_lines
@@ -131,7 +132,8 @@ class Export(Step):
             yield context.warning(one, "model")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import copy_model, require_usable_weights, whole_model
+        from emberge.merging import require_usable_weights, whole_model
+        from emberge.model_folder import copy_model
 
         from emberge_export.parity import measured, parity_table
 

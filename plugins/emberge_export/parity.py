@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import CheckpointError
-from emberge.engine import table_lines
+from emberge.wording import table_lines
 from numpy.typing import NDArray
 
 from emberge_export.probe import Probe

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
-from emberge.engine import load_eval_set, pick_eval_sets
+from emberge.data import load_eval_set, pick_eval_sets
 
 if TYPE_CHECKING:
     from emberge import Reader

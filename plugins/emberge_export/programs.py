@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from emberge import CheckpointError
-from emberge.engine import require_vocabulary
+from emberge.model_folder import require_vocabulary
 
 from emberge_export.openvino_import import keep_to_ourselves
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.engine import Checkpoint, read_layout, read_modules, read_object
+from emberge.model_folder import Checkpoint, read_layout, read_modules, read_object
 
 __all__ = ["serving_lines"]
 

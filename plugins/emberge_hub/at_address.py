@@ -16,7 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from emberge import CheckpointError
-from emberge.engine import ServerFile, Stop, fill_once, request_threads
+from emberge.files import fill_once
+from emberge.network import Stop, request_threads
+from emberge.tensor_files import ServerFile
 
 from emberge_hub.hub import commit_of, on_hub
 from emberge_hub.wanted_files import PICKLE, Files, metadata_among, weights_among

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from emberge import CheckpointError
-from emberge.engine import hub_client, human_size
+from emberge.network import hub_client
+from emberge.wording import human_size
 
 from emberge_hub.wanted_files import (
     METADATA,

@@ -18,7 +18,7 @@ _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 def locate_model(reference: str, revision: str | None, files: Files) -> Path | None:
     """Return the folder of `pkg:module`, of a name on a hub, or of an address; None for other references."""
     if reference.startswith("pkg:"):
-        from emberge.engine import in_package
+        from emberge.model_folder import in_package
 
         return in_package(reference.removeprefix("pkg:"), revision)
     if "://" in reference:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emberge import Count, Launch, Launched, Launcher, Machine, StepPool, StepProcess
-from emberge.engine import memory_here, parse_size
+from emberge.devices import memory_here
+from emberge.wording import parse_size
 
 __all__ = ["Local"]
 

@@ -22,16 +22,10 @@ from emberge import (
     TextLength,
     Workspace,
 )
-from emberge.engine import (
-    Checkpoint,
-    TensorSpec,
-    canonical_names,
-    join_some,
-    read_layout,
-    read_object,
-    write_layout,
-    write_text,
-)
+from emberge.files import write_text
+from emberge.model_folder import Checkpoint, canonical_names, read_layout, read_object, write_layout
+from emberge.tensor_files import TensorSpec
+from emberge.wording import join_some
 
 from emberge_moe.upcycle.expert_tensors import Joined
 
@@ -115,7 +109,8 @@ class Rope(Step):
         yield context.warning(_ADAPT, "model")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import CopyJob, FileSource, TensorReader, build_checkpoint
+        from emberge.merging import CopyJob, build_checkpoint
+        from emberge.tensor_files import FileSource, TensorReader
 
         model = workspace.model(self.model)
         if model.adapter is not None:

@@ -17,7 +17,7 @@ from emberge import (
     NumberRange,
     component,
 )
-from emberge.engine import read_layout, read_object
+from emberge.model_folder import read_layout, read_object
 
 __all__ = ["Routed"]
 

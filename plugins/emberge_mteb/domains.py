@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberge import DataEntry, DataError, DataRef, Preflight, Problem
-from emberge.engine import in_domain_tasks
+from emberge.data import in_domain_tasks
 
 __all__ = ["Domains"]
 

@@ -33,7 +33,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.engine import check_eval_sets, eval_texts, pick_eval_sets
+from emberge.data import check_eval_sets, eval_texts, pick_eval_sets
 
 from emberge_mteb.domains import Domains
 from emberge_mteb.index_options import index_contents, index_faults, index_widths, unsearched
@@ -366,7 +366,7 @@ class Mteb(Evaluator):
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _load(self, model: Model, workspace: Workspace, shown: _Progress, media: Path) -> MtebModel:
-        from emberge.engine import read_settings
+        from emberge.model_folder import read_settings
 
         from emberge_mteb.model import SIMILARITIES, MtebModel
 
@@ -400,7 +400,7 @@ class Mteb(Evaluator):
         self, model: Model, encoder: Encoder, workspace: Workspace, shown: _Progress
     ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
         """Return the function of texts and a prompt that embeds them, or reads what is kept."""
-        from emberge.engine import EmbeddingStore, TextEmbedder
+        from emberge.encoding import EmbeddingStore, TextEmbedder
 
         length = self.max_length
         if self.keep_embeddings:

@@ -159,7 +159,7 @@ def load_task(task: Any, rows: int | None) -> None:
     Raises:
         DataError: when it is neither in the cache nor to be had.
     """
-    from emberge.engine import hub_client
+    from emberge.network import hub_client
 
     from emberge_mteb.scoring import quiet
 

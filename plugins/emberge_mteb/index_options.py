@@ -71,7 +71,7 @@ def wrong_width(label: str, width: int | None, wanted: int | None) -> str:
 
 def index_contents(indexes: Sequence[KeptIndex], workspace: Workspace) -> list[str]:
     """Return of each index what decides its vectors: fingerprints of its model and its translations."""
-    from emberge.engine import read_translation
+    from emberge.encoding import read_translation
 
     return [
         " ".join(

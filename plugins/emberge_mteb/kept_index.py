@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError, DataError, KeptIndex, Model, TaskInfo, Workspace
-from emberge.engine import join_some, read_translation
+from emberge.encoding import read_translation
+from emberge.wording import join_some
 
 from emberge_mteb.index_options import wrong_width
 from emberge_mteb.model import cut_rows

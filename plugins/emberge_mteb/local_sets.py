@@ -21,7 +21,7 @@ from emberge import (
     RerankingData,
     RetrievalData,
 )
-from emberge.engine import load_eval_set, pick_eval_sets
+from emberge.data import load_eval_set, pick_eval_sets
 
 __all__ = ["EvalEntry", "Limits", "LocalSet", "Split", "cut", "local_sets"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from emberge import Backbone, DataError, Media, MediaFacts, MediaKind, join_parts
-from emberge.engine import MediaFolder
+from emberge.media import MediaFolder
 
 __all__ = ["batch_inputs", "first_tasks", "kinds_read", "missing_packages", "unread_media"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, get_args
 
 from emberge import EvalData, MediaKind, RerankingData, RetrievalData, media_kinds, split_parts
-from emberge.engine import eval_texts
+from emberge.data import eval_texts
 
 __all__ = ["Sides", "local_media", "media_sides"]
 

@@ -90,7 +90,7 @@ class MtebModel:
 
     def whole(self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None) -> Matrix:
         """Return embeddings [inputs, dimension] of a loader's batches, in order and whole."""
-        from emberge.engine import MediaFolder
+        from emberge.media import MediaFolder
 
         folder = MediaFolder(self._media)
         texts = [text for batch in inputs for text in batch_inputs(batch, folder)]

@@ -7,15 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emberge import Artifact, CheckpointError, ModelRef, Preflight, RecipeError, suggest
-from emberge.engine import (
-    Parent,
-    Trained,
-    ancestry,
-    join_some,
-    model_outside,
-    read_artifact,
-    with_card,
-)
+from emberge.recipes import Parent, Trained, ancestry, model_outside, read_artifact, with_card
+from emberge.wording import join_some
 
 __all__ = ["Ancestors", "expected_ancestors", "find_ancestors", "is_of_hub", "shown_name"]
 

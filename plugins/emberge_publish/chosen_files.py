@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import join_some, printable, published_files
+from emberge.model_folder import published_files
+from emberge.wording import join_some, printable
 
 __all__ = ["CARD", "RECORD", "ChosenFiles", "choose_files", "left_notes"]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import IO
 
 from emberge import EmbergeError
-from emberge.engine import open_regular, printable
+from emberge.files import open_regular
+from emberge.wording import printable
 
 __all__ = ["Content", "hide_credentials", "require_no_credentials"]
 

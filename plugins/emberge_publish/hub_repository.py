@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from emberge import EmbergeError, RecipeError
-from emberge.engine import hub_client
+from emberge.network import hub_client
 
 from emberge_publish.credentials import Content, hide_credentials
 

@@ -9,21 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError, Plugins
-from emberge.engine import (
-    JSON_LIMIT,
-    HashCache,
-    join_some,
-    model_fingerprint,
+from emberge.evaluating import read_scores, safe_file_name
+from emberge.files import JSON_LIMIT, HashCache, read_json, read_regular
+from emberge.model_folder import model_fingerprint
+from emberge.recipes import (
     read_artifact,
-    read_json,
-    read_regular,
-    read_scores,
     record_text,
     require_sound_result,
     results_in,
-    safe_file_name,
     with_contents,
 )
+from emberge.wording import join_some
 
 from emberge_publish.ancestors import Ancestors, find_ancestors, is_of_hub
 from emberge_publish.chosen_files import CARD, RECORD, choose_files, left_notes

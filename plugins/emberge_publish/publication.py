@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import Plugins, RecipeError
-from emberge.engine import join_some, printable
+from emberge.wording import join_some, printable
 
 from emberge_publish.ancestors import Ancestors
 from emberge_publish.credentials import Content

@@ -19,7 +19,7 @@ from emberge import (
     StepRef,
     Workspace,
 )
-from emberge.engine import code_block
+from emberge.wording import code_block
 
 __all__ = ["Publish"]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 from emberge import EmbergeError
-from emberge.engine import Markdown, Parent, join_some, prose, table_lines, web_link
+from emberge.recipes import Parent
+from emberge.wording import Markdown, join_some, prose, table_lines, web_link
 
 from emberge_publish.ancestors import Ancestors, is_of_hub, shown_name
 from emberge_publish.licences import Terms

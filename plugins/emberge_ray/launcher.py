@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emberge import Launcher, Machine, NonNegative, StepPool
-from emberge.engine import parse_size
+from emberge.wording import parse_size
 
 __all__ = ["Ray"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from emberge.engine import MEANS, Comparison, Estimate, Scores, count_noun
+from emberge.evaluating import MEANS, Comparison, Estimate, Scores
+from emberge.wording import count_noun
 
 from emberge_report.charts.markup import Child, tag
 from emberge_report.page.tables import points, signed

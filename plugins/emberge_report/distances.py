@@ -35,7 +35,7 @@ def layer_distances(base: Model, model: Model, machine: Machine | None = None) -
     Raises:
         CheckpointError: when a folder has no safetensors, or the models have no tensor in common.
     """
-    from emberge.engine import compare_weights
+    from emberge.merging import compare_weights
 
     found = compare_weights(base, model, machine=machine)
     return Distances(
@@ -52,7 +52,7 @@ def kinship(base: Model, parents: Sequence[Model], machine: Machine | None = Non
     Raises:
         CheckpointError: when a folder has no safetensors, or the models have no tensor in common.
     """
-    from emberge.engine import compare_weights, kinship_words
+    from emberge.merging import compare_weights, kinship_words
 
     cosines = []
     for first, second in combinations(parents[:_MOST], 2):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import code_of_class, read_layout, read_settings, read_trunk_settings
+from emberge.model_folder import code_of_class, read_layout, read_settings, read_trunk_settings
 
 from emberge_report.model_kind import EMBEDDER, ModelKind, purpose_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import read_modules, read_settings
+from emberge.model_folder import read_modules, read_settings
 
 __all__ = ["EMBEDDER", "ModelKind", "purpose_of"]
 

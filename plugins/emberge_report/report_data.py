@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError, EmbergeError, ModelRef
-from emberge.engine import Scores, read_scores
+from emberge.evaluating import Scores, read_scores
 
 from emberge_report.charts.line_chart import Curve
 from emberge_report.page.data_section import ChangedData, read_changes

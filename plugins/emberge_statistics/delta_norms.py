@@ -13,7 +13,7 @@ def delta_norms(base: Model, model: Model, machine: Machine | None = None) -> di
     Raises:
         CheckpointError: when a tensor is missing in one of them or has another shape, or has NaN.
     """
-    from emberge.engine import compare_weights
+    from emberge.merging import compare_weights
 
     found = compare_weights(base, model, machine=machine)
     if found.notes:

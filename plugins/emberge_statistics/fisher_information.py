@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from emberge import EmbergeError
-from emberge.engine import Session
+from emberge.training import Session
 from torch import Tensor
 
 from emberge_statistics.stored_tensors import StoredTensors

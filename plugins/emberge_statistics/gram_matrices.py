@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from emberge import CheckpointError, Encoder, TokenisedText
-from emberge.engine import Session
+from emberge.training import Session
 from torch import Tensor, nn
 
 from emberge_statistics.stored_tensors import StoredTensors

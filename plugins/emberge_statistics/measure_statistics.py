@@ -31,10 +31,10 @@ from emberge import (
     component,
     dimension_problems,
 )
-from emberge.engine import BatchOptions
+from emberge.training import BatchOptions
 
 if TYPE_CHECKING:
-    from emberge.engine import FitJob, SaveClock, Session
+    from emberge.training import FitJob, SaveClock, Session
     from torch import Tensor
 
 __all__ = ["MeasureStatistics", "measure_on_data"]
@@ -137,7 +137,7 @@ class MeasureStatistics(BatchOptions, Step):
             yield context.problem(f"{self.measure} is measured on data; name them", "data")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_datasets
+        from emberge.data import check_datasets
 
         for sampler in self.sampler:
             yield from sampler.check(context)
@@ -165,7 +165,7 @@ class MeasureStatistics(BatchOptions, Step):
         return self._measured(workspace, models)
 
     def _norms(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
-        from emberge.engine import Statistics, write_statistics
+        from emberge.merging import Statistics, write_statistics
 
         from emberge_statistics.delta_norms import delta_norms
 
@@ -184,7 +184,8 @@ class MeasureStatistics(BatchOptions, Step):
         return self._artifact((self.base, *self._models.values()), {"delta_norms": norms})
 
     def _measured(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
-        from emberge.engine import Statistics, join_statistics, step_datasets, whole_model
+        from emberge.data import step_datasets
+        from emberge.merging import Statistics, join_statistics, whole_model
 
         datasets = step_datasets(workspace, self.data)
         parts: list[Path] = []
@@ -210,7 +211,7 @@ class MeasureStatistics(BatchOptions, Step):
         return self._artifact(tuple(self._models.values()), {"on": measured, "models": content})
 
     def _job(self, workspace: Workspace, folder: Path, datasets: Sequence[Dataset]) -> FitJob:
-        from emberge.engine import FitJob, FitOptions
+        from emberge.training import FitJob, FitOptions
 
         return FitJob(
             backbone=self.backbone,
@@ -256,7 +257,8 @@ def measure_on_data(
         CheckpointError: for a checkpoint that cannot be loaded, or an encoder without names of its weights.
         DataError: for data that the losses or the sampler cannot use.
     """
-    from emberge.engine import Session, Statistics, write_statistics
+    from emberge.merging import Statistics, write_statistics
+    from emberge.training import Session
 
     from emberge_statistics.stored_tensors import stored_tensors
 

@@ -48,7 +48,7 @@ class StoredTensors:
 
     def _canonical(self, stored: Sequence[str]) -> list[str]:
         """Return names on disk as canonical ones: without the prefix of the text backbone."""
-        from emberge.engine import prefix_of
+        from emberge.model_folder import prefix_of
 
         prefix = prefix_of(stored)
         return [n if n in self.shapes else n.removeprefix(prefix) for n in stored]
@@ -60,7 +60,7 @@ def stored_tensors(folder: Path) -> StoredTensors:
     Raises:
         CheckpointError: when two of them would have one name.
     """
-    from emberge.engine import Checkpoint, canonical_names, is_vocabulary
+    from emberge.model_folder import Checkpoint, canonical_names, is_vocabulary
 
     specs = canonical_names(Checkpoint(folder)).specs
     shapes = {name: spec.shape for name, spec in specs.items() if spec.mergeable}

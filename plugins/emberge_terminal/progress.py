@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from emberge import hookimpl
-from emberge.engine import printable
+from emberge.wording import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -19,10 +19,11 @@ from emberge import (
     Workspace,
     suggest,
 )
-from emberge.engine import GROUP_OF, join_some, parts_of_group, score_tasks
+from emberge.evaluating import GROUP_OF, parts_of_group, score_tasks
+from emberge.wording import join_some
 
 if TYPE_CHECKING:
-    from emberge.engine import EarlyStopping
+    from emberge.training import EarlyStopping
 
 __all__ = ["EvaluateDuringTraining"]
 
@@ -81,7 +82,7 @@ class EvaluateDuringTraining:
             DataError: for data that cannot be used.
             RecipeError: for a metric that no evaluator gives.
         """
-        from emberge.engine import EarlyStopping
+        from emberge.training import EarlyStopping
 
         plans = [(evaluator, evaluator.plan(workspace)) for evaluator in self.evaluators]
         tasks = [task for _, plan in plans for task in plan]
@@ -129,7 +130,7 @@ def _losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
 
 
 def _model(name: str, folder: Path, base: Model | None) -> Model:
-    from emberge.engine import model_fingerprint
+    from emberge.model_folder import model_fingerprint
 
     if base is None:
         return Model(name, folder, model_fingerprint(folder))

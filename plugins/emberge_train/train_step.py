@@ -33,7 +33,8 @@ from emberge import (
     loss_problems,
     predicting_ways,
 )
-from emberge.engine import FitOptions, FitResult, write_bags
+from emberge.recipes import write_bags
+from emberge.training import FitOptions, FitResult
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
 from emberge_train.trackers import tracker_problems, tracking
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from emberge import Model, ModelRef, Preflight
-    from emberge.engine import CheckedData, TrainingPreview
+    from emberge.data import CheckedData
+    from emberge.training import TrainingPreview
 
 __all__ = ["Train", "expected_of"]
 
@@ -189,7 +191,7 @@ class Train(FitOptions, Step):
             yield context.problem(fault, "loss")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_datasets
+        from emberge.data import check_datasets
 
         if not self.data:
             yield context.problem("there is no data to train on", "data")
@@ -244,7 +246,7 @@ class Train(FitOptions, Step):
             yield context.problem(message, "backbone")
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import preview_training
+        from emberge.training import preview_training
 
         sampler = self._sampler_now(context)
         if sampler is None:
@@ -283,7 +285,8 @@ class Train(FitOptions, Step):
             return None  # the sampler's own check reports the problem
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import FitJob, fit, step_datasets
+        from emberge.data import step_datasets
+        from emberge.training import FitJob, fit
 
         model = workspace.model(self.model)
         if model.adapter is not None:

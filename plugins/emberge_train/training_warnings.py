@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 
 from emberge import Loss, PerDataset, TokenLoss
-from emberge.engine import CheckedData, FitOptions
+from emberge.data import CheckedData
+from emberge.training import FitOptions
 
 __all__ = ["data_warnings", "loss_warnings", "option_warnings"]
 

@@ -10,14 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emberge import Artifact, Expected, ModelRef, Preflight, Problem, Reader
-from emberge.engine import (
-    MergeInput,
-    check_eval_sets,
-    count_noun,
-    lacking_half,
-    pick_eval_sets,
-    read_settings,
-)
+from emberge.data import check_eval_sets, lacking_half, pick_eval_sets
+from emberge.merging import MergeInput
+from emberge.model_folder import read_settings
+from emberge.wording import count_noun
 
 from emberge_weights.inputs.member_faults import plan_of, plan_problems
 from emberge_weights.inputs.weight_sets import (

@@ -24,7 +24,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import torch
-from emberge.engine import Checkpoint, TensorReader
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorReader
 from emberge.tensor_files.tensor_reader import bytes_of, scratch
 PIECE = 1 << 18
 torch.set_num_threads(1)

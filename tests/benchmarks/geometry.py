@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import load_plugins, parse_recipe, run_recipe
-from emberge.engine import TextEmbedder
+from emberge.encoding import TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
 
 SENTENCES, ROUNDS = 10_000, 4

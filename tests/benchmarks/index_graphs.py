@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 from emberge import RetrievalData
-from emberge.engine import EmbeddingStore, load_eval_set, pick_eval_sets
+from emberge.data import load_eval_set, pick_eval_sets
+from emberge.encoding import EmbeddingStore
 from emberge_data.json_lines import JsonLines
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_index.translation.measures import overlap, ten_nearest

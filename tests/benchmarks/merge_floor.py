@@ -15,10 +15,8 @@ from pathlib import Path
 
 import torch
 from emberge.devices import usable_cores
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.tensor_reader import TensorReader, bytes_of, scratch
-from emberge.tensor_files.tensor_writer import TensorWriter
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, bytes_of, scratch
 
 BLOCK = 1 << 20
 """Bytes that are read of each model at once."""

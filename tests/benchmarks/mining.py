@@ -163,7 +163,7 @@ def vectors(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The embeddings of queries and documents that the run in `folder` has kept."""
     from emberge import Machine, Model
-    from emberge.engine import model_fingerprint
+    from emberge.model_folder import model_fingerprint
     from emberge_data.steps.teacher import Teacher
     from emberge_encoder.text_encoder import TextEncoder
 

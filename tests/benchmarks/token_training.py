@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import Example, PerDataset
-from emberge.engine import FitOptions
+from emberge.training import FitOptions
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.mntp import MNTP
 from emberge_train.samplers.batch_shuffle import BatchShuffle

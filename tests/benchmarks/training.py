@@ -34,9 +34,8 @@ import numpy as np
 import pytest
 import torch
 from emberge import Example, PerDataset
-from emberge.encoding.activation_memory import activation_budget
+from emberge.encoding import TextEmbedder, activation_budget
 from emberge.encoding.embedder import EncodePlan, encode_and_backward
-from emberge.engine import TextEmbedder
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.tables.batch_texts import TextSampling, draw_batch

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import Architecture, PluginError, Plugins, hookimpl
-from emberge.architectures import add_architecture
-from emberge.engine import TextEmbedder, find_config_class
+from emberge.architectures import add_architecture, find_config_class
+from emberge.encoding import TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
 from safetensors.torch import load_file
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from emberge.cli.main import main
 from emberge.heap import pause_collections
-from emberge.recipes.checks.preflight import Report
+from emberge.recipes import Report
 
 
 def test_collections_pause_and_go_on_after_an_error() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from emberge import RecipeError
-from emberge.devices import dtype_for, torch_threads
-from emberge.engine import find_machine
+from emberge.devices import dtype_for, find_machine, torch_threads
 
 
 def test_memory_is_given_as_a_size() -> None:

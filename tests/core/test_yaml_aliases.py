@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from emberge import DataError, RecipeError, alias_problem, load_plugins, load_recipe
-from emberge.engine import load_catalogue
+from emberge.data import load_catalogue
 from emberge.yaml_aliases import MOST_REPEATED
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from emberge.recipes.parse.shipped import shipped_recipes
+from emberge.recipes import shipped_recipes
 
 from tests.docs.pages import DOCS
 

@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from emberge.engine import MediaFolder
+from emberge.media import MediaFolder
 
 from tests.support import tiny
 from tests.support.media_models import RATE, drawing, tone

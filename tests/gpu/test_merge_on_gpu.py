@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from emberge.engine import merge_state_dicts
+from emberge.merging import merge_state_dicts
 from torch import Tensor
 
 from tests.support.registered import CHAINS

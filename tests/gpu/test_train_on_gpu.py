@@ -15,10 +15,18 @@ import pytest
 import torch
 import torch.distributed as dist
 from emberge import Backbone, PerDataset
-from emberge.encoding.embedder import BatchEmbeddings, EncodePlan, encode_and_backward
-from emberge.engine import FitOptions, FitResult
-from emberge.ranks.fsdp import clip_gradients, gathered_weights, is_split, split_weights, whole
-from emberge.ranks.ranks import ALONE, Ranks
+from emberge.encoding import BatchEmbeddings
+from emberge.encoding.embedder import EncodePlan, encode_and_backward
+from emberge.ranks import (
+    ALONE,
+    Ranks,
+    clip_gradients,
+    gathered_weights,
+    is_split,
+    split_weights,
+    whole,
+)
+from emberge.training import FitOptions, FitResult
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE

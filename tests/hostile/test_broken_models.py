@@ -12,19 +12,11 @@ from typing import Any
 import pytest
 import torch
 from emberge import Stage, load_plugins, load_recipe
-from emberge.engine import (
-    Checkpoint,
-    CopyJob,
-    FileSource,
-    MergeInput,
-    TensorReader,
-    build_checkpoint,
-    load_tokenizer,
-    read_layout,
-    require_usable_weights,
-)
 from emberge.errors import EmbergeError
-from emberge.recipes.checks.preflight import check_recipe
+from emberge.merging import CopyJob, MergeInput, build_checkpoint, require_usable_weights
+from emberge.model_folder import Checkpoint, load_tokenizer, read_layout
+from emberge.recipes import check_recipe
+from emberge.tensor_files import FileSource, TensorReader
 from emberge_merge.methods.sparse.sign_consensus import SignConsensus
 from emberge_merge.methods.sparse.trim import Trim
 from emberge_merge.methods.spherical.model_stock import ModelStock

@@ -12,19 +12,16 @@ from typing import Any
 import pytest
 import yaml
 from emberge import Artifact
-from emberge.engine import (
+from emberge.recipes import Parent, Recipe, Trained, run_summary
+from emberge.wording import (
     Markdown,
-    Parent,
-    Trained,
     code_block,
     code_span,
+    printable_lines,
     prose,
     table_lines,
     web_link,
 )
-from emberge.recipes.checks.run_summary import run_summary
-from emberge.recipes.recipe import Recipe
-from emberge.wording import printable_lines
 from emberge_data.steps.decontaminate import findings
 from emberge_publish.ancestors import Ancestors
 from emberge_publish.licences import Terms

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emberge import load_plugins, parse_recipe
 from emberge.data import catalogue
-from emberge.recipes.checks.preflight import check_recipe
+from emberge.recipes import check_recipe
 from emberge.wording import printable
 from emberge_data.json_lines import JsonLines
 from emberge_weights.inputs import weight_sets

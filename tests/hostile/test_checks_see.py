@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from emberge import DataError, DataRef, load_plugins, parse_recipe
 from emberge.cli.main import main
-from emberge.recipes.checks.preflight import check_recipe
+from emberge.recipes import check_recipe
 from emberge_data.json_lines import JsonLines
 from emberge_weights.inputs.weight_sets import SetEntry, read_sets
 

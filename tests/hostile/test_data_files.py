@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import emberge.data
 import pyarrow as pa
 import pytest
 from emberge import BadRow, DataEntry, DataError, DataRef, EvalSet
-from emberge.data.evaluation import beir
-from emberge.data.rows import line_files, row_parser
-from emberge.engine import (
+from emberge.data import (
     check_entries,
     lacking_half,
     load_catalogue,
@@ -25,6 +24,8 @@ from emberge.engine import (
     read_plain_rows,
     read_texts,
 )
+from emberge.data.evaluation import beir
+from emberge.data.rows import line_files, row_parser
 from emberge_data import parquet
 from emberge_data.delimited import Delimited
 from emberge_data.json_lines import JsonLines
@@ -70,9 +71,7 @@ def faults(reader: Any, path: Path) -> list[tuple[int, str]]:
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> int:
     """A limit of lines that tests can exceed."""
     monkeypatch.setattr(line_files, "LINE_LIMIT", 1000)
-    import emberge.engine
-
-    monkeypatch.setitem(vars(emberge.engine), "LINE_LIMIT", 1000)
+    monkeypatch.setitem(vars(emberge.data), "LINE_LIMIT", 1000)
     return 1000
 
 

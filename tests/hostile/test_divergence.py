@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, DataRef
-from emberge.engine import EmbeddingStore, TextEmbedder
+from emberge.encoding import EmbeddingStore, TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
 from emberge_mteb.evaluator import Mteb

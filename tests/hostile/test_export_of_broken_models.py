@@ -19,7 +19,8 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import read_artifact, require_usable_weights
+from emberge.merging import require_usable_weights
+from emberge.recipes import read_artifact
 from emberge_export import parity
 from emberge_export.export_step import require_same, too_lossy
 from emberge_export.parity import Parity, measured

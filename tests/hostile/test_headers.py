@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.tensor_files.safetensors_header import MOST_TENSORS, read_header
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import read_header
+from emberge.tensor_files.safetensors_header import MOST_TENSORS
 
 EMPTY = '"dtype":"F32","shape":[0],"data_offsets":[0,0]'
 

@@ -14,18 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge.engine import hub_client
-from emberge.network import connection
+from emberge.network import UnsoundAnswerError, connection, hub_client, request_threads
 from emberge.network import hub_client as client_module
 from emberge.network.connection import WatchedSocket
-from emberge.network.hub_client import HubClient
+from emberge.network.hub_requests import HubClient
 from emberge.network.hub_transport import LONGEST_ANSWER, HubState, _Stream, transport_of
-from emberge.network.interruptible import request_threads
-from emberge.network.request_errors import (
-    ForbiddenAddressError,
-    RequestStoppedError,
-    UnsoundAnswerError,
-)
+from emberge.network.request_errors import ForbiddenAddressError, RequestStoppedError
 from emberge_hub.locate import locate_model
 from huggingface_hub import constants, get_session
 from huggingface_hub.errors import OfflineModeIsEnabled

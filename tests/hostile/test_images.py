@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DataEntry, DataError, DataRef, Media
-from emberge.engine import MediaFolder, image_size, load_datasets, read_image
-from emberge.media import image_files, media_files
+from emberge.data import load_datasets
+from emberge.media import MediaFolder, image_files, image_size, media_files, read_image
 from emberge_data.json_lines import JsonLines
 from PIL import Image
 
@@ -189,7 +189,7 @@ def test_a_size_is_learnt_without_pixels(
 
 
 def test_a_truncated_image_is_refused_with_its_line(tmp_path: Path) -> None:
-    from emberge.engine import check_entries
+    from emberge.data import check_entries
 
     for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"):
         whole = saved(Image.effect_noise((64, 48), 50).convert("RGB"), kind)

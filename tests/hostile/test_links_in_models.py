@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, copy_model, read_layout
 from emberge.errors import EmbergeError
+from emberge.model_folder import Checkpoint, copy_model, read_layout
 
 from tests.support.whole import merge
 
@@ -182,7 +182,7 @@ def test_a_parents_code_comes_into_no_result(
 def test_a_plugins_class_comes_with_the_plugins_code_and_not_with_a_parents(
     model: Path, tmp_path: Path
 ) -> None:
-    from emberge.engine import copy_template
+    from emberge.model_folder import copy_template
     from emberge.plugins import load_plugins
     from emberge_moe.architecture import modeling_emberge_routed as own
 
@@ -201,7 +201,7 @@ def test_a_plugins_class_comes_with_the_plugins_code_and_not_with_a_parents(
 def test_code_on_the_hub_is_named_for_nomics_mixture_alone(
     model: Path, tmp_path: Path, name: str
 ) -> None:
-    from emberge.engine import copy_template
+    from emberge.model_folder import copy_template
 
     mapped = {"AutoModel": f"{name}--modeling_hf_nomic_bert.NomicBertModel"}
     config = json.loads((model / "config.json").read_text())

@@ -12,13 +12,20 @@ from pathlib import Path
 import pytest
 from emberge import run_recipe
 from emberge.errors import EmbergeError
-from emberge.files import ours
-from emberge.files.atomic import fill_once, replace_file, write_text
-from emberge.files.locks import lock_folder, wait_for_lock, working_in
-from emberge.files.ours import NotOursError, claim_folder, open_ours, require_ours
-from emberge.recipes.checks.status import status
-from emberge.recipes.folder.clean import find_leftovers, remove_leftovers
-from emberge.recipes.folder.run_folder import read_artifact
+from emberge.files import (
+    NotOursError,
+    claim_folder,
+    fill_once,
+    lock_folder,
+    open_ours,
+    ours,
+    replace_file,
+    require_ours,
+    working_in,
+    write_text,
+)
+from emberge.files.locks import wait_for_lock
+from emberge.recipes import find_leftovers, read_artifact, remove_leftovers, status
 
 from tests.support.steps import Write, recipe, toy
 

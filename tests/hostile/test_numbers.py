@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from emberge import PerModel, RecipeError, load_plugins, parse_recipe
 from emberge.cli.main import main
-from emberge.contracts.option import is_sound_number, limits_of
-from emberge.recipes.docs.describe import describe_component
-from emberge.recipes.docs.json_schema import recipe_schema
+from emberge.contracts import is_sound_number, limits_of
+from emberge.recipes import describe_component, recipe_schema
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.fields import options_of
 

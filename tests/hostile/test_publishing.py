@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from emberge import RecipeError, load_plugins, parse_recipe, run_recipe
 from emberge.cli.main import main
-from emberge.engine import write_with_record
-from emberge.recipes.checks.verify import verify_result
-from emberge.tensor_files.content_hash import file_content
+from emberge.recipes import verify_result, write_with_record
+from emberge.tensor_files import file_content
 from emberge_publish.publication import Publication
 
 from tests.support.loopback_hub import Hub

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError, load_plugins, parse_recipe, run_recipe
-from emberge.engine import Checkpoint, ServerFile
-from emberge.tensor_files.remote_file import RemoteFile
-from emberge.tensor_files.safetensors_header import read_header
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import RemoteFile, ServerFile, read_header
 
 from tests.support.range_server import serving_ranges
 

@@ -12,14 +12,14 @@ import pytest
 from emberge import run_recipe
 from emberge.cli.main import main
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.files import ours
-from emberge.files.atomic import fill_once
-from emberge.files.ours import NotOursError
-from emberge.files.user_hashes import LARGE, UserHashes
+from emberge.files import NotOursError, UserHashes, fill_once, ours
+from emberge.files.user_hashes import LARGE
 from emberge.numerics import compiling
-from emberge.recipes.folder.sound_result import UnsoundResultError, require_sound_result
+from emberge.recipes import require_sound_result
+from emberge.recipes.folder.sound_result import UnsoundResultError
 from emberge.recipes.run.run_step import run_step
-from emberge.training.loop.checkpoints import MANIFEST, TENSORS, latest_state, save_state
+from emberge.training import latest_state, save_state
+from emberge.training.loop.checkpoints import MANIFEST, TENSORS
 
 from tests.support.steps import RAN, Write, recipe, toy
 

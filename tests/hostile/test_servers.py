@@ -20,14 +20,9 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
-from emberge.engine import ServerFile
-from emberge.network import connection
-from emberge.network.interruptible import Stop, request_threads
-from emberge.network.request_errors import (
-    RequestStoppedError,
-    UnreachableError,
-    UnsoundAnswerError,
-)
+from emberge.network import Stop, UnreachableError, UnsoundAnswerError, connection, request_threads
+from emberge.network.request_errors import RequestStoppedError
+from emberge.tensor_files import ServerFile
 from emberge.tensor_files.servers import kinds, server_file
 
 from tests.support.hostile_server import Request, answer, hostile, pausing

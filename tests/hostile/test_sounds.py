@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from emberge import DataEntry, DataError, DataRef, Media
-from emberge.engine import MediaFolder, load_datasets, read_clip
-from emberge.media import sound_files
+from emberge.data import load_datasets
+from emberge.media import MediaFolder, read_clip, sound_files
 from emberge_data.json_lines import JsonLines
 from scipy.io import wavfile
 

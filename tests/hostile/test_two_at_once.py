@@ -11,7 +11,8 @@ import pytest
 from emberge import PluginError, run_recipe
 from emberge.cli.main import main
 from emberge.errors import CheckpointError
-from emberge.files.atomic import replace_file, reserve, write_text
+from emberge.files import replace_file, write_text
+from emberge.files.atomic import reserve
 
 from tests.support.steps import Write, recipe, toy
 

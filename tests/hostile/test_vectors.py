@@ -90,7 +90,7 @@ def test_empty_documents_vectors_stay_zeros_and_refuse_no_index(
 
 
 def test_an_evaluated_index_has_the_same_zeros(by: Path) -> None:
-    from emberge.engine import read_translation
+    from emberge.encoding import read_translation
 
     given = vectors(3, 24)
     given[1] = 0

@@ -52,3 +52,21 @@ def imports(file: Path, root: Path) -> Iterator[Import]:
 def plugin_packages() -> list[Path]:
     """The first-party plugins' packages."""
     return sorted(f.parent for f in PLUGINS.glob("emberge_*/__init__.py"))
+
+
+def _listed(stub: Path, package: str) -> dict[str, str]:
+    return {
+        alias.name: f"{package}.{node.module}"
+        for node in ast.parse(stub.read_text("utf-8")).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+FACES = {
+    module_name(stub.with_suffix(".py"), CORE.parent): _listed(
+        stub, module_name(stub.with_suffix(".py"), CORE.parent)
+    )
+    for stub in sorted(CORE.rglob("__init__.pyi"))
+}
+"""The public names of `emberge` and of each room that has a face, with the module that defines each."""

@@ -12,12 +12,12 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import emberge
-import emberge.engine
 import pytest
 
 from tests.house.sources import (
     CORE,
     EXAMPLES,
+    FACES,
     PLUGINS,
     ROOT,
     imports,
@@ -47,18 +47,19 @@ ROOMS = {
 }
 # Rooms of several floors: a module or folder imports those on its own line and on lines above it.
 FLOORS = {name: tuple(order.split(", then ")) for name, order in table("room", "order").items()}
-FACADES = {"emberge", "emberge.engine"}
+FACADES = {"emberge"}
 FILES = {module_name(file, CORE.parent): file for file in python_files(CORE)}
 PEERS = {"mteb": "emberge_mteb", "mergekit": "emberge_mergekit", "ray": "emberge_ray"}
 
 
 def targets(file: Path, root: Path, known: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Modules among the known that a file imports; `from package import module` counts as that module."""
+    """Modules among the known that a file imports; a name of a face counts as its module."""
     modules = set(known)
     for found in imports(file, root):
-        if found.module in modules or any(f"{found.module}.{n}" in modules for n in found.names):
-            names = {f"{found.module}.{name}" for name in found.names} & modules
-            yield from ((name, found.line) for name in names or {found.module})
+        face = FACES.get(found.module, {}) if found.module not in FACADES else {}
+        named = {face.get(name, f"{found.module}.{name}") for name in found.names}
+        if named & modules or found.module in modules:
+            yield from ((name, found.line) for name in named & modules or {found.module})
 
 
 def room(module: str, level: int = 1) -> str:
@@ -103,7 +104,7 @@ def modules_of(top: Path, root: Path) -> dict[str, list[str]]:
 
 
 def test_every_room_of_the_core_is_on_the_plan() -> None:
-    assert {room(module) for module in FILES} - {"", "engine"} == {*NOUNS, *ROOMS}
+    assert {room(module) for module in FILES} - {""} == {*NOUNS, *ROOMS}
 
 
 def allowed_in(name: str) -> set[str]:
@@ -184,9 +185,28 @@ def test_core_never_imports_a_plugin() -> None:
     assert not wrong
 
 
+def is_face(module: str) -> bool:
+    """Whether others may import from a module: a room of its own, not a part of one."""
+    return module in FACES or module == "emberge.testing" or (CORE / f"{room(module)}.py").is_file()
+
+
+@pytest.mark.parametrize("name", sorted({room(module) for module in FILES} - {""}))
+def test_a_room_imports_others_by_their_faces(name: str) -> None:
+    wrong = [
+        f"{FILES[module].relative_to(ROOT)}:{found.line} imports {found.module}"
+        for module in FILES
+        if room(module) == name
+        for found in imports(FILES[module], CORE.parent)
+        if found.module.startswith("emberge.") and room(found.module) not in (name, "cli")
+        if not is_face(found.module)
+    ]
+    assert not wrong
+
+
 def faults_of_a_plugin(file: Path, root: Path, own: str) -> Iterator[str]:
     """Imports that a plugin may not make: names that are not public, and other plugins."""
-    public = {"emberge": {*emberge.__all__, "testing"}, "emberge.engine": {*emberge.engine.__all__}}
+    public = {face: {*names} for face, names in FACES.items()}
+    public["emberge"].add("testing")
     for found in imports(file, root):
         place = f"{file.relative_to(ROOT)}:{found.line}"
         top = found.module.split(".")[0]
@@ -195,8 +215,8 @@ def faults_of_a_plugin(file: Path, root: Path, own: str) -> Iterator[str]:
         if found.module in public:
             for name in set(found.names) - public[found.module]:
                 yield f"{place} takes {name}, which is no public name of {found.module}"
-        elif top == "emberge" and found.module.split(".")[1] != "testing":
-            yield f"{place} imports {found.module}; take public names from emberge or emberge.engine"
+        elif found.module.startswith("emberge.") and not is_face(found.module):
+            yield f"{place} imports {found.module}; take public names from emberge or a room's face"
 
 
 @pytest.mark.parametrize("package", plugin_packages(), ids=lambda package: package.name)

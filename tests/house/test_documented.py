@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from emberge import load_plugins
-from emberge.recipes.docs.describe import component_rows, describe_component
+from emberge.recipes import describe_component
+from emberge.recipes.docs.describe import component_rows
 
 PLUGINS = load_plugins(block=())
 ROWS = {row["full_name"]: row for row in component_rows(PLUGINS)}

@@ -47,7 +47,7 @@ def test_train_members_and_merge(bert: Path, tmp_path: Path) -> None:
 
 
 def test_ask_with_images_and_sound(tmp_path: Path) -> None:
-    from emberge.engine import MediaFolder
+    from emberge.media import MediaFolder
 
     from tests.support.media_models import RATE, drawing, media_model, tone
 

@@ -147,7 +147,7 @@ def test_the_rule_on_asserting_finds_a_test_that_does_not() -> None:
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda script: script.name)
 def test_example_scripts_are_short(script: Path) -> None:
-    assert len(script.read_text("utf-8").splitlines()) <= 30
+    assert len(script.read_text("utf-8").splitlines()) <= 32
     assert ast.get_docstring(ast.parse(script.read_text("utf-8")))
 
 

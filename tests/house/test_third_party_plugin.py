@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from emberge.recipes.docs.new_plugin import write_plugin
+from emberge.recipes import write_plugin
 
 from tests.house.commands import environment, python
 from tests.house.conftest import build_wheel, fresh_venv

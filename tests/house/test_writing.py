@@ -35,7 +35,7 @@ INSTEAD = {
 # Files that write by themselves: new files in a folder that they, or their step, have just made, ...
 NEW_FILES = {
     "core/emberge/data/dataset_store.py",
-    "core/emberge/data/write_catalogue.py",
+    "core/emberge/data/catalogue_file.py",
     "core/emberge/encoding/token_cache.py",
     "core/emberge/processes/step_process.py",  # of a random name, in a work folder that is checked
     "core/emberge/tensor_files/servers/server_file.py",

@@ -16,8 +16,10 @@ from typing import Any
 import mteb
 import pytest
 from emberge import ModelRef, load_plugins, load_recipe
-from emberge.engine import Checkpoint, load_catalogue, plan_merge, write_layout
-from emberge.recipes.parse.shipped import shipped_recipes
+from emberge.data import load_catalogue
+from emberge.merging import plan_merge
+from emberge.model_folder import Checkpoint, write_layout
+from emberge.recipes import shipped_recipes
 from emberge_bidirlm.as_encoder import encoder_config, encoder_layout
 from emberge_bidirlm.compose.compose_step import Compose
 from emberge_bidirlm.compose.composition import Composition

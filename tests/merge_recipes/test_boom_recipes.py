@@ -15,8 +15,8 @@ from typing import Any
 import mteb
 import pytest
 from emberge import DataEntry, DataRef, Example, Step, load_plugins, load_recipe
-from emberge.engine import in_domain_tasks, load_catalogue, load_datasets
-from emberge.recipes.parse.shipped import shipped_recipes
+from emberge.data import in_domain_tasks, load_catalogue, load_datasets
+from emberge.recipes import shipped_recipes
 from emberge_mteb.hub_tasks import hub_tasks
 
 from tests.support.hub_models import write_hub

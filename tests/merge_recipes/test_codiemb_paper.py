@@ -17,8 +17,8 @@ from typing import Any
 import mteb
 import pytest
 from emberge import Catalogue, DataEntry, DataRef, Example, load_plugins, load_recipe
-from emberge.engine import in_domain_tasks, load_catalogue, load_datasets
-from emberge.recipes.parse.shipped import shipped_recipes
+from emberge.data import in_domain_tasks, load_catalogue, load_datasets
+from emberge.recipes import shipped_recipes
 from emberge_mteb.hub_tasks import hub_tasks, instruction_of, split_of
 
 from tests.support.hub_models import write_hub

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from emberge import load_plugins, load_recipe
-from emberge.recipes.parse.shipped import shipped_recipes
+from emberge.recipes import shipped_recipes
 
 INDEX = {name: one for name, one in shipped_recipes().items() if name.startswith("index/")}
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from emberge import Plugins, load_plugins, load_recipe, parse_recipe
-from emberge.engine import load_catalogue
-from emberge.recipes.parse.shipped import shipped_recipes
+from emberge.data import load_catalogue
+from emberge.recipes import shipped_recipes
 
 from tests.support.places import ROOT
 

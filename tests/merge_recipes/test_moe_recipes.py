@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from emberge import DatasetInfo, load_plugins, load_recipe
-from emberge.engine import load_catalogue
-from emberge.recipes.parse.shipped import shipped_recipes
+from emberge.data import load_catalogue
+from emberge.recipes import shipped_recipes
 from emberge_train.samplers.temperature import Temperature
 
 BATCHES = (2048, 4096, 8192, 16384)

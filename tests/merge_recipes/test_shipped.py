@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from emberge.recipes.parse.shipped import shipped_recipes
+from emberge.recipes import shipped_recipes
 
 from tests.support.hub_models import MODELS, REAL, write_hub
 from tests.support.loopback_hub import serving

@@ -34,7 +34,7 @@ from emberge import (
     component,
     hookimpl,
 )
-from emberge.contracts.stage import ChainSpec
+from emberge.contracts import ChainSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.engine import Checkpoint, CopyJob, DerivedTensor, FileSource, build_checkpoint
+from emberge.merging import CopyJob, build_checkpoint
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import DerivedTensor, FileSource
 
 if TYPE_CHECKING:
-    from emberge.engine import RowReader, TensorJob, TensorReader, TensorSpec
+    from emberge.merging import TensorJob
+    from emberge.tensor_files import RowReader, TensorReader, TensorSpec
     from torch import Tensor
 
 EXPERTS = 4

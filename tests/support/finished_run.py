@@ -108,7 +108,7 @@ class FinishedRun:
 
 def fingerprint(folder: Path) -> str:
     """The content hash by which scores know a model."""
-    from emberge.engine import model_fingerprint
+    from emberge.model_folder import model_fingerprint
 
     return model_fingerprint(folder)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from emberge import Machine
-from emberge.engine import FitJob, FitResult, fit
+from emberge.training import FitJob, FitResult, fit
 
 
 def run_fit(*, device: str = "cpu", ranks: int = 1, shard: bool = False, **given: Any) -> FitResult:

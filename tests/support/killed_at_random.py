@@ -22,7 +22,7 @@ from tests.support.killed_merge import digest, forked
 def merge(models: Path, out: Path, seen: Callable[[float, float, str], None] | None = None) -> None:
     """Merge the folders below `models` along their common circle, in two files, on two threads."""
     from emberge import Machine
-    from emberge.engine import MergeInput
+    from emberge.merging import MergeInput
     from emberge_merge.methods.spherical.multi_slerp import MultiSlerp
 
     from tests.support.merges import merge_models

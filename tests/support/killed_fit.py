@@ -8,7 +8,7 @@ from pathlib import Path
 
 def main(model: Path, root: Path) -> None:
     from emberge import PerDataset
-    from emberge.engine import FitOptions
+    from emberge.training import FitOptions
     from emberge_encoder.text_encoder import TextEncoder
     from emberge_train.losses.cosent import CoSENT
     from emberge_train.losses.infonce import InfoNCE

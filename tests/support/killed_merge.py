@@ -52,7 +52,7 @@ def forked(work: Callable[[], None]) -> int:
 def merge(models: Path, out: Path, seen: Callable[..., None] | None = None) -> None:
     """Merge the folders below `models` by TIES against the one called `base`."""
     from emberge import Machine, PerModel
-    from emberge.engine import MergeInput
+    from emberge.merging import MergeInput
     from emberge_merge.methods.sparse.sign_consensus import SignConsensus
     from emberge_merge.methods.sparse.trim import Trim
 
@@ -92,10 +92,9 @@ def undisturbed(
     models: Path, root: Path, work: Callable[[Path, Path], None]
 ) -> tuple[dict[str, str], Fuse]:
     """The bytes of a merge that nobody disturbs, and what it did to the disk."""
-    import emberge.engine
-
     # Imports may try the temporary folder, which would count.
-    _ = emberge.engine.merge_checkpoints, emberge.engine.build_checkpoint
+    from emberge.merging import build_checkpoint, merge_checkpoints  # noqa: F401
+
     (root / "whole").mkdir(parents=True)
     with Fuse(power=0) as fuse:
         work(models, root / "whole" / "out")

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 from emberge import Embeddings, Guide, Loss, ModelRef
-from emberge.ranks.gather_batch import rows_of
-from emberge.ranks.ranks import shard_rows
+from emberge.ranks import rows_of, shard_rows
 from emberge_codiemb.losses.mid_nce import MidNCE
 from emberge_codiemb.losses.pearson import Pearson
 from emberge_codiemb.losses.pro import PRO

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from emberge import Example, MediaFacts, MediaKind, join_parts
-from emberge.engine import MediaFolder
+from emberge.media import MediaFolder
 
 from tests.support.media_models import RATE, SIDE, drawing, tone
 from tests.support.training_data import InMemory, dataset

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import Stage
-from emberge.engine import MergeInput, MergeReport, MergeRequest, merge_checkpoints
+from emberge.merging import MergeInput, MergeReport, MergeRequest, merge_checkpoints
 
 # What is said to the run of a merge, and not to its request.
 _RUN = ("machine", "provenance", "side", "progress")

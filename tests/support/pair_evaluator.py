@@ -19,7 +19,7 @@ from emberge import (
     component,
     hookimpl,
 )
-from emberge.engine import TextEmbedder
+from emberge.encoding import TextEmbedder
 
 # Folders of models that were scored, in order; a test empties it.
 SCORED: list[str] = []

@@ -106,7 +106,7 @@ def results(path: Path) -> list[dict[str, Any]]:
 def _rank(path: Path, told: Mapping[str, str]) -> None:
     import torch
     from emberge.errors import EmbergeError
-    from emberge.ranks.ranks import leave_ranks
+    from emberge.ranks import leave_ranks
 
     os.environ.update(told)
     rank = int(told["RANK"])

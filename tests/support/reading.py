@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from emberge import Plugins, RecipeError, parse_recipe
-from emberge.recipes.recipe import Recipe
+from emberge.recipes import Recipe
 
 from tests.support import acme
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers
 from emberge import Backbone, load_plugins
-from emberge.engine import find_config_class
+from emberge.architectures import find_config_class
 from emberge_moe.architecture.modeling_emberge_routed import (
     FEED_FORWARD,
     EmbergeRoutedConfig,

@@ -20,7 +20,8 @@ from emberge import (
     Workspace,
     hookimpl,
 )
-from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes import Recipe
+from emberge.recipes.recipe import RecipeStep
 
 # What ran, in order; a test empties it.
 RAN: list[str] = []

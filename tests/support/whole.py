@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from emberge.engine import MergeInput, MergePlan, MergeRequest, plan_merge
+from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge
 from emberge_merge.methods.averages.linear import Linear
 from safetensors.torch import load_file
 from torch import Tensor

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from emberge.contracts.option import Count
+from emberge.contracts import Count
 from emberge.errors import PluginError, RecipeError, suggest
 from emberge.plugin_verbs import Verb, number_option, output_file
 

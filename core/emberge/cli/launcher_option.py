@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emberge.contracts.launcher import Launcher
+from emberge.contracts import Launcher
 from emberge.errors import Problem, RecipeError
 from emberge.plugins import Plugins
-from emberge.processes.rank_processes import adopt_launcher, rank_and_size
-from emberge.recipes.options.builder import BROKEN, Builder, OptionPath
-from emberge.recipes.options.components import build_component
-from emberge.recipes.parse.parse import HANDLERS
+from emberge.processes import adopt_launcher, rank_and_size
+from emberge.recipes import BROKEN, HANDLERS, Builder, OptionPath, build_component
 from emberge.yaml_nodes import read_yaml
 
 __all__ = ["launcher_of"]

@@ -6,20 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge.contracts.reference import Model, ModelRef
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine, Model, ModelRef
 from emberge.errors import RecipeError
-from emberge.files.atomic import write_json, write_text
-from emberge.merging.comparing.compare_weights import compare_weights
-from emberge.merging.comparing.comparison import Comparison
-from emberge.merging.comparing.comparison_table import (
+from emberge.files import write_json, write_text
+from emberge.merging import (
+    Comparison,
+    compare_weights,
     comparison_json,
     comparison_table,
     figures_of,
     remarks_on,
 )
 from emberge.plugins import Plugins
-from emberge.recipes.folder.locate import is_folder, locate_model
+from emberge.recipes import is_folder, locate_model
 
 __all__ = ["OneDiff", "run_one_diff"]
 

@@ -10,20 +10,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine
 from emberge.errors import Problem, RecipeError
-from emberge.files.atomic import publish, sync
-from emberge.files.disk_space import is_passing
-from emberge.files.locks import OutInUseError, lock_holder
-from emberge.files.ours import NotOursError, require_ours
+from emberge.files import (
+    NotOursError,
+    OutInUseError,
+    is_passing,
+    lock_holder,
+    publish,
+    require_ours,
+    sync,
+)
 from emberge.plugins import Plugins
-from emberge.recipes.checks.preflight import Report, check_recipe
-from emberge.recipes.folder.locate import is_folder
-from emberge.recipes.parse.parse import build_recipe, load_recipe
-from emberge.recipes.parse.translate import read_text, translate
-from emberge.recipes.recipe import Recipe
-from emberge.recipes.run.run_recipe import run_recipe
-from emberge.recipes.run.run_state import StepsFailedError
+from emberge.recipes import (
+    Recipe,
+    Report,
+    StepsFailedError,
+    build_recipe,
+    check_recipe,
+    is_folder,
+    load_recipe,
+    read_text,
+    run_recipe,
+    translate,
+)
 from emberge.yaml_nodes import Fields, node_of, plain, read_yaml
 
 __all__ = ["MergeConfig", "OneMerge", "run_one_merge"]

@@ -18,12 +18,10 @@ from emberge.heap import pause_collections
 from emberge.wording import count_noun, printable
 
 if TYPE_CHECKING:
-    from emberge.contracts.step import Machine
+    from emberge.contracts import Machine
     from emberge.plugins import Plugins
-    from emberge.processes.rank_processes import RanksEnded
-    from emberge.recipes.checks.preflight import Report
-    from emberge.recipes.recipe import Recipe
-    from emberge.recipes.run.rank_team import RankTeam
+    from emberge.processes import RanksEnded
+    from emberge.recipes import RankTeam, Recipe, Report
 
     _CheckedRun = tuple[Recipe, Plugins, dict[str, Any]]
 
@@ -48,7 +46,7 @@ __all__ = [
 
 def run(options: argparse.Namespace) -> int:
     """Check a recipe, run it, and show the folder of each result."""
-    from emberge.recipes.run.run_recipe import run_recipe
+    from emberge.recipes import run_recipe
 
     with _checked_run(options) as begun:
         if begun is None:
@@ -73,8 +71,8 @@ def _checked_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
     A launcher and ranks begin only after the check.
     """
     from emberge.cli.launcher_option import launcher_of
-    from emberge.processes.rank_processes import rank_and_size, rank_team
-    from emberge.recipes.checks.preflight import check_recipe
+    from emberge.processes import rank_and_size, rank_team
+    from emberge.recipes import check_recipe
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
@@ -99,7 +97,7 @@ def _checked_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
 
 def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankTeam:
     """Find the run's other ranks; `accelerate launch --use_fsdp` means `shard`."""
-    from emberge.recipes.run.rank_team import form_team
+    from emberge.recipes import form_team
 
     shard = shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
     return form_team(machine, shard=shard, ended=ended)
@@ -107,8 +105,7 @@ def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankT
 
 def check(options: argparse.Namespace) -> int:
     """Show every problem and plan that a recipe's headers, configs and first rows reveal."""
-    from emberge.recipes.checks.preflight import check_recipe
-    from emberge.recipes.checks.unseen import unseen_counts
+    from emberge.recipes import check_recipe, unseen_counts
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
@@ -138,7 +135,7 @@ def _and_more(count: int) -> str:
 
 def rehearse(options: argparse.Namespace) -> int:
     """Run a recipe on very little data and show the outcome of each step."""
-    from emberge.recipes.checks.rehearse import rehearse as rehearse_recipe
+    from emberge.recipes import rehearse as rehearse_recipe
 
     with _checked_run(options) as begun:
         if begun is None:
@@ -155,7 +152,7 @@ def rehearse(options: argparse.Namespace) -> int:
 
 def status(options: argparse.Namespace) -> int:
     """Show what is done in an OUT and what is left."""
-    from emberge.recipes.checks.status import status as status_of
+    from emberge.recipes import status as status_of
 
     print("\n".join(status_of(options.out).lines))
     return 0
@@ -163,7 +160,7 @@ def status(options: argparse.Namespace) -> int:
 
 def clean(options: argparse.Namespace) -> int:
     """Show what runs left behind in an OUT, and remove it once that was agreed to."""
-    from emberge.recipes.folder.clean import find_leftovers, remove_leftovers
+    from emberge.recipes import find_leftovers, remove_leftovers
 
     found = find_leftovers(options.out)
     print("\n".join(found.lines))
@@ -248,7 +245,7 @@ def diff(options: argparse.Namespace) -> int:
 
 def convert(options: argparse.Namespace) -> int:
     """Print another tool's recipe as one of ours."""
-    from emberge.recipes.parse.translate import read_text, translate
+    from emberge.recipes import read_text, translate
 
     path = options.config
     translated = translate(read_text(path), _plugins(options), path)
@@ -260,7 +257,7 @@ def convert(options: argparse.Namespace) -> int:
 
 def list(options: argparse.Namespace) -> int:  # noqa: A001 — the verb's name
     """List components."""
-    from emberge.recipes.docs.component_table import list_components
+    from emberge.recipes import list_components
 
     _print(
         list_components(
@@ -277,7 +274,7 @@ def list(options: argparse.Namespace) -> int:  # noqa: A001 — the verb's name
 
 def show(options: argparse.Namespace) -> int:
     """Describe a component."""
-    from emberge.recipes.docs.describe import describe_component
+    from emberge.recipes import describe_component
 
     _print(describe_component(_plugins(options), options.component))
     return 0
@@ -285,7 +282,7 @@ def show(options: argparse.Namespace) -> int:
 
 def recipes(options: argparse.Namespace) -> int:
     """List the shipped recipes, or print one."""
-    from emberge.recipes.parse.shipped import shipped_recipes
+    from emberge.recipes import shipped_recipes
 
     shipped = shipped_recipes()
     if options.name is not None:
@@ -302,7 +299,7 @@ def recipes(options: argparse.Namespace) -> int:
 
 def schema(options: argparse.Namespace) -> int:
     """Print the JSON Schema of recipes."""
-    from emberge.recipes.docs.json_schema import recipe_schema
+    from emberge.recipes import recipe_schema
 
     _print(json.dumps(recipe_schema(_plugins(options)), indent=2, ensure_ascii=False))
     return 0
@@ -310,7 +307,7 @@ def schema(options: argparse.Namespace) -> int:
 
 def new_plugin(options: argparse.Namespace) -> int:
     """Write the repository of a new plugin."""
-    from emberge.recipes.docs.new_plugin import write_plugin
+    from emberge.recipes import write_plugin
 
     folder = write_plugin(options.name, options.out or Path(f"emberge-{options.name}"))
     print(f"written: {folder}; its README says how to go on")
@@ -319,7 +316,7 @@ def new_plugin(options: argparse.Namespace) -> int:
 
 def verify(options: argparse.Namespace) -> int:
     """Check a result against its provenance."""
-    from emberge.recipes.checks.verify import verify_inputs, verify_result
+    from emberge.recipes import verify_inputs, verify_result
 
     inputs = None
     if options.inputs is not None:
@@ -333,7 +330,7 @@ def verify(options: argparse.Namespace) -> int:
 
 def safetensors(options: argparse.Namespace) -> int:
     """Convert pickled weights."""
-    from emberge.tensor_files.pickles import convert_pickles
+    from emberge.tensor_files import convert_pickles
 
     for path in convert_pickles(options.folder):
         print(f"written: {path}")
@@ -347,7 +344,7 @@ def _plugins(options: argparse.Namespace) -> Plugins:
 
 
 def _recipe(options: argparse.Namespace, plugins: Plugins) -> Recipe:
-    from emberge.recipes.parse.shipped import named_recipe
+    from emberge.recipes import named_recipe
 
     return named_recipe(options.recipe, plugins, options.overrides)
 
@@ -376,7 +373,7 @@ def _require_check(report: Report, quiet: bool) -> None:
 
 def _show_unseen(report: Report) -> None:
     """Print what could not be looked at, each thing once."""
-    from emberge.recipes.checks.unseen import places_by_message
+    from emberge.recipes import places_by_message
 
     for message, places in places_by_message(report.of("unseen")).items():
         more = f" and {count_noun(len(places) - 1, 'other place')}" if len(places) > 1 else ""
@@ -392,7 +389,7 @@ def _show_problems(problems: Iterable[Problem], label: str) -> None:
 
 
 def _show_results(out: Path, recipe: Recipe) -> None:
-    from emberge.recipes.checks.status import results_shown
+    from emberge.recipes import results_shown
 
     print("".join(f"{line}\n" for line in results_shown(out, recipe)), end="")
 
@@ -400,8 +397,8 @@ def _show_results(out: Path, recipe: Recipe) -> None:
 def _write_summary(
     options: argparse.Namespace, recipe: Recipe, error: BaseException | None
 ) -> None:
-    from emberge.files.atomic import write_text
-    from emberge.recipes.checks.run_summary import run_summary
+    from emberge.files import write_text
+    from emberge.recipes import run_summary
 
     if options.summary is not None:
         write_text(options.summary, run_summary(options.out, recipe, error))

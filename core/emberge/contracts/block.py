@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from emberge.numerics.links import Limit, Link
-    from emberge.numerics.programs import Program
-    from emberge.numerics.stored_rows import StoredRows
+    from emberge.numerics import Limit, Link, Program, StoredRows
 
 __all__ = ["Block", "Options", "rows_of"]
 
@@ -147,7 +145,7 @@ class Block:
         changed = self.links or self.__dict__.get("changed") is not None
         if self.stored is None or (self.shares if deltas else changed):
             return None
-        from emberge.numerics.programs import Program
+        from emberge.numerics import Program
 
         linked = self.linked if self.links else self.__dict__.get("changed")
         if deltas and self.stored.base is None and linked is None:
@@ -166,7 +164,7 @@ class Block:
         """Each model minus the base, [models, *rows]; no link writes into them."""
         import torch
 
-        from emberge.numerics.buffers import pooled_like
+        from emberge.numerics import pooled_like
 
         if self.changed is not None:
             return self.changed
@@ -280,7 +278,7 @@ class Block:
         float32 is summed in runs of 8,192 elements, and the runs in float64: half the time of float64
         throughout, at a relative error near 1e-7.
         """
-        from emberge.numerics.inner_products import gram
+        from emberge.numerics import gram
 
         return gram(vectors)
 
@@ -290,7 +288,7 @@ class Block:
         "products" is of the models or their `deltas`; "differences", if asked for, of the first one and the
         others' differences to it.
         """
-        from emberge.numerics.inner_products import gram, inner_products, less_first
+        from emberge.numerics import gram, inner_products, less_first
 
         program = self._program(deltas=deltas)
 
@@ -306,7 +304,7 @@ class Block:
 
     def delta_sums(self, power: Literal[1, 2]) -> Tensor:
         """Return the sums of the deltas' magnitudes (1) or squares (2), float64 [models]."""
-        from emberge.numerics.lanes import sums
+        from emberge.numerics import sums
 
         if (program := self._program(deltas=True)) is not None:
             return program.sums(squares=power == 2)
@@ -350,7 +348,7 @@ class Block:
 
         Zero elects plus. Without `normalize` the sum is not divided by the weights of those that agree.
         """
-        from emberge.numerics.consensus import elect, least_divisor
+        from emberge.numerics import elect, least_divisor
 
         if (program := self._program(deltas=True)) is not None:
             least = least_divisor(weights)
@@ -367,25 +365,25 @@ class Block:
 
         `offset` is the tensor's first place among those that were ranked together.
         """
-        from emberge.numerics.links import Kept
+        from emberge.numerics import Kept
 
         return self._link(Kept(tuple(limits), offset, undo))
 
     def keep_varied(self, limit: Limit) -> Block:
         """Record that deltas become zero where their variance over the models is below a limit, or zero."""
-        from emberge.numerics.links import Selected
+        from emberge.numerics import Selected
 
         return self._link(Selected(limit, len(self.models)))
 
     def variances(self) -> Block:
         """Return a block whose one delta is the variance of the deltas over the models."""
-        from emberge.numerics.links import Variances
+        from emberge.numerics import Variances
 
         return self._link(Variances(len(self.models)))
 
     def drop_at_random(self, densities: Tensor, salt: str) -> Block:
         """Record that each delta stays with its model's probability; `salt` tells draws apart."""
-        from emberge.numerics.links import Dropped
+        from emberge.numerics import Dropped
 
         values = tuple(densities.tolist())
         kept = self._link(Dropped(values, self._keys(salt)))
@@ -398,8 +396,7 @@ class Block:
         A line has the least magnitude's chance and what each further rank adds; equal magnitudes are
         ranked in their order, and a tensor of one dimension is one row.
         """
-        from emberge.numerics.noise import SPAN, uniform
-        from emberge.numerics.ranked_drop import chances_of, drop_ranked
+        from emberge.numerics import SPAN, chances_of, drop_ranked, uniform
 
         width = rows_of(self.shape)[1]
         program = self._program(deltas=True)
@@ -418,13 +415,13 @@ class Block:
 
     def scale_deltas(self, factors: Tensor) -> Block:
         """Record that each model's deltas are multiplied by its factor."""
-        from emberge.numerics.links import Scaled
+        from emberge.numerics import Scaled
 
         return self._link(Scaled(tuple(factors.tolist())))
 
     def divide_deltas(self, divisors: Tensor) -> Block:
         """Record that each model's deltas are divided by its divisor."""
-        from emberge.numerics.links import Divided
+        from emberge.numerics import Divided
 
         return self._link(Divided(tuple(divisors.tolist())))
 
@@ -459,7 +456,7 @@ class Block:
         self, coefficients: Tensor | Sequence[float], vectors: Tensor | None = None
     ) -> Tensor:
         """Sum coefficient × model in model order, one fused step a model, so blocks do not matter."""
-        from emberge.numerics.buffers import pooled_like
+        from emberge.numerics import pooled_like
 
         values = [float(c) for c in coefficients]
         if vectors is None and self.shares and "tensors" not in self.__dict__:
@@ -480,7 +477,7 @@ class Block:
         The number of an element depends on (seed, tensor name, the model's fingerprint, salt, its index in
         the full tensor), never on block size, order, device or worker.
         """
-        from emberge.numerics.noise import uniform
+        from emberge.numerics import uniform
 
         return uniform(self.like, self.start, self._keys(salt))
 
@@ -519,7 +516,7 @@ class Block:
 
     def _sums(self) -> Tensor:
         """Return the models' rows, added up."""
-        from emberge.numerics.buffers import pooled_like
+        from emberge.numerics import pooled_like
 
         assert self.mixed is not None
         out = pooled_like(self.mixed, (len(self.shares), *self.mixed.shape[1:]))
@@ -562,7 +559,7 @@ class Block:
         """Return the block whose models are the group labels, given each group's merged rows."""
         import torch
 
-        from emberge.numerics.buffers import pooled_like
+        from emberge.numerics import pooled_like
 
         labels = tuple(dict.fromkeys(self.groups))
         rows = [merged[label] for label in labels]
@@ -577,7 +574,7 @@ class Block:
 
 
 def _copy_of(values: Tensor) -> Tensor:
-    from emberge.numerics.buffers import pooled_like
+    from emberge.numerics import pooled_like
 
     return pooled_like(values).copy_(values)
 

@@ -18,12 +18,11 @@ from typing import Any, get_args
 
 import yaml
 
-from emberge.contracts.dataset import TASK_KINDS, Domain
-from emberge.contracts.reference import DataRef
+from emberge.contracts import TASK_KINDS, DataRef, Domain
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
 from emberge.data.file_summary import shown
 from emberge.errors import DataError, suggest
-from emberge.files.strangers import UnsoundFileError, read_regular
+from emberge.files import UnsoundFileError, read_regular
 from emberge.wording import printable
 from emberge.yaml_aliases import alias_problem
 

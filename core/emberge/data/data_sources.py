@@ -12,8 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.dataset import BadRow, Reader
-from emberge.contracts.reference import DataRef
+from emberge.contracts import BadRow, DataRef, Reader
 from emberge.data.catalogue import instruction_prompt, load_catalogue
 from emberge.data.dataset_store import FORMAT
 from emberge.data.entry import Catalogue, DataEntry

@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from emberge.contracts.dataset import DatasetInfo, Example
-from emberge.contracts.media import Media, content_key, has_media, split_parts
+from emberge.contracts import DatasetInfo, Example, Media, content_key, has_media, split_parts
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
 from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import place
 from emberge.errors import DataError
-from emberge.files.atomic import publish_once, write_json
+from emberge.files import publish_once, write_json
 
 __all__ = [
     "FORMAT",

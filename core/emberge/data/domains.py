@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from emberge.contracts.reference import DataRef
+from emberge.contracts import DataRef
 from emberge.data.catalogue import load_catalogue
 from emberge.data.data_sources import pick
 from emberge.data.entry import DataEntry

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emberge.contracts.dataset import Domain, TaskKind
-from emberge.contracts.option import AnyNumber, Count, Positive
-from emberge.contracts.reference import DataRef
-from emberge.contracts.sampler import Negatives
+from emberge.contracts import AnyNumber, Count, DataRef, Domain, Negatives, Positive, TaskKind
 
 __all__ = ["Catalogue", "Columns", "DataEntry", "EvalSet"]
 

@@ -7,9 +7,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.dataset import TASK_KINDS, BadRow, Example, TaskKind
-from emberge.contracts.media import MEDIA_KINDS, Media, MediaFacts, pair_kind, split_parts
-from emberge.contracts.sampler import Negatives
+from emberge.contracts import (
+    MEDIA_KINDS,
+    TASK_KINDS,
+    BadRow,
+    Example,
+    Media,
+    MediaFacts,
+    Negatives,
+    TaskKind,
+    pair_kind,
+    split_parts,
+)
 from emberge.data.entry import DataEntry
 from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.media_values import Look, MediaValues

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from emberge.contracts.dataset import Dataset, DatasetInfo, Example, Reader
-from emberge.contracts.media import readable
-from emberge.contracts.reference import DataRef
+from emberge.contracts import DataRef, Dataset, DatasetInfo, Example, Reader, readable
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import DRAWN_NEGATIVES
 from emberge.data.entry import DataEntry
@@ -19,7 +17,7 @@ from emberge.data.hub_datasets import recently
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
 from emberge.errors import DataError, EmbergeError, Problem
-from emberge.media.media_folder import MediaFolder
+from emberge.media import MediaFolder
 from emberge.wording import printable
 
 __all__ = ["CheckedData", "FirstRows", "check_entries", "first_examples"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from emberge.data.entry import DataEntry
 from emberge.errors import DataError
-from emberge.network.hub_client import hub_client
+from emberge.network import hub_client
 
 __all__ = ["hub_key", "hub_name", "hub_rows", "recently"]
 

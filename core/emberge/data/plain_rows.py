@@ -8,8 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.dataset import BadRow, Reader
-from emberge.contracts.reference import DataRef
+from emberge.contracts import BadRow, DataRef, Reader
 from emberge.data.data_sources import DataSource, expand
 from emberge.data.entry import DataEntry
 from emberge.data.sampling import sample_rows

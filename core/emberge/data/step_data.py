@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from emberge.contracts.step import Preflight, Workspace
+from emberge.contracts import Preflight, Workspace
+from emberge.data.dataset_loading import load_datasets
 from emberge.data.dataset_store import StoredDataset
 from emberge.data.entry import DataEntry
 from emberge.data.first_rows import CheckedData, check_entries
-from emberge.data.load_datasets import load_datasets
 
 __all__ = ["check_datasets", "step_datasets"]
 

@@ -1,1 +1,5 @@
 """The only callers of a model: embedding texts with and without gradients, in chunks under a token budget."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts.backbone import Encoder, ReadsTokens, TokenisedText
-from emberge.contracts.media import content_key
+from emberge.contracts import Encoder, ReadsTokens, TokenisedText, content_key
 from emberge.encoding.chunks import chunks, equal_chunks
 from emberge.encoding.gradient_cache import (
     BatchEmbeddings,

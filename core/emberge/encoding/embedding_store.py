@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from emberge.contracts.backbone import Encoder, TokenisedText
+from emberge.contracts import Encoder, TokenisedText
 from emberge.encoding.embedder import TextEmbedder
 from emberge.encoding.token_cache import Ragged
-from emberge.files.atomic import fill_once
-from emberge.files.hashes import text_keys
+from emberge.files import fill_once, text_keys
 from emberge.heap import return_freed_memory
-from emberge.ranks.ranks import ALONE, Ranks
+from emberge.ranks import ALONE, Ranks
 
 __all__ = ["SEGMENT", "EmbeddingStore", "Vectors"]
 

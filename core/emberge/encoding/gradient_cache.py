@@ -17,17 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts.backbone import (
-    Auxiliary,
-    AuxiliaryMetrics,
-    Embedded,
-    Encoder,
-    TokenisedText,
-)
+from emberge.contracts import Auxiliary, AuxiliaryMetrics, Embedded, Encoder, TokenisedText
 from emberge.encoding.chunks import chunks, padded_tokens
 from emberge.encoding.kept_graphs import KeptGraphs
 from emberge.encoding.prefetch import Features, Feed, feed, to_device
-from emberge.ranks.ranks import ALONE, Ranks
+from emberge.ranks import ALONE, Ranks
 from emberge.seeds import stable_seed
 
 __all__ = [

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts.backbone import PacksTexts, PredictsTokens, TokenisedText
+from emberge.contracts import PacksTexts, PredictsTokens, TokenisedText
 from emberge.encoding.gradient_cache import device_of
 
 __all__ = ["packed_rows", "packing_problem"]

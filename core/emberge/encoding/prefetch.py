@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts.backbone import Encoder
+from emberge.contracts import Encoder
 
 __all__ = ["Feed", "feed", "to_device"]
 

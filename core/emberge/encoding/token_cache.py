@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.contracts.backbone import TokenisedText
-from emberge.contracts.media import Media, split_parts
-from emberge.files.atomic import fill_once
-from emberge.files.hashes import text_keys
+from emberge.contracts import Media, TokenisedText, split_parts
+from emberge.files import fill_once, text_keys
 
 if TYPE_CHECKING:
-    from emberge.contracts.backbone import Encoder
+    from emberge.contracts import Encoder
 
 __all__ = ["TEXTS_AT_ONCE", "Ragged", "RaggedWriter", "TokenCache"]
 

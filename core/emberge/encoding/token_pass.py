@@ -18,15 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts.backbone import (
+from emberge.contracts import (
     AddsAuxiliary,
     Auxiliary,
     AuxiliaryMetrics,
     PacksTexts,
     PredictsTokens,
     TokenisedText,
+    TokenLoss,
+    Tokens,
 )
-from emberge.contracts.loss import TokenLoss, Tokens
 from emberge.encoding.chunks import chunks, padded_tokens
 from emberge.encoding.gradient_cache import EncodePlan, PassResult, device_of
 from emberge.encoding.kept_graphs import KeptGraphs

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from emberge.contracts.backbone import PredictsTokens, TokenisedText
-from emberge.contracts.loss import TokenLoss
+from emberge.contracts import PredictsTokens, TokenisedText, TokenLoss
 from emberge.encoding.chunks import chunks
 from emberge.encoding.prefetch import feed, to_device
 from emberge.encoding.token_cache import Ragged

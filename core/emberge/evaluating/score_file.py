@@ -22,7 +22,7 @@ from emberge.evaluating.scores import (
     TrainingCost,
     Verdict,
 )
-from emberge.model_folder.parameter_count import ParameterCount
+from emberge.model_folder import ParameterCount
 
 __all__ = ["SCORES_FILE", "read_scores", "write_scores"]
 

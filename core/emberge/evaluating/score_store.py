@@ -8,9 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.evaluator import TaskInfo, TaskScore, Units
-from emberge.contracts.reference import Model
-from emberge.files.atomic import write_text
+from emberge.contracts import Model, TaskInfo, TaskScore, Units
+from emberge.files import write_text
 
 __all__ = ["ScoreStore", "read_score", "safe_file_name", "write_score"]
 

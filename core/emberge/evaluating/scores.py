@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from emberge.contracts.evaluator import LESS_IS_BETTER
-from emberge.model_folder.parameter_count import ParameterCount
+from emberge.contracts import LESS_IS_BETTER
+from emberge.model_folder import ParameterCount
 
 __all__ = [
     "FEW",

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from emberge.contracts.evaluator import Evaluator, TaskInfo, TaskScore
-from emberge.contracts.reference import Model
-from emberge.contracts.step import Workspace
+from emberge.contracts import Evaluator, Model, TaskInfo, TaskScore, Workspace
 from emberge.errors import RecipeError
 from emberge.evaluating.score_store import ScoreStore
 from emberge.evaluating.task_groups import required_tasks
@@ -61,7 +59,7 @@ def score_tasks(
 
     The evaluator gets a whole model folder, also of an adapter on its base.
     """
-    from emberge.merging.whole_model import whole_model
+    from emberge.merging import whole_model
 
     store = ScoreStore(workspace.store / "scores")
     kept = {task.name: store.read(model, task) for task in tasks}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from emberge.contracts.evaluator import TaskInfo
+from emberge.contracts import TaskInfo
 from emberge.errors import RecipeError, suggest
 from emberge.wording import join_some
 

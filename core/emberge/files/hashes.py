@@ -14,7 +14,7 @@ from typing import Any
 
 import xxhash
 
-from emberge.contracts.media import content_key
+from emberge.contracts import content_key
 from emberge.errors import EmbergeError
 from emberge.files.atomic import write_json
 from emberge.files.locks import wait_for_lock

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from emberge.contracts.media import Media
+from emberge.contracts import Media
 from emberge.errors import DataError
 from emberge.media.media_files import content_of, require_package
 from emberge.wording import printable

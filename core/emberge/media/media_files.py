@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from emberge.contracts.media import Media, media_hash
+from emberge.contracts import Media, media_hash
 from emberge.errors import DataError
-from emberge.files.strangers import UnsoundFileError, read_regular
+from emberge.files import UnsoundFileError, read_regular
 from emberge.wording import human_size, printable
 
 __all__ = ["MEDIA_BYTES", "content_of", "read_media_file", "require_media_size", "require_package"]

@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.media import Media, MediaKind, media_hash
+from emberge.contracts import Media, MediaKind, media_hash
 from emberge.errors import DataError
-from emberge.files.atomic import replace_file
+from emberge.files import replace_file
 from emberge.media.image_files import rgb_image
 from emberge.media.media_files import read_media_file, require_media_size
 from emberge.media.sound_files import require_clip

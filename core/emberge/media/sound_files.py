@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from emberge.contracts.media import Media
+from emberge.contracts import Media
 from emberge.errors import DataError
 from emberge.media.media_files import content_of
 from emberge.wording import printable

@@ -1,1 +1,5 @@
 """Merging: one request, planned from headers alone, then streamed tensor by tensor."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

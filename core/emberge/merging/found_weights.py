@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.schedule import PerTensor
+from emberge.contracts import PerTensor
 from emberge.errors import CheckpointError
-from emberge.files.atomic import write_text
+from emberge.files import write_text
 
 __all__ = ["WEIGHTS_FILE", "FoundWeights"]
 

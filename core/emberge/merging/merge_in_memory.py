@@ -9,10 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts.block import Block
-from emberge.contracts.chain import Chain
-from emberge.contracts.schedule import PerTensor
-from emberge.contracts.stage import Stage
+from emberge.contracts import Block, Chain, PerTensor, Stage
 from emberge.errors import CheckpointError
 from emberge.merging.request import Compute
 from emberge.merging.stage_options import ModelOptions, Resolver
@@ -20,10 +17,9 @@ from emberge.merging.statistics.row_entries import RowStatistics, StatisticsEntr
 from emberge.merging.streaming.build_jobs import empty_block
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.merging.streaming.scheduler import GRANULE, Limits, run_jobs
-from emberge.model_folder.names.tensor_names import depths
-from emberge.numerics.tested_kernels import kernels
-from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.tensor_sources import MemorySource, TensorSource
+from emberge.model_folder import depths
+from emberge.numerics import kernels
+from emberge.tensor_files import MemorySource, TensorSource, TensorSpec
 
 __all__ = ["merge_state_dicts"]
 

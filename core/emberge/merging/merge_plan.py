@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from emberge.errors import CheckpointError, Problem
 from emberge.merging.request import MergeRequest, MergeSlice, shifted, slice_of
 from emberge.merging.stage_options import Resolver
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.names.tensor_names import layer_number
-from emberge.tensor_files.safetensors_header import TensorSpec, main_dtype, total_bytes
+from emberge.model_folder import Checkpoint, layer_number
+from emberge.tensor_files import TensorSpec, main_dtype, total_bytes
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from emberge.contracts.chain import Rule
-from emberge.contracts.schedule import PerTensor
-from emberge.contracts.stage import Stage
+from emberge.contracts import PerTensor, Rule, Stage
 from emberge.merging.stage_options import ModelOptions, all_stages
 from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
-from emberge.model_folder.names.tensor_names import LAYER, layer_number, layer_of
+from emberge.model_folder import LAYER, layer_number, layer_of
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.supplied_vocabulary import SuppliedVocabulary

@@ -8,10 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emberge.contracts.block import Block, Options
-from emberge.contracts.reference import Reference
-from emberge.contracts.schedule import PerModel, PerTensor
-from emberge.contracts.stage import Stage
+from emberge.contracts import Block, Options, PerModel, PerTensor, Reference, Stage
 from emberge.errors import suggest
 
 __all__ = ["ModelOptions", "Resolver", "all_stages", "faults_of", "plain_stage", "stage_name"]

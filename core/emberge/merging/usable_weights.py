@@ -8,9 +8,8 @@ import torch
 
 from emberge.errors import CheckpointError
 from emberge.merging.streaming.jobs import is_usable
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.tensor_reader import TensorReader
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorReader, TensorSpec
 from emberge.wording import count_noun, join_some, printable
 
 __all__ = ["require_usable_weights"]

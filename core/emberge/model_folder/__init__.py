@@ -1,1 +1,5 @@
 """Model folders: configs, layouts, tensor names, and the files beside the weights."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

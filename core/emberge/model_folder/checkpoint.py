@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
-from emberge.files.strangers import JSON_LIMIT, read_regular
+from emberge.files import JSON_LIMIT, read_regular
 from emberge.model_folder.json_files import read_object, read_object_if_any
 from emberge.model_folder.sound_folder import real_file
 from emberge.model_folder.st_layout import (
@@ -18,19 +18,20 @@ from emberge.model_folder.st_layout import (
     read_modules,
     require_inside,
 )
-from emberge.tensor_files.foreign_formats import other_format, pickles_in
-from emberge.tensor_files.remote_file import here_or_remote
-from emberge.tensor_files.safetensors_header import (
+from emberge.tensor_files import (
     WEIGHTS,
     TensorSpec,
+    here_or_remote,
+    other_format,
     parse_json,
+    pickles_in,
     read_header,
     require_count,
 )
 from emberge.wording import printable
 
 if TYPE_CHECKING:
-    from emberge.tensor_files.tensor_reader import TensorReader
+    from emberge.tensor_files import TensorReader
 
 __all__ = ["Checkpoint"]
 
@@ -122,7 +123,7 @@ class Checkpoint:
                 _refuse_pickle(self.folder, self.folder / module.path)
         if not _may_be_quantised(found.values(), self.config):
             return found
-        from emberge.tensor_files.fp8 import dequantised
+        from emberge.tensor_files import dequantised
 
         return dequantised(found, self.config, self.folder)
 
@@ -134,7 +135,7 @@ class Checkpoint:
 
     def reader(self) -> TensorReader:
         """Open the weights for reading by rows; loads torch."""
-        from emberge.tensor_files.tensor_reader import TensorReader
+        from emberge.tensor_files import TensorReader
 
         return TensorReader()
 

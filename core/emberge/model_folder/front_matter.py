@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from emberge.files.strangers import UnsoundFileError, open_regular
+from emberge.files import UnsoundFileError, open_regular
 
 __all__ = ["read_front_matter"]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
-from emberge.files import strangers
+from emberge.files import JSON_LIMIT, read_regular
+from emberge.files import read_json as read_json_file
 
 __all__ = ["read_json", "read_object", "read_object_if_any", "read_text"]
 
@@ -18,7 +19,7 @@ def read_json(path: Path) -> Any:
         CheckpointError: when it is no JSON, or longer than any of a model.
     """
     try:
-        return strangers.read_json(path)
+        return read_json_file(path)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read as JSON ({error})") from None
 
@@ -30,7 +31,7 @@ def read_text(path: Path) -> str:
         CheckpointError: when it is no UTF-8, or longer than any of a model.
     """
     try:
-        return strangers.read_regular(path, limit=strangers.JSON_LIMIT).decode("utf-8")
+        return read_regular(path, limit=JSON_LIMIT).decode("utf-8")
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read as text ({error})") from None
 

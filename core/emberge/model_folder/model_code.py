@@ -16,7 +16,7 @@ from typing import Any
 
 from emberge.architectures import find_source
 from emberge.errors import CheckpointError
-from emberge.files.atomic import write_json
+from emberge.files import write_json
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.file_table import FOLDERS
 from emberge.model_folder.json_files import read_json, read_object_if_any

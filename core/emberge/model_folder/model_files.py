@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emberge.errors import CheckpointError
-from emberge.files.atomic import link_or_copy
-from emberge.files.hashes import HashCache, files_fingerprint, stable_hash
+from emberge.files import HashCache, files_fingerprint, link_or_copy, stable_hash
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.file_table import (
     FILES,
@@ -22,7 +21,7 @@ from emberge.model_folder.file_table import (
 )
 from emberge.model_folder.sound_folder import real_file, require_sound
 from emberge.model_folder.st_layout import read_chain
-from emberge.tensor_files.remote_file import RemoteFile, is_remote
+from emberge.tensor_files import RemoteFile, is_remote
 
 __all__ = [
     "copied_files",

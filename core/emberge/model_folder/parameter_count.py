@@ -10,7 +10,7 @@ from typing import Any
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.names.task_heads import POOLER, head_of
 from emberge.model_folder.names.tensor_names import canonical_names, is_buffer
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files import TensorSpec
 
 __all__ = ["ParameterCount", "count_parameters", "expert_count"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emberge.errors import CheckpointError
-from emberge.files.strangers import JSON_LIMIT, require_inside, require_regular
+from emberge.files import JSON_LIMIT, require_inside, require_regular
 from emberge.model_folder.file_table import rule_of
 
 __all__ = ["real_file", "require_sound"]

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from emberge.errors import CheckpointError
-from emberge.files.atomic import write_json
+from emberge.files import write_json
 from emberge.model_folder.classic_names import (
     CLASSIC,
     POOLING,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.load_tokenizer import has_tokenizer
 from emberge.model_folder.model_code import code_of_class, named_code
 from emberge.model_folder.model_files import files_not_copied
+from emberge.model_folder.tokenizers import has_tokenizer
 from emberge.wording import join_some
 
 __all__ = ["origin_line", "remarks"]

@@ -1,1 +1,5 @@
 """Torch arithmetic that several rooms share: buffers, reproducible noise, similarity."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from emberge.numerics import lanes
 from emberge.numerics.consensus import elect, least_divisor
-from emberge.numerics.inner_products import less_first
+from emberge.numerics.gram_products import less_first
 from emberge.numerics.links import Divided, Dropped, Kept, Limit, Link, Scaled, Selected
 from emberge.numerics.noise import uniform
 from emberge.numerics.programs import Program

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine
 from emberge.errors import EmbergeError, RecipeError
 from emberge.interpreter import python_command
 from emberge.processes.child import LEASH, end_with_parent, ended_how

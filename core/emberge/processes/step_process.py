@@ -11,8 +11,7 @@ import socket
 import subprocess
 import time
 
-from emberge.contracts.launcher import Ended, Launch
-from emberge.contracts.step import Machine
+from emberge.contracts import Ended, Launch, Machine
 from emberge.errors import EmbergeError
 from emberge.interpreter import python_command
 from emberge.processes.child import last_lines

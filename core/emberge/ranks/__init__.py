@@ -1,1 +1,5 @@
 """Several processes as one training: collectives, gathered batches, sharded weights."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

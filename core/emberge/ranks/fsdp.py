@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from emberge.contracts.backbone import Encoder
+from emberge.contracts import Encoder
 from emberge.ranks.ranks import Ranks
 
 __all__ = [

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from emberge.contracts.loss import Embeddings
+from emberge.contracts import Embeddings
 
 __all__ = ["gathered", "rows_of"]
 

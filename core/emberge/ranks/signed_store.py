@@ -18,7 +18,7 @@ from typing import Any
 from torch.distributed import Store, TCPStore, rendezvous  # type: ignore[attr-defined]
 
 from emberge.errors import EmbergeError
-from emberge.processes.rank_processes import LISTENER, SECRET
+from emberge.processes import LISTENER, SECRET
 
 __all__ = ["ForgedError", "SignedStore", "join_store"]
 

@@ -1,1 +1,5 @@
 """Recipes: from YAML to typed steps, checked, run, resumed and verified."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

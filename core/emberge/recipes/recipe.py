@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Step
+from emberge.contracts import Step
 from emberge.errors import Problem, RecipeError
 from emberge.recipes.options.component_tree import references
 from emberge.wording import join_some, printable

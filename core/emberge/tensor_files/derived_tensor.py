@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emberge.contracts.block import rows_of
+from emberge.contracts import rows_of
 from emberge.tensor_files.safetensors_header import TensorSpec
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from emberge.errors import CheckpointError
-from emberge.files.atomic import replace_file, write_json
-from emberge.files.disk_space import require_space
+from emberge.files import replace_file, require_space, write_json
 
 __all__ = ["convert_pickles"]
 

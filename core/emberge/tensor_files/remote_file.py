@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberge.errors import CheckpointError
-from emberge.files.ours import NotOursError, claim_folder, require_ours
-from emberge.files.strangers import read_json
-from emberge.network.addresses import require_scheme
+from emberge.files import NotOursError, claim_folder, read_json, require_ours
+from emberge.network import require_scheme
 from emberge.wording import printable
 
 __all__ = ["RemoteFile", "here_or_remote", "is_remote", "server_cache"]

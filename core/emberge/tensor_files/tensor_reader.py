@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from emberge.errors import CheckpointError
-from emberge.files.read_ahead import announce
+from emberge.files import announce
 from emberge.tensor_files.derived_tensor import DerivedTensor, read_derived, read_derived_bytes
 from emberge.tensor_files.remote_file import is_remote
 from emberge.tensor_files.safetensors_header import TensorSpec

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from emberge.files.atomic import make_folder, sync, write_text
-from emberge.files.disk_space import unwritten, writing
+from emberge.files import make_folder, sync, unwritten, write_text, writing
 from emberge.tensor_files.content_notes import current_notes
 from emberge.tensor_files.direct_file import DirectFile
 from emberge.tensor_files.passing_hash import EarlyPieces, HashThread, PassingHash

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts.loss import Embeddings, Loss
-from emberge.ranks.gather_batch import gathered
+from emberge.contracts import Embeddings, Loss
+from emberge.ranks import gathered
 from emberge.testing.words import WIDTH, Words
 
 __all__ = [

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts.backbone import TokenisedText
-from emberge.contracts.loss import Embeddings, Loss
-from emberge.encoding.embedder import BatchEmbeddings, EncodePlan, encode_and_backward
-from emberge.ranks.gather_batch import gathered
+from emberge.contracts import Embeddings, Loss, TokenisedText
+from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward
+from emberge.ranks import gathered
 from emberge.testing.batches import (
     columns,
     example_embeddings,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from emberge.contracts.stage import Stage
+from emberge.contracts import Stage
 from emberge.errors import CheckpointError
-from emberge.merging.merge_in_memory import merge_state_dicts
+from emberge.merging import merge_state_dicts
 
 __all__ = ["check_strategy"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from emberge.contracts.loss import TokenLoss, Tokens
+from emberge.contracts import TokenLoss, Tokens
 
 __all__ = ["check_token_loss"]
 

@@ -10,10 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emberge.contracts.backbone import Backbone, ReadsTokens, TokenisedText
-from emberge.contracts.dataset import DatasetInfo
-from emberge.contracts.sampler import Batch, Pool, Sampler
-from emberge.encoding.embedder import EncodePlan, TextEmbedder, encode_and_backward
+from emberge.contracts import (
+    Backbone,
+    Batch,
+    DatasetInfo,
+    Pool,
+    ReadsTokens,
+    Sampler,
+    TokenisedText,
+)
+from emberge.encoding import EncodePlan, TextEmbedder, encode_and_backward
 
 __all__ = ["check_backbone", "check_sampler"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from emberge.contracts.backbone import Embedded, TokenisedText
+from emberge.contracts import Embedded, TokenisedText
 
 __all__ = ["Words"]
 

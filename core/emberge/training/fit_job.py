@@ -6,13 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emberge.contracts.backbone import Backbone
-from emberge.contracts.dataset import Dataset
-from emberge.contracts.loss import AnyLoss
-from emberge.contracts.option import PerDataset
-from emberge.contracts.reference import Model, ModelRef
-from emberge.contracts.sampler import Sampler
-from emberge.contracts.step import Rehearsal
+from emberge.contracts import (
+    AnyLoss,
+    Backbone,
+    Dataset,
+    Model,
+    ModelRef,
+    PerDataset,
+    Rehearsal,
+    Sampler,
+)
 from emberge.training.fit_options import FitOptions
 
 __all__ = ["EarlyStopping", "FitJob"]

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from emberge.contracts.dataset import Rows
-from emberge.contracts.option import (
+from emberge.contracts import (
     Count,
+    Negatives,
     NonNegative,
     NumberRange,
     PerDataset,
     Positive,
     PositiveShare,
     Requires,
+    Rows,
     Share,
     TextLength,
     WholeNumber,
 )
-from emberge.contracts.sampler import Negatives
 
 __all__ = ["BatchOptions", "FitOptions", "FitResult", "Precision", "Schedule"]
 

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts.dataset import DatasetInfo
-from emberge.contracts.loss import (
+from emberge.contracts import (
     COLUMNS,
     AnyLoss,
+    DatasetInfo,
     Embeddings,
     Loss,
+    PerDataset,
     TokenLoss,
     kind_problems,
 )
-from emberge.contracts.option import PerDataset
 from emberge.errors import DataError, PluginError
 
 __all__ = ["Objective"]

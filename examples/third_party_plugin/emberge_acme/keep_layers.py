@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emberge import Artifact, ModelRef, Preflight, Problem, Step, Workspace
-from emberge.engine import Checkpoint
+from emberge.model_folder import Checkpoint
 
 COUNT = "num_hidden_layers"
 
@@ -33,7 +33,8 @@ class KeepLayers(Step):
                 yield context.problem(f"layer {layer}: the model has 0 to {count - 1}", "layers")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import CopyJob, FileSource, build_checkpoint
+        from emberge.merging import CopyJob, build_checkpoint
+        from emberge.tensor_files import FileSource
 
         model = workspace.model(self.model)
         template = Checkpoint(model.folder)

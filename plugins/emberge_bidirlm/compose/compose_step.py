@@ -20,7 +20,9 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.engine import Checkpoint, TensorSpec, count_by_first_word, count_noun
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorSpec
+from emberge.wording import count_by_first_word, count_noun
 
 from emberge_bidirlm.compose.composition import Composition
 from emberge_bidirlm.compose.positions import RopeFrom
@@ -127,7 +129,7 @@ class Compose(Step):
     # ── work ────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import whole_model
+        from emberge.merging import whole_model
 
         if any(workspace.folder.iterdir()):
             shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
@@ -156,7 +158,8 @@ def _whole(one: Specialist) -> Specialist:
 
 
 def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
-    from emberge.engine import CopyJob, FileSource, TensorReader, build_checkpoint
+    from emberge.merging import CopyJob, build_checkpoint
+    from emberge.tensor_files import FileSource, TensorReader
 
     key = hashlib.sha256(repr([plan.key, content]).encode()).hexdigest()
     with TensorReader() as reader:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import (
+from emberge.merging import TokenPlan, write_tokens
+from emberge.model_folder import (
     Checkpoint,
     Layout,
     Names,
-    TensorSpec,
-    TokenPlan,
     canonical_names,
     is_causal,
     is_vocabulary,
@@ -25,8 +24,8 @@ from emberge.engine import (
     unlike_trunks,
     write_layout,
     write_modalities,
-    write_tokens,
 )
+from emberge.tensor_files import TensorSpec
 
 from emberge_bidirlm.as_encoder import encoder_layout
 from emberge_bidirlm.compose.positions import RopeFrom, rope_parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, rope_options
+from emberge.model_folder import Checkpoint, rope_options
 
 from emberge_bidirlm.compose.specialist import Specialist
 from emberge_bidirlm.mask_token import text_config

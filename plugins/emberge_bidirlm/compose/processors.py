@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import read_object
+from emberge.model_folder import read_object
 
 from emberge_bidirlm.compose.specialist import Kind, Specialist
 

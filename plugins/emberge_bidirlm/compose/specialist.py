@@ -9,16 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import CheckpointError
-from emberge.engine import (
-    Checkpoint,
-    Names,
-    TensorSpec,
-    Tokenizer,
-    canonical_names,
-    read_object,
-    read_tokenizer,
-    text_trunk,
-)
+from emberge.merging import Tokenizer, read_tokenizer
+from emberge.model_folder import Checkpoint, Names, canonical_names, read_object, text_trunk
+from emberge.tensor_files import TensorSpec
 
 from emberge_bidirlm.mask_token import class_config
 

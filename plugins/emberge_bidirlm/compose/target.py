@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import Checkpoint
+from emberge.model_folder import Checkpoint
 
 from emberge_bidirlm.compose.specialist import Kind, Specialist
 from emberge_bidirlm.mask_token import text_config

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, TensorReader, TensorSpec
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorReader, TensorSpec
 
 from emberge_bidirlm.compose.specialist import Specialist
 from emberge_bidirlm.compose.target import Target

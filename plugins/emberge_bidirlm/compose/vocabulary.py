@@ -8,16 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emberge import CheckpointError
-from emberge.engine import (
-    Checkpoint,
-    DerivedTensor,
-    Names,
-    RowReader,
-    TensorSpec,
-    TokenPlan,
-    VocabularyPolicy,
-    align_tokens,
-)
+from emberge.merging import TokenPlan, VocabularyPolicy, align_tokens
+from emberge.model_folder import Checkpoint, Names
+from emberge.tensor_files import DerivedTensor, RowReader, TensorSpec
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -41,7 +41,7 @@ def _split(entry: DataEntry) -> list[tuple[str, DataEntry]]:
         )
     place = entry.path.folder / Path(entry.path.text).expanduser()
     if place.is_dir() or place.suffix in (".yaml", ".yml"):
-        from emberge.engine import load_catalogue
+        from emberge.data import load_catalogue
 
         names = [str(one.name) for one in load_catalogue(place).train]
         return [(name, dataclasses.replace(entry, only=(name,))) for name in names]

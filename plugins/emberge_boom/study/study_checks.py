@@ -15,21 +15,22 @@ from emberge import (
     dimension_problems,
     loss_problems,
 )
-from emberge.engine import FitOptions
+from emberge.training import FitOptions
 
 from emberge_boom.study.one_by_one import one_by_one
 from emberge_boom.study.study_options import StudyOptions
 from emberge_boom.study.study_run import narrowed, sample_size
 
 if TYPE_CHECKING:
-    from emberge.engine import CheckedData, TrainingPreview
+    from emberge.data import CheckedData
+    from emberge.training import TrainingPreview
 
 __all__ = ["check_training"]
 
 
 def check_training(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
     """Yield problems of the model, the data, the losses and the sampler, once for all trainings."""
-    from emberge.engine import check_datasets
+    from emberge.data import check_datasets
 
     folder = context.whole_model(study.model)
     if study.model.adapter is not None:
@@ -99,7 +100,7 @@ def _check_scores(
 def _preview(
     study: StudyOptions, context: Preflight, data: Sequence[DataEntry], *names: str
 ) -> TrainingPreview:
-    from emberge.engine import preview_training
+    from emberge.training import preview_training
 
     own = narrowed(study, names) if names else study
     return preview_training(

@@ -15,7 +15,7 @@ from emberge import (
     WholeNumber,
     component,
 )
-from emberge.engine import FitOptions
+from emberge.training import FitOptions
 
 __all__ = ["StudyOptions"]
 

@@ -18,7 +18,7 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.engine import FitOptions
+from emberge.training import FitOptions
 
 from emberge_boom.study.affinity import Steps, mean_loss
 from emberge_boom.study.study_options import StudyOptions
@@ -42,7 +42,7 @@ class StudyRun(StudyOptions, Step):
     beside: tuple[DataEntry, ...] = ()
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import FitJob, fit
+        from emberge.training import FitJob, fit
 
         model = workspace.model(self.model)
         if model.adapter is not None:
@@ -97,7 +97,7 @@ class StudyRun(StudyOptions, Step):
     def _load(
         self, workspace: Workspace, entries: Sequence[DataEntry], limit: int | None = None
     ) -> Sequence[Dataset]:
-        from emberge.engine import load_datasets
+        from emberge.data import load_datasets
 
         return load_datasets(
             entries,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emberge.engine import prose, table_lines
+from emberge.wording import prose, table_lines
 
 from emberge_boom.study.study import Interaction, Study, cluster_lines
 

@@ -22,7 +22,7 @@ from emberge import (
     StepRef,
     Workspace,
 )
-from emberge.engine import write_text
+from emberge.files import write_text
 
 from emberge_codiemb.geometry.drift import linear_cka, shared_neighbours
 from emberge_codiemb.geometry.geometry_figures import figures_of
@@ -242,7 +242,7 @@ def _checked(
     data: Sequence[DataEntry], option: str, context: Preflight, limit_rows: int = 100
 ) -> tuple[list[Problem], int | None]:
     """Return problems of the first rows of data, and the most texts that all have; None where not known."""
-    from emberge.engine import check_datasets
+    from emberge.data import check_datasets
 
     checked = check_datasets(context, data, option, limit_rows=limit_rows)
     problems = [*checked.problems]

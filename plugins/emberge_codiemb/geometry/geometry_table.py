@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from emberge.engine import prose, table_lines
+from emberge.wording import prose, table_lines
 
 from emberge_codiemb.geometry.geometry_result import Geometry, MeasuredModel
 

@@ -25,7 +25,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.engine import write_text
+from emberge.files import write_text
 
 from emberge_codiemb.geometry.geometry_result import MeasuredModel, MeasuredSet
 from emberge_codiemb.geometry.set_texts import SetTexts
@@ -38,7 +38,7 @@ from emberge_codiemb.geometry.token_geometry import (
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.engine import TextEmbedder
+    from emberge.encoding import TextEmbedder
     from numpy.typing import NDArray
 
     Kept = Sequence[NDArray[np.bool_]]
@@ -99,7 +99,7 @@ class MeasureModel(GeometryOptions, Step):
         return Artifact(kind="file", parents=tuple(model.fingerprint for model in models))
 
     def _texts(self, data: Sequence[DataEntry], workspace: Workspace) -> list[SetTexts]:
-        from emberge.engine import step_datasets
+        from emberge.data import step_datasets
 
         return [SetTexts.of(dataset) for dataset in step_datasets(workspace, data)]
 
@@ -117,7 +117,8 @@ class MeasureModel(GeometryOptions, Step):
             CheckpointError: for an encoder that is not a `ReadsTokens`, and embeddings that are not finite.
         """
         import numpy as np
-        from emberge.engine import TextEmbedder, whole_model
+        from emberge.encoding import TextEmbedder
+        from emberge.merging import whole_model
 
         shown = _Progress(workspace, model.name)
         with whole_model(model, workspace.work, workspace.machine) as folder:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from emberge import Dataset, TokenisedText
 
 if TYPE_CHECKING:
-    from emberge.engine import TextEmbedder
+    from emberge.encoding import TextEmbedder
 
 __all__ = ["SetTexts"]
 

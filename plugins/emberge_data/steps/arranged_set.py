@@ -10,7 +10,7 @@ from emberge_data.steps.search.exclusions import Lists
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.engine import StoredDataset
+    from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
 __all__ = ["ArrangedSet"]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from emberge import DataError
-from emberge.engine import open_data_file
+from emberge.data import open_data_file
 
 __all__ = ["card_prompts"]
 

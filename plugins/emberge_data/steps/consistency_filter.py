@@ -25,7 +25,7 @@ from emberge_data.steps.taught_step import TaughtStep
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.engine import StoredDataset
+    from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
     from emberge_data.steps.arranged_set import ArrangedSet

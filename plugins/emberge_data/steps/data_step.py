@@ -23,7 +23,7 @@ from emberge import (
 from emberge_data.steps.outcome import Outcome, SetChanges, changes_table
 
 if TYPE_CHECKING:
-    from emberge.engine import CheckedData, StoredDataset
+    from emberge.data import CheckedData, StoredDataset
 
 __all__ = ["DataStep"]
 
@@ -49,7 +49,7 @@ class DataStep(Step):
 
     def checked_data(self, context: Preflight) -> tuple[list[Problem], CheckedData]:
         """Return problems of the first rows of `data`, which are shown, and what was read."""
-        from emberge.engine import check_datasets
+        from emberge.data import check_datasets
 
         checked = check_datasets(context, self.data)
         problems = [*checked.problems]
@@ -63,7 +63,7 @@ class DataStep(Step):
         Raises:
             DataError: for rows that cannot be read.
         """
-        from emberge.engine import step_datasets
+        from emberge.data import step_datasets
 
         return step_datasets(workspace, self.data)
 
@@ -81,7 +81,8 @@ class DataStep(Step):
         Raises:
             DataError: when no row of any set is kept.
         """
-        from emberge.engine import write_catalogue, write_text
+        from emberge.data import write_catalogue
+        from emberge.files import write_text
 
         changes: list[SetChanges] = []
 

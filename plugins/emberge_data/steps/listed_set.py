@@ -11,7 +11,7 @@ from emberge import DataError, Example, Workspace
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.engine import DistinctTexts, StoredDataset
+    from emberge.data import DistinctTexts, StoredDataset
     from numpy.typing import NDArray
 
 __all__ = ["ChosenTexts", "ListedSet", "Parts"]
@@ -63,7 +63,7 @@ class ListedSet:
             DataError: for a set whose rows have no positives of their own.
         """
         import numpy as np
-        from emberge.engine import DistinctTexts
+        from emberge.data import DistinctTexts
 
         if dataset.info.task == "text" or dataset.draws:
             raise DataError(without_positives(dataset.info.name))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from emberge.engine import StoredDataset
+    from emberge.data import StoredDataset
 
     from emberge_data.steps.outcome import Outcome
 

@@ -25,7 +25,7 @@ from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.taught_step import TaughtStep
 
 if TYPE_CHECKING:
-    from emberge.engine import FirstRows, StoredDataset
+    from emberge.data import FirstRows, StoredDataset
 
     from emberge_data.steps.arranged_set import ArrangedSet
     from emberge_data.steps.mining.choice import Passages

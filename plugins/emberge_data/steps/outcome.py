@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emberge import Example, stable_seed
-from emberge.engine import prose, table_lines
+from emberge.wording import prose, table_lines
 
 __all__ = ["Outcome", "SetChanges", "changes_table"]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from emberge.engine import DistinctTexts
+from emberge.data import DistinctTexts
 
 from emberge_data.steps.near.normalise import normalise
 
 if TYPE_CHECKING:
-    from emberge.engine import StoredDataset
+    from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
     Places = NDArray[np.int64]

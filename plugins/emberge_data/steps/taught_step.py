@@ -13,7 +13,7 @@ from emberge_data.steps.listed_set import without_positives
 from emberge_data.steps.teacher import Teacher
 
 if TYPE_CHECKING:
-    from emberge.engine import FirstRows, StoredDataset
+    from emberge.data import FirstRows, StoredDataset
 
     from emberge_data.steps.arranged_set import ArrangedSet
     from emberge_data.steps.outcome import Outcome
@@ -67,7 +67,7 @@ class TaughtStep(DataStep):
         raise NotImplementedError
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import join_ranks
+        from emberge.ranks import join_ranks
 
         sets = [self.arranged(dataset, workspace) for dataset in self.load(workspace)]
         spaces = self._embedded(sets, workspace)

@@ -22,7 +22,7 @@ from emberge import (
 from emberge_data.steps.card_prompts import card_prompts
 
 if TYPE_CHECKING:
-    from emberge.engine import EmbeddingStore, Vectors
+    from emberge.encoding import EmbeddingStore, Vectors
 
 __all__ = ["OpenTeacher", "Teacher"]
 
@@ -75,7 +75,7 @@ class Teacher:
 
     def _unused_prompts(self, folder: Path) -> str:
         """Return prompts of the model that go by a name of their own, as text: its config's or its card's."""
-        from emberge.engine import read_settings
+        from emberge.model_folder import read_settings
 
         prompts: Mapping[str, Any] = read_settings(folder).get("prompts") or {}
         if any(prompts.get(name) for name in _USED):
@@ -86,7 +86,9 @@ class Teacher:
     @contextmanager
     def opened(self, workspace: Workspace) -> Iterator[OpenTeacher]:
         """Load the encoder for as long as the context lasts; every rank of the step embeds its share."""
-        from emberge.engine import EmbeddingStore, join_ranks, whole_model
+        from emberge.encoding import EmbeddingStore
+        from emberge.merging import whole_model
+        from emberge.ranks import join_ranks
 
         model = workspace.model(self.model)
         with whole_model(model, workspace.work, workspace.machine) as folder:

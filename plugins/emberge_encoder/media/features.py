@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from emberge import DataError, Media, MediaFacts, MediaKind
-from emberge.engine import image_size, read_clip, read_image, resampled
+from emberge.media import image_size, read_clip, read_image, resampled
 from numpy.typing import NDArray
 
 from emberge_encoder.media.media_way import MediaWay

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError, MediaKind
-from emberge.engine import Layout, read_object, read_trunk_settings
+from emberge.model_folder import Layout, read_object, read_trunk_settings
 
 __all__ = ["FAMILIES", "MediaWay", "media_way"]
 

@@ -25,7 +25,9 @@ from emberge import (
     stable_seed,
     suggest,
 )
-from emberge.engine import human_size, load_tokenizer, memory_here
+from emberge.devices import memory_here
+from emberge.model_folder import load_tokenizer
+from emberge.wording import human_size
 
 __all__ = ["RandomModel"]
 
@@ -113,7 +115,7 @@ class RandomModel(Step):
             yield context.problem(str(error), "tokenizer")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_datasets
+        from emberge.data import check_datasets
 
         from emberge_encoder.new_model.byte_pairs import SMALLEST
 
@@ -157,7 +159,7 @@ class RandomModel(Step):
         )
 
     def _tokenizer(self, workspace: Workspace) -> Any:
-        from emberge.engine import step_datasets
+        from emberge.data import step_datasets
 
         from emberge_encoder.new_model.byte_pairs import byte_pair_tokenizer
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from emberge.engine import latest_state, save_state
+from emberge.training import latest_state, save_state
 from torch import Tensor
 
 __all__ = ["Course"]

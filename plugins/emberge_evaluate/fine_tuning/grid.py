@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 from emberge import CheckpointError, LocatesTokens, Model, TaskInfo, TaskScore, Workspace
-from emberge.engine import replace_file, safe_file_name, write_text
+from emberge.evaluating import safe_file_name
+from emberge.files import replace_file, write_text
 
 from emberge_evaluate.fine_tuning.kinds import Reading, kind_of
 from emberge_evaluate.fine_tuning.metrics import score, units_of

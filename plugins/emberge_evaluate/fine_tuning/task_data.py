@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberge import DataError, DataRef, Reader, shuffled, stable_seed
-from emberge.engine import PlainRows, join_some, read_plain_rows
+from emberge.data import PlainRows, read_plain_rows
+from emberge.wording import join_some
 
 from emberge_evaluate.fine_tuning.task_entry import METRICS, RowSource, TaskEntry
 from emberge_evaluate.fine_tuning.task_rows import TaskRow, labels_of, parse_rows

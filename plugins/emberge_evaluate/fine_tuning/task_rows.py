@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge import DataError
-from emberge.engine import PlainRows, join_some
+from emberge.data import PlainRows
+from emberge.wording import join_some
 
 from emberge_evaluate.fine_tuning.task_entry import TaskEntry
 

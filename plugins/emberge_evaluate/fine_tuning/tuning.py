@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from emberge import LocatesTokens, shuffled, stable_seed
-from emberge.engine import SaveClock
+from emberge.training import SaveClock
 from torch import Tensor, nn
 
 from emberge_evaluate.fine_tuning.course import Course

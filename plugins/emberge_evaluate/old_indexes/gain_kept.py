@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from emberge import Model
-from emberge.engine import GROUP_OF, GainKept, Verdict
+from emberge.evaluating import GROUP_OF, GainKept, Verdict
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.requirements import Requirement

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from emberge import Model
-from emberge.engine import Comparison
+from emberge.evaluating import Comparison
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.seed_groups import Arm, Scored

@@ -18,7 +18,8 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.engine import score_model, whole_model
+from emberge.evaluating import score_model
+from emberge.merging import whole_model
 
 from emberge_evaluate.room_for_merges.ensemble import Ensemble
 from emberge_evaluate.score_model import free_name

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emberge import TaskInfo, TaskScore
-from emberge.engine import parts_of_group
+from emberge.evaluating import parts_of_group
 
 __all__ = ["Choice", "Ranked", "choose", "value_of"]
 

@@ -26,15 +26,9 @@ from emberge import (
     TaskScore,
     Workspace,
 )
-from emberge.engine import (
-    GROUP_OF,
-    copy_model,
-    count_noun,
-    join_some,
-    plan_tasks,
-    safe_file_name,
-    score_model,
-)
+from emberge.evaluating import GROUP_OF, plan_tasks, safe_file_name, score_model
+from emberge.model_folder import copy_model
+from emberge.wording import count_noun, join_some
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.held_out_loss import LOSS
@@ -286,7 +280,7 @@ def _free_file(name: str, taken: set[str]) -> str:
 
 
 def _put(candidate: tuple[ModelRef, Model], out: Path, workspace: Workspace) -> None:
-    from emberge.engine import whole_model
+    from emberge.merging import whole_model
 
     reference, model = candidate
     # Results of steps do not change; a folder of the user's may be written to tomorrow.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge import TaskInfo
-from emberge.engine import FEW, count_noun, prose, table_lines
+from emberge.evaluating import FEW
+from emberge.wording import count_noun, prose, table_lines
 
 from emberge_evaluate.select.choice import Choice, Ranked
 

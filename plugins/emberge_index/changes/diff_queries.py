@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from emberge import RecipeError
-from emberge.engine import count_noun, read_texts, write_text
+from emberge.data import read_texts
+from emberge.files import write_text
+from emberge.wording import count_noun
 
 from emberge_index.changes.changed_queries import (
     FIRST,

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.engine import replace_file, writing
+from emberge.files import replace_file, writing
 
 from emberge_index.vectors.rewrite import require_new
 

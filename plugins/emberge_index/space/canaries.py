@@ -59,7 +59,7 @@ def embed_canaries(encoder: Encoder, name: str = "the model") -> Canaries:
     Raises:
         CheckpointError: for vectors that are not finite, with the model's `name`.
     """
-    from emberge.engine import TextEmbedder
+    from emberge.encoding import TextEmbedder
 
     embedder = TextEmbedder(encoder, model=name)
     query, document = prompts_of(encoder.prompts)

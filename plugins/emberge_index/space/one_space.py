@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import Backbone, CheckpointError, DataError, ModelRef, RecipeError
-from emberge.engine import find_machine, locate_model, model_fingerprint, read_texts, write_text
+from emberge.data import read_texts
+from emberge.devices import find_machine
+from emberge.files import write_text
+from emberge.model_folder import model_fingerprint
+from emberge.recipes import locate_model
 
 from emberge_index.space.canaries import CANARIES, embed_canaries, probe_texts
 from emberge_index.space.compare import (
@@ -137,7 +141,7 @@ class Space:
         return None if query == document else self._embed(texts, query)
 
     def _embed(self, texts: Sequence[str], prompt: str) -> Any:
-        from emberge.engine import TextEmbedder
+        from emberge.encoding import TextEmbedder
 
         return TextEmbedder(self.encoder, model=self.name).embed(texts, prompt=prompt)
 

@@ -10,18 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
-from emberge.engine import (
-    content_fingerprints,
-    read_layout,
-    read_object,
-    read_settings,
-    write_with_record,
-)
+from emberge.model_folder import content_fingerprints, read_layout, read_object, read_settings
+from emberge.recipes import write_with_record
 
 from emberge_index.space.canaries import CANARIES, prompts_of
 
 if TYPE_CHECKING:
-    from emberge.engine import Layout
+    from emberge.model_folder import Layout
 
     from emberge_index.space.canaries import Canaries
 

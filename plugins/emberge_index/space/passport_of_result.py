@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import CheckpointError
-from emberge.engine import read_layout
+from emberge.model_folder import read_layout
 
 from emberge_index.space.passport import PASSPORT, passport_of, passport_text
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from emberge import RecipeError
-from emberge.engine import read_texts, write_text
+from emberge.data import read_texts
+from emberge.files import write_text
 
 from emberge_index.space.canaries import probe_texts
 from emberge_index.space.one_space import space_at

@@ -25,7 +25,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.engine import prose
+from emberge.wording import prose
 
 from emberge_index.space.canaries import probe_texts
 from emberge_index.thresholds.threshold_map import FEWEST, Moved, threshold_map
@@ -127,7 +127,7 @@ class Thresholds(Step):
             )
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_datasets
+        from emberge.data import check_datasets
 
         checked = check_datasets(context, self.data)
         yield from checked.problems
@@ -140,7 +140,7 @@ class Thresholds(Step):
             )
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import write_text
+        from emberge.files import write_text
 
         texts, same = self._texts(workspace)
         old, new = (self._embedded(one, texts, workspace) for one in (self.old, self.new))
@@ -174,7 +174,7 @@ class Thresholds(Step):
     def _texts(self, workspace: Workspace) -> tuple[list[str], list[tuple[int, int]]]:
         """Return different texts, and pairs of their places that are documents of one query."""
         import numpy as np
-        from emberge.engine import step_datasets
+        from emberge.data import step_datasets
 
         if not self.data:
             return list(dict.fromkeys(probe_texts())), []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from emberge.engine import prose
+from emberge.wording import prose
 
 from emberge_index.translation.measures import cosines, gain_kept, ndcg, overlap, ten_nearest
 

@@ -70,7 +70,7 @@ class Bridge(TwoModels):
             yield context.problem(problem, "new")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import whole_model
+        from emberge.merging import whole_model
 
         from emberge_index.translation.arms import measures_of, table_of
         from emberge_index.translation.bridged_model import write_bridged, write_router

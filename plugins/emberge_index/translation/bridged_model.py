@@ -17,7 +17,7 @@ __all__ = ["bridge_problem", "write_bridged", "write_router"]
 
 def bridge_problem(folder: Path) -> str | None:
     """Return the reason why modules cannot be put after a model; None where they can."""
-    from emberge.engine import read_layout
+    from emberge.model_folder import read_layout
 
     try:
         layout = read_layout(folder)
@@ -40,7 +40,7 @@ def write_bridged(
     `prompt` is the text before queries, where it is not the model's own. Weights of the trunk stay as they
     are, and the result loads in plain SentenceTransformers without remote code.
     """
-    from emberge.engine import ModuleFolder, copy_model, read_layout, write_layout
+    from emberge.model_folder import ModuleFolder, copy_model, read_layout, write_layout
 
     header = translation.header
     copy_model(model, out)
@@ -57,7 +57,7 @@ def write_bridged(
 
 def _write_dense(folder: Path, translation: Translation, provenance: Mapping[str, Any]) -> None:
     import numpy as np
-    from emberge.engine import write_text
+    from emberge.files import write_text
     from safetensors.numpy import save_file
 
     matrix, offset = translation.fitted.matrix, translation.fitted.offset

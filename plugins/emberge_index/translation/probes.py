@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from emberge import Backbone, DataError, ModelRef, Workspace
 
 if TYPE_CHECKING:
-    from emberge.engine import EmbeddingStore, StoredDataset, Vectors
+    from emberge.data import StoredDataset
+    from emberge.encoding import EmbeddingStore, Vectors
 
 __all__ = ["PROMPTS", "Embedded", "Probes", "Side", "embed", "own_prompt", "probes_of"]
 
@@ -60,7 +61,7 @@ class Embedded:
 
 def probes_of(sets: Sequence[StoredDataset], work: Path) -> Probes:
     """List the texts of sets: passages are documents, anchors of pairs queries; lone texts are documents."""
-    from emberge.engine import DistinctTexts
+    from emberge.data import DistinctTexts
 
     places = _Pairs()
     documents = DistinctTexts(places.documents(sets), work)
@@ -138,7 +139,8 @@ def _store(
     reference: ModelRef, workspace: Workspace, backbone: Backbone
 ) -> Iterator[EmbeddingStore]:
     """Load a model for as long as the context lasts."""
-    from emberge.engine import EmbeddingStore, whole_model
+    from emberge.encoding import EmbeddingStore
+    from emberge.merging import whole_model
 
     model = workspace.model(reference)
     with whole_model(model, workspace.work, workspace.machine) as folder:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import DataError
-from emberge.engine import printable
+from emberge.wording import printable
 
 from emberge_index.translation.maps import Map
 
@@ -101,7 +101,7 @@ def read_translation(place: Path) -> Translation:
     Raises:
         DataError: when there is none, or one with facts or numbers that no translation has.
     """
-    from emberge.engine import read_translation as read_map
+    from emberge.encoding import read_translation as read_map
     from safetensors import SafetensorError, safe_open
 
     found = read_map(place)

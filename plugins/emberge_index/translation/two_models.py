@@ -27,7 +27,7 @@ from emberge_index.translation.probes import PROMPTS, Embedded, Probes, Side, em
 from emberge_index.translation.translation_file import SpaceOf, Translation, TranslationHeader
 
 if TYPE_CHECKING:
-    from emberge.engine import CheckedData
+    from emberge.data import CheckedData
 
     from emberge_index.translation.folds import FittedFolds
 
@@ -90,7 +90,7 @@ class TwoModels(Step):
         return False
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_datasets
+        from emberge.data import check_datasets
 
         checked = check_datasets(context, self.data)
         yield from checked.problems
@@ -182,7 +182,7 @@ class TwoModels(Step):
 
     def probes(self, workspace: Workspace) -> Probes:
         """Read the texts of the data; in a rehearsal few of them."""
-        from emberge.engine import step_datasets
+        from emberge.data import step_datasets
 
         from emberge_index.translation.probes import probes_of
 
@@ -201,7 +201,7 @@ def model_problems(
 
 def _mixed_up(folder: Path, given: str | None, side: Side) -> str | None:
     """Return the problem of a prompt that is the model's own for the other side."""
-    from emberge.engine import read_settings
+    from emberge.model_folder import read_settings
 
     own = {
         name: text
@@ -219,7 +219,7 @@ def _mixed_up(folder: Path, given: str | None, side: Side) -> str | None:
 
 def _width(folder: Path) -> int | None:
     """Return the size of a model's vectors, as far as its files show without weights."""
-    from emberge.engine import Checkpoint
+    from emberge.model_folder import Checkpoint
 
     checkpoint = Checkpoint(folder)
     if any(
@@ -274,7 +274,7 @@ def _translation(header: TranslationHeader, folds: FittedFolds, source: Any) -> 
 
 def write_details(folder: Path, details: Mapping[str, Any], table: Sequence[str]) -> None:
     """Write the measures as JSON and as a Markdown table."""
-    from emberge.engine import write_text
+    from emberge.files import write_text
 
     write_text(folder / "measures.json", json.dumps(details, indent=1, ensure_ascii=False) + "\n")
     write_text(folder / "measures.md", "\n".join(table) + "\n")

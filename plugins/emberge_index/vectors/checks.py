@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
-from emberge.engine import printable
+from emberge.wording import printable
 
 from emberge_index.translation.measures import are_unit
 from emberge_index.vectors.pieces import FileRows, Plan, RowSource

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from emberge import DataError
-from emberge.engine import open_regular, printable
+from emberge.files import open_regular
+from emberge.wording import printable
 
 from emberge_index.vectors.pieces import FileRows, Kept, New, Piece, Plan
 

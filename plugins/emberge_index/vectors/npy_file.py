@@ -7,7 +7,8 @@ from pathlib import Path
 from tokenize import TokenError
 
 from emberge import DataError
-from emberge.engine import open_regular, printable
+from emberge.files import open_regular
+from emberge.wording import printable
 
 from emberge_index.vectors.pieces import FileRows, New, Plan, require_floats
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
-from emberge.engine import printable
+from emberge.wording import printable
 
 from emberge_index.vectors.pieces import Plan, require_floats, require_width
 from emberge_index.vectors.space_mark import MARK, read_mark

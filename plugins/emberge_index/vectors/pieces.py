@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emberge import DataError
-from emberge.engine import count_noun, join_some
+from emberge.wording import count_noun, join_some
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emberge import DataError, RecipeError
-from emberge.engine import open_regular, replace_file, working_in, write_text, writing
+from emberge.files import open_regular, replace_file, working_in, write_text, writing
 
 from emberge_index.vectors.pieces import BLOCK, Kept, New, Plan, block_rows, require_finite
 

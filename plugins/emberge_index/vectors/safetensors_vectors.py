@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from emberge import CheckpointError, DataError
-from emberge.engine import TensorSpec, encode_header, read_header
+from emberge.tensor_files import TensorSpec, encode_header, read_header
 
 from emberge_index.vectors.pieces import FileRows, Kept, New, Plan, require_floats
 from emberge_index.vectors.space_mark import MARK, read_mark

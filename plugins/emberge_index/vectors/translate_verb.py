@@ -12,7 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from emberge.engine import count_noun, require_space, writing
+from emberge.files import require_space, writing
+from emberge.wording import count_noun
 
 if TYPE_CHECKING:
     from emberge_index.translation.translation_file import Translation

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from emberge import Workspace
-from emberge.engine import table_lines
+from emberge.wording import table_lines
 
 if TYPE_CHECKING:
-    from emberge.engine import AdapterReport
+    from emberge.merging import AdapterReport
 
 __all__ = ["described", "require_truncation"]
 

@@ -16,7 +16,7 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.engine import MergeInput, MergeRequest, plan_merge
+from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_merge.steps.adapter_artifact import described, require_truncation
@@ -59,7 +59,7 @@ class ExtractLora(Step):
         return self.base
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import Truncation, adapter_problems
+        from emberge.merging import Truncation, adapter_problems
 
         if context.adapter(self.base) is not None:
             yield context.problem("the base must be a whole model", "base")
@@ -76,7 +76,7 @@ class ExtractLora(Step):
                 yield context.problem(str(problem), "model")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import Truncation, merge_to_adapter
+        from emberge.merging import Truncation, merge_to_adapter
 
         model, base = workspace.model(self.model), workspace.model(self.base)
         if base.adapter is not None:

@@ -20,7 +20,7 @@ from emberge import (
     TensorRef,
     Workspace,
 )
-from emberge.engine import (
+from emberge.merging import (
     FoundWeights,
     MergeRequest,
     VocabularyPolicy,
@@ -54,7 +54,7 @@ from emberge_merge.steps.merged_artifact import merged_artifact
 from emberge_merge.steps.training_cost import describe_cost
 
 if TYPE_CHECKING:
-    from emberge.engine import MergePlan, SuppliedVocabulary
+    from emberge.merging import MergePlan, SuppliedVocabulary
 
 __all__ = ["Merge"]
 
@@ -149,7 +149,7 @@ class Merge(Step):
                 yield context.warning(warning, option)
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import merge_checkpoints
+        from emberge.merging import merge_checkpoints
 
         request = self._request(
             lambda reference: [as_found(model) for model in workspace.models(reference)],
@@ -213,7 +213,7 @@ class Merge(Step):
     def _vocabulary(self, data: Callable[[FileRef], Path] | None) -> SuppliedVocabulary | None:
         if not isinstance(self.vocabulary, FileRef):
             return None
-        from emberge.engine import SuppliedVocabulary
+        from emberge.merging import SuppliedVocabulary
 
         return SuppliedVocabulary(data(self.vocabulary) if data is not None else None)
 

@@ -23,7 +23,7 @@ from emberge import (
     Workspace,
     stage_name,
 )
-from emberge.engine import MergeInput, MergeRequest, plain_stage, plan_merge
+from emberge.merging import MergeInput, MergeRequest, plain_stage, plan_merge
 
 from emberge_merge.methods.averages.keep_base import KeepBase, require_share
 from emberge_merge.methods.averages.linear import Linear
@@ -45,7 +45,7 @@ from emberge_merge.steps.merge_options import (
 from emberge_merge.steps.training_cost import cost_details, describe_cost
 
 if TYPE_CHECKING:
-    from emberge.engine import Combination
+    from emberge.merging import Combination
 
 __all__ = ["MergeAdapters"]
 
@@ -106,7 +106,7 @@ class MergeAdapters(Step):
         return self.base or self.models[0].model
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import Truncation, adapter_problems
+        from emberge.merging import Truncation, adapter_problems
 
         if not self.models:
             yield context.problem("there are no models to merge", "models")
@@ -129,7 +129,7 @@ class MergeAdapters(Step):
             yield context.problem(str(problem), "models")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import Truncation, merge_to_adapter
+        from emberge.merging import Truncation, merge_to_adapter
 
         def find(reference: ModelRef) -> list[FoundModel]:
             return [as_found(model) for model in workspace.models(reference)]

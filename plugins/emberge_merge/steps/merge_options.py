@@ -24,12 +24,13 @@ from emberge import (
     WholeNumber,
     suggest,
 )
-from emberge.engine import FoundWeights, MergeInput, ModelPart, VocabularyPolicy, read_artifact
+from emberge.merging import FoundWeights, MergeInput, ModelPart, VocabularyPolicy
+from emberge.recipes import read_artifact
 
 from emberge_merge.methods.averages.keep_base import KeepBase, require_share
 
 if TYPE_CHECKING:
-    from emberge.engine import MergeSlice
+    from emberge.merging import MergeSlice
 
 __all__ = [
     "Find",
@@ -202,7 +203,7 @@ def find_by_check(
 def _fingerprint(folder: Path, adapter: Path | None) -> str:
     """Hash a model's content; "" for one without weights, and one that the plan's problems refuse."""
     from emberge import EmbergeError
-    from emberge.engine import Checkpoint, model_fingerprint
+    from emberge.model_folder import Checkpoint, model_fingerprint
 
     try:
         if Checkpoint(folder).has_weights:
@@ -412,7 +413,7 @@ def slice_models(slices: Sequence[SliceEntry]) -> Iterator[ModelRef]:
 
 def merge_slices(slices: Sequence[SliceEntry], find: Find) -> tuple[MergeSlice, ...]:
     """Return the slices of a merge, with the models that `find` gives."""
-    from emberge.engine import MergeSlice
+    from emberge.merging import MergeSlice
 
     ready = []
     for number, one in enumerate(slices):

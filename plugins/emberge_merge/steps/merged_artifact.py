@@ -8,13 +8,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact
-from emberge.engine import count_by_first_word, plain_stage
+from emberge.merging import plain_stage
+from emberge.wording import count_by_first_word
 
 from emberge_merge.steps.training_cost import cost_details
 
 if TYPE_CHECKING:
     from emberge import Model
-    from emberge.engine import MergeReport, MergeRequest
+    from emberge.merging import MergeReport, MergeRequest
 
     from emberge_merge.steps.merge_options import ModelEntry
 

@@ -10,14 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError, Model, ModelRef
-from emberge.engine import (
-    Checkpoint,
-    TensorReader,
-    TensorSpec,
-    canonical_names,
-    find_config_class,
-    load_tokenizer,
-)
+from emberge.architectures import find_config_class
+from emberge.model_folder import Checkpoint, canonical_names, load_tokenizer
+from emberge.tensor_files import TensorReader, TensorSpec
 
 from emberge_mergekit.config.chat import chosen_template
 from emberge_mergekit.library.library import without_chatter
@@ -37,7 +32,7 @@ def vocabulary_tensors(
 
     A model that ties its head has the embedding for one where another model has a head of its own.
     """
-    from emberge.engine import is_vocabulary
+    from emberge.model_folder import is_vocabulary
 
     found = {text: canonical_names(Checkpoint(model.folder)) for text, model in models.items()}
     names = dict.fromkeys(n for own in found.values() for n in own.specs if is_vocabulary(n))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import EmbergeError
-from emberge.engine import Checkpoint
+from emberge.model_folder import Checkpoint
 
 __all__ = ["known_tokens", "rows_of"]
 
@@ -43,7 +43,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 def rows_of(folder: Path) -> int | None:
     """Return the number of a model's token embeddings; None where its weights do not exist."""
-    from emberge.engine import canonical_names, is_vocabulary
+    from emberge.model_folder import canonical_names, is_vocabulary
 
     try:
         specs = canonical_names(Checkpoint(folder)).specs

@@ -125,7 +125,7 @@ def _finished(
     folder: Path, size: int | None, files: Mapping[str, str] | None, found: Mapping[str, Model]
 ) -> Artifact:
     """Write the file that lists the folder's content, and return the folder."""
-    from emberge.engine import SuppliedVocabulary
+    from emberge.merging import SuppliedVocabulary
 
     text = json.dumps({"size": size, "models": files}, indent=2)
     (folder / SuppliedVocabulary.FILE).write_text(f"{text}\n", encoding="utf-8")
@@ -141,7 +141,7 @@ def _adapter(text: str) -> str:
 
 
 def _has_tokenizer(folder: Path) -> bool:
-    from emberge.engine import Checkpoint
+    from emberge.model_folder import Checkpoint
 
     places = {folder, Checkpoint(folder).trunk}
     names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")

@@ -22,7 +22,9 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.engine import Checkpoint, TensorSpec, write_text
+from emberge.files import write_text
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorSpec
 
 from emberge_moe.downcycle.load import measure_load, read_load
 from emberge_moe.downcycle.routed_model import RoutedModel
@@ -65,7 +67,7 @@ class Downcycle(Step):
             raise ValueError("'probe' and 'load_of' are for weights: load")
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_datasets
+        from emberge.data import check_datasets
 
         folder = context.whole_model(self.model)
         yield from check_datasets(context, self.probe, "probe", show=False).problems
@@ -83,7 +85,7 @@ class Downcycle(Step):
             yield context.problem(message, "backbone")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import whole_model
+        from emberge.merging import whole_model
 
         model = workspace.model(self.model)
         with whole_model(model, workspace.work, workspace.machine) as folder:
@@ -112,7 +114,8 @@ class Downcycle(Step):
         content: str,
         workspace: Workspace,
     ) -> None:
-        from emberge.engine import CopyJob, FileSource, TensorReader, build_checkpoint
+        from emberge.merging import CopyJob, build_checkpoint
+        from emberge.tensor_files import FileSource, TensorReader
 
         checkpoint = routed.checkpoint
         facts = [content, sorted(shares.items()) if shares is not None else None]

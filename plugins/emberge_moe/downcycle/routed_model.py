@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, TensorSpec
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorSpec
 
 from emberge_moe.upcycle.dense_model import is_routed
 from emberge_moe.upcycle.expert_tensors import Averaged

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge import Workspace
-from emberge.engine import TensorSpec, count_noun
+from emberge.tensor_files import TensorSpec
+from emberge.wording import count_noun
 
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.plan import Beginning, routed_tensors
@@ -61,7 +62,8 @@ class Plan:
 
 def build(plan: Plan, workspace: Workspace) -> list[TensorSpec]:
     """Write the model into the step's folder, a copy job a tensor, and return its tensors."""
-    from emberge.engine import CopyJob, FileSource, TensorReader, build_checkpoint
+    from emberge.merging import CopyJob, build_checkpoint
+    from emberge.tensor_files import FileSource, TensorReader
 
     tensors, checkpoint = plan.tensors, plan.dense.checkpoint
     config = plan.target.config(plan.dense, plan.routing)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from emberge.engine import Checkpoint, TensorSpec, expert_count, prefix_of
+from emberge.model_folder import Checkpoint, expert_count, prefix_of
+from emberge.tensor_files import TensorSpec
 
 __all__ = ["BLOCKS", "DenseModel", "is_routed"]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emberge import random_bits, stable_seed
-from emberge.engine import DerivedTensor, TensorSpec
+from emberge.tensor_files import DerivedTensor, TensorSpec
 
 if TYPE_CHECKING:
-    from emberge.engine import RowReader
+    from emberge.tensor_files import RowReader
     from torch import Tensor
 
 __all__ = ["Averaged", "Filled", "Joined", "Noisy", "Normal", "Transposed", "noisy", "part_of"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emberge import CheckpointError, stable_seed
-from emberge.engine import TensorSpec
+from emberge.tensor_files import TensorSpec
 
 from emberge_moe.upcycle.dense_model import BLOCKS, DenseModel, is_routed
 from emberge_moe.upcycle.expert_tensors import Filled, Normal, noisy

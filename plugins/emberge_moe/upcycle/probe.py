@@ -11,7 +11,7 @@ from emberge import CheckpointError, ReadsTokens
 
 if TYPE_CHECKING:
     from emberge import Backbone, DataEntry, Workspace
-    from emberge.engine import TextEmbedder
+    from emberge.encoding import TextEmbedder
     from torch import Tensor
 
 __all__ = [
@@ -46,7 +46,7 @@ def probe_texts(data: Sequence[DataEntry], workspace: Workspace) -> list[str]:
     """Return distinct anchors and positives of the data sets, at most 256; without any the sentences."""
     if not data:
         return [*SENTENCES]
-    from emberge.engine import step_datasets
+    from emberge.data import step_datasets
 
     datasets = step_datasets(workspace, data, limit=MOST)
     # Row by row through all of them, so that each has its share.
@@ -62,7 +62,7 @@ def open_model(folder: Path, backbone: Backbone, workspace: Workspace) -> TextEm
     Raises:
         CheckpointError: for a model that cannot be loaded, or whose encoder gives no states of tokens.
     """
-    from emberge.engine import TextEmbedder
+    from emberge.encoding import TextEmbedder
 
     encoder = backbone.load(folder, device=workspace.machine.devices[0], dtype="float32")
     if not isinstance(encoder, ReadsTokens):

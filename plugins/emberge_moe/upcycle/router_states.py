@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import torch
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, TensorReader, TensorSpec
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorReader, TensorSpec
 
 from emberge_moe.upcycle.probe import block_inputs
 
 if TYPE_CHECKING:
-    from emberge.engine import TextEmbedder
+    from emberge.encoding import TextEmbedder
     from torch import Tensor
 
     from emberge_moe.upcycle.dense_model import DenseModel

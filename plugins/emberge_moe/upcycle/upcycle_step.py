@@ -29,7 +29,9 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.engine import Checkpoint, MergeInput, MergeRequest, plan_merge, write_text
+from emberge.files import write_text
+from emberge.merging import MergeInput, MergeRequest, plan_merge
+from emberge.model_folder import Checkpoint
 
 from emberge_moe.upcycle.build import Plan, build, described, summary
 from emberge_moe.upcycle.dense_model import DenseModel
@@ -46,7 +48,7 @@ from emberge_moe.upcycle.routing import Layers, Routing, chosen_layers, router_d
 from emberge_moe.upcycle.target import Target
 
 if TYPE_CHECKING:
-    from emberge.engine import TensorSpec
+    from emberge.tensor_files import TensorSpec
 
 __all__ = ["Upcycle"]
 
@@ -227,7 +229,7 @@ class Upcycle(Step):
             )
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.engine import check_datasets
+        from emberge.data import check_datasets
 
         yield from check_datasets(context, self.probe, "probe", show=False).problems
 
@@ -250,7 +252,7 @@ class Upcycle(Step):
     # ── work ────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import whole_model
+        from emberge.merging import whole_model
 
         models = [workspace.model(m) for m in self.members] or [workspace.model(self._model)]
         with ExitStack() as opened:
@@ -365,7 +367,7 @@ class Upcycle(Step):
         self, models: Sequence[Model], folders: Sequence[Path], workspace: Workspace
     ) -> Path:
         """Merge the members into one dense model in the work folder, once, and return its folder."""
-        from emberge.engine import merge_checkpoints
+        from emberge.merging import merge_checkpoints
 
         out = workspace.work / "merged"
         if not out.is_dir():

@@ -61,7 +61,7 @@ def model_meta(model: Path, facts: Mapping[str, Any]) -> Any:
     Raises:
         CheckpointError: for a folder that is no model of embeddings, or that mteb does not accept.
     """
-    from emberge.engine import (
+    from emberge.model_folder import (
         Checkpoint,
         count_parameters,
         read_layout,

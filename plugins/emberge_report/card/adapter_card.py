@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from emberge.engine import code_block, code_span, prose, table_lines
+from emberge.wording import code_block, code_span, prose, table_lines
 
 from emberge_report.card.card import (
     Facts,

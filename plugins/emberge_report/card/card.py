@@ -7,16 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from emberge.engine import (
-    Markdown,
-    Parent,
-    Scores,
-    Trained,
-    code_span,
-    prose,
-    table_lines,
-    web_link,
-)
+from emberge.evaluating import Scores
+from emberge.recipes import Parent, Trained
+from emberge.wording import Markdown, code_span, prose, table_lines, web_link
 
 from emberge_report.card.card_contamination import Contamination, contamination_lines
 from emberge_report.card.card_scores import forgetting_lines, results_of, score_lines

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.engine import OutFolder, prose, read_artifact, table_lines
+from emberge.recipes import OutFolder, read_artifact
+from emberge.wording import prose, table_lines
 
 __all__ = ["Contamination", "contamination_behind", "contamination_lines"]
 

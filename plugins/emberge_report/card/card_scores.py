@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from emberge.engine import MEANS, Comparison, Markdown, Scores, Task, bold, prose, table_lines
+from emberge.evaluating import MEANS, Comparison, Scores, Task
+from emberge.wording import Markdown, bold, prose, table_lines
 
 from emberge_report.conclusions import WHERE, loss_in_words
 from emberge_report.page.tables import points, signed

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from emberge.engine import Markdown, code_block, code_span, printable, prose, table_lines
+from emberge.wording import Markdown, code_block, code_span, printable, prose, table_lines
 
 from emberge_report.model_facts import Anatomy
 

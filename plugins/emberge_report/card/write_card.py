@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import Artifact, hookimpl
 
 if TYPE_CHECKING:
-    from emberge.engine import Scores
+    from emberge.evaluating import Scores
 
     from emberge_report.card.card import Facts, Origin
 
@@ -39,7 +39,7 @@ def card_of_finished(out: Path, step: str, folder: Path, artifact: Artifact) -> 
 @hookimpl(specname="step_skipped")
 def card_of_skipped(out: Path, step: str, folder: Path) -> None:
     """Write the cards of a step that was finished before: they may be missing or lack scores."""
-    from emberge.engine import read_artifact
+    from emberge.recipes import read_artifact
 
     artifact = read_artifact(folder)
     if artifact is not None:
@@ -47,7 +47,7 @@ def card_of_skipped(out: Path, step: str, folder: Path) -> None:
 
 
 def _update(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
-    from emberge.engine import OutFolder, read_artifact
+    from emberge.recipes import OutFolder, read_artifact
 
     if artifact.kind == "model":
         write_card(out, step, folder, artifact)
@@ -62,7 +62,7 @@ def _update(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
 
 def write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
     """Write the card of the model that step `name` of the run in `out` left in `folder`, atomically."""
-    from emberge.engine import write_with_record
+    from emberge.recipes import write_with_record
 
     from emberge_report.card.adapter_card import adapter_card, is_adapter
     from emberge_report.card.card import model_card
@@ -73,7 +73,7 @@ def write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
 
 
 def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:
-    from emberge.engine import ancestry
+    from emberge.recipes import ancestry
 
     from emberge_report.card.card import Facts
     from emberge_report.card.card_contamination import contamination_behind
@@ -96,7 +96,9 @@ def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:
 
 def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
     """Yield the evaluations in OUT that scored exactly these weights under this name."""
-    from emberge.engine import HashCache, OutFolder, model_fingerprint, read_artifact, results_in
+    from emberge.files import HashCache
+    from emberge.model_folder import model_fingerprint
+    from emberge.recipes import OutFolder, read_artifact, results_in
 
     content = None
     for place in results_in(out):
@@ -115,7 +117,7 @@ def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
 
 
 def _scores(folder: Path) -> Scores:
-    from emberge.engine import read_scores
+    from emberge.evaluating import read_scores
 
     return read_scores(folder)
 

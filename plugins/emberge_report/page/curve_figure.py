@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from emberge.engine import MEANS, Place, ScoreCurve, Scores
+from emberge.evaluating import MEANS, Place, ScoreCurve, Scores
 
 from emberge_report.charts.line_chart import Chart, Line, line_chart
 from emberge_report.charts.markup import Markup, tag

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from emberge.engine import MEANS, Scores, count_noun
+from emberge.evaluating import MEANS, Scores
+from emberge.wording import count_noun
 
 from emberge_report.charts.markup import Child, Markup, join, tag
 from emberge_report.charts.svg import NEUTRAL, Look, looks

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from emberge.engine import FEW, MEANS, Comparison, Scores, Task, count_noun
+from emberge.evaluating import FEW, MEANS, Comparison, Scores, Task
+from emberge.wording import count_noun
 
 from emberge_report.charts.dot_chart import Dot, dot_chart, range_of
 from emberge_report.charts.markup import Child, Markup, tag

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberge import Backbone, Model, Workspace
-from emberge.engine import EmbeddingStore, whole_model
+from emberge.encoding import EmbeddingStore
+from emberge.merging import whole_model
 
 from emberge_weights.inputs.members import Prompting, Sides, StoredVectors, before_length_one
 from emberge_weights.inputs.weight_sets import WeightSet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from emberge import CheckpointError, Model, PerTensor, Stage
-from emberge.engine import MergeInput, MergePlan, MergeRequest, plan_merge
+from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge
 
 __all__ = ["member_inputs", "plan_members", "plan_of", "plan_problems"]
 

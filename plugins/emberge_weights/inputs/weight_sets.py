@@ -21,7 +21,7 @@ from emberge import (
     RetrievalData,
     WholeNumber,
 )
-from emberge.engine import load_eval_set, pick_eval_sets
+from emberge.data import load_eval_set, pick_eval_sets
 
 __all__ = ["FEWEST", "Metric", "SetEntry", "Statistic", "WeightSet", "read_sets", "unusable"]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from emberge import PerTensor
-from emberge.engine import MergePlan, layer_order
+from emberge.merging import MergePlan
+from emberge.model_folder import layer_order
 
 __all__ = ["Blocks", "blocks_of"]
 

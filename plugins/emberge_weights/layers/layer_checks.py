@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from emberge import Preflight, Problem
-from emberge.engine import MergePlan, human_size, plain_stage
+from emberge.merging import MergePlan, plain_stage
+from emberge.wording import human_size
 
 from emberge_weights.layers.sizes import CHUNK, ROUNDS, TEXTS
 from emberge_weights.search_options import SearchOptions

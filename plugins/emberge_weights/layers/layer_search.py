@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from emberge import Backbone, EmbergeError, Model, PerTensor, Stage, Workspace, stable_seed
-from emberge.engine import MergePlan
+from emberge.merging import MergePlan
 from numpy.typing import NDArray
 
 from emberge_weights.inputs.embed_sets import SetEmbedder

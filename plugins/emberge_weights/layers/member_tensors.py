@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from emberge import Backbone, CheckpointError, Encoder, Model, NamesWeights, Workspace
-from emberge.engine import prefix_of, whole_model
+from emberge.merging import whole_model
+from emberge.model_folder import prefix_of
 from numpy.typing import NDArray
 from torch import Tensor
 

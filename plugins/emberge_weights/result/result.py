@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from emberge import Artifact, Model, Workspace
-from emberge.engine import FoundWeights, write_text
+from emberge.files import write_text
+from emberge.merging import FoundWeights
 
 from emberge_weights.layers.layer_search import Layers
 from emberge_weights.result.front import Front, front_of

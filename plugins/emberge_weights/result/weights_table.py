@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from emberge.engine import Markdown, prose, table_lines
+from emberge.wording import Markdown, prose, table_lines
 
 __all__ = ["table"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from emberge import Model, Stage, Workspace, stable_seed
-from emberge.engine import MergeInput, MergeRequest, merge_checkpoints
+from emberge.merging import MergeInput, MergeRequest, merge_checkpoints
 from numpy.typing import NDArray
 
 from emberge_weights.inputs.embed_sets import SetEmbedder

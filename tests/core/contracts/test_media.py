@@ -13,7 +13,7 @@ from emberge import (
     readable,
     split_parts,
 )
-from emberge.engine import text_keys
+from emberge.files import text_keys
 
 CAT = Media("image", "0" * 32, "/somewhere/a: cat.png")
 MEOW = Media("audio", "1" * 32, "/somewhere/meow.wav")

@@ -8,7 +8,8 @@ import pickle
 
 import pytest
 from emberge import PerDataset, PerModel, PerTensor
-from emberge.contracts.option import component, default_component
+from emberge.contracts import default_component
+from emberge.contracts.option import component
 from emberge.contracts.schedule import Filtered
 from hypothesis import given
 from hypothesis import strategies as st

@@ -22,7 +22,7 @@ from emberge import (
     RerankingData,
     RetrievalData,
 )
-from emberge.engine import load_catalogue, load_datasets, load_eval_set
+from emberge.data import load_catalogue, load_datasets, load_eval_set
 from emberge.recipes.folder.locate import locate_file
 from emberge_data.json_lines import JsonLines
 

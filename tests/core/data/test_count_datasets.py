@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from emberge import DataEntry, DataError, DataRef, DatasetInfo
-from emberge.data.count_datasets import count_datasets
-from emberge.engine import load_datasets
+from emberge.data import count_datasets, load_datasets
 from emberge_data.json_lines import JsonLines
 
 PAIRS = [{"anchor": f"question {i}", "positive": f"answer {i}"} for i in range(9)]

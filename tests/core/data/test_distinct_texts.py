@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emberge.engine import DistinctTexts
+from emberge.data import DistinctTexts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

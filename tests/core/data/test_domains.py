@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataEntry, DataError, DataRef, DatasetInfo, PerDataset
-from emberge.engine import in_domain_tasks, load_catalogue, load_datasets
+from emberge.data import in_domain_tasks, load_catalogue, load_datasets
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge_data.json_lines import JsonLines
 from emberge_train.samplers.batch_shuffle import BatchShuffle

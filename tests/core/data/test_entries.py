@@ -11,18 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import Columns, DataEntry, DataError, DataRef, EvalSet
-from emberge.data import data_sources, dataset_store, hub_datasets
-from emberge.data.data_sources import expand
-from emberge.data.entry import Catalogue
-from emberge.data.rows.columns import Layout, LayoutError, column_kind, find_layout
-from emberge.data.sampling import sample_labelled, sample_rows
-from emberge.engine import (
+from emberge.data import (
     DistinctTexts,
     check_entries,
+    data_sources,
+    dataset_store,
+    expand,
+    hub_datasets,
     load_catalogue,
     load_datasets,
     read_plain_rows,
 )
+from emberge.data.entry import Catalogue
+from emberge.data.rows.columns import Layout, LayoutError, column_kind, find_layout
+from emberge.data.sampling import sample_labelled, sample_rows
 from emberge_data.delimited import Delimited
 from emberge_data.json_lines import JsonLines
 from emberge_data.parquet import Parquet
@@ -355,7 +357,7 @@ def test_a_hub_set_is_named_with_all_that_chooses_it() -> None:
 
 
 def test_the_reader_of_the_longest_ending_is_taken(tmp_path: Path) -> None:
-    from emberge.engine import find_reader
+    from emberge.data import find_reader
 
     assert type(find_reader(tmp_path / "a.TSV.GZ", READERS)) is Delimited
     with pytest.raises(DataError, match=r"known: \.csv, .*\.tsv\.gz"):

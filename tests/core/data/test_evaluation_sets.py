@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from emberge import DataError, DataRef, EvalSet
-from emberge.data.evaluation.eval_choice import check_eval_sets
+from emberge.data import check_eval_sets, eval_texts, lacking_half, load_eval_set, pick_eval_sets
 from emberge.data.evaluation.eval_data import (
     ClassificationData,
     ClusteringData,
@@ -19,7 +19,6 @@ from emberge.data.evaluation.eval_data import (
     RetrievalData,
 )
 from emberge.data.sampling import place, sample_rows
-from emberge.engine import eval_texts, lacking_half, load_eval_set, pick_eval_sets
 from emberge_data.json_lines import JsonLines
 from PIL import Image
 

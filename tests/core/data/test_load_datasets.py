@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from emberge import Columns, DataEntry, DataError, DataRef, Dataset, Example
-from emberge.data.data_sources import expand
+from emberge.data import check_entries, expand, load_datasets
 from emberge.data.first_rows import first_examples
-from emberge.engine import check_entries, load_datasets
 from emberge_data.delimited import Delimited
 from emberge_data.json_lines import JsonLines
 from emberge_data.parquet import Parquet

@@ -24,14 +24,8 @@ from emberge import (
     readable,
     split_parts,
 )
-from emberge.engine import (
-    check_entries,
-    image_size,
-    load_datasets,
-    load_eval_set,
-    read_clip,
-    write_catalogue,
-)
+from emberge.data import check_entries, load_datasets, load_eval_set, write_catalogue
+from emberge.media import image_size, read_clip
 from emberge_data.delimited import Delimited
 from emberge_data.json_lines import JsonLines
 from emberge_data.parquet import Parquet

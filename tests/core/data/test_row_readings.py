@@ -14,15 +14,22 @@ import numpy as np
 import pytest
 import yaml
 from emberge import Columns, DataEntry, DataError, DataRef, Media, split_parts
-from emberge.data import hub_datasets
+from emberge.data import (
+    FirstRows,
+    check_entries,
+    hub_datasets,
+    load_datasets,
+    read_texts,
+    write_catalogue,
+)
 from emberge.data.data_sources import DataSource
 from emberge.data.file_summary import FileSummary, decide_data, understood
-from emberge.data.first_rows import FirstRows, first_examples
+from emberge.data.first_rows import first_examples
 from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.media_values import Look, MediaValues
 from emberge.data.rows.row_parser import Row, RowError, RowParser
 from emberge.data.sampling import place, sample_labelled
-from emberge.engine import MediaFolder, check_entries, load_datasets, read_texts, write_catalogue
+from emberge.media import MediaFolder
 from emberge_data.json_lines import JsonLines
 from PIL import Image
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from emberge import DataEntry, DataError, DataRef
-from emberge.data.data_sources import expand
-from emberge.engine import check_entries, load_datasets
+from emberge.data import check_entries, expand, load_datasets
 from emberge_data.json_lines import JsonLines
 
 from tests.support.loopback_hub import COMMITS, serving
@@ -25,7 +24,7 @@ _LOAD = """
 import json, sys
 from pathlib import Path
 from emberge import DataEntry
-from emberge.engine import load_datasets
+from emberge.data import load_datasets
 store, entries = Path(sys.argv[1]), json.loads(sys.argv[2])
 found = load_datasets([DataEntry(**e) for e in entries], readers=(), resolve=None, store=store)
 print(json.dumps([[len(d), d[len(d) - 1].anchor, d.fingerprint] for d in found]))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from emberge import DataEntry, DataRef
-from emberge.engine import StoredDataset, load_datasets, write_catalogue
+from emberge.data import StoredDataset, load_datasets, write_catalogue
 from emberge_data.json_lines import JsonLines
 
 ROWS: dict[str, list[dict[str, Any]]] = {

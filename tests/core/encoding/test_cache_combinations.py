@@ -12,7 +12,7 @@ import pytest
 import torch
 from emberge import Auxiliary, DatasetInfo, Embedded, Embeddings, Encoder, Loss, PerDataset
 from emberge.encoding.embedder import EncodePlan, encode_and_backward
-from emberge.engine import FitOptions
+from emberge.training import FitOptions
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.tables.batch_texts import TextSampling, draw_batch

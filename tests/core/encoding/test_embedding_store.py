@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge.encoding import embedding_store
-from emberge.engine import EmbeddingStore, TextEmbedder
+from emberge.encoding import EmbeddingStore, TextEmbedder, embedding_store
 from emberge_encoder.text_encoder import TextEncoder
 
 from tests.support import tiny

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 from emberge import Encoder
+from emberge.encoding import TextEmbedder, forward
 from emberge.encoding import packed_linear as packed
-from emberge.encoding.gradient_cache import forward
 from emberge.encoding.packed_linear import PackedWeights
-from emberge.engine import TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
 
 from tests.support.tiny import WORDS

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 from emberge import Encoder, TokenisedText
+from emberge.encoding import to_device
 from emberge.encoding.chunks import chunks
-from emberge.encoding.prefetch import feed, to_device
+from emberge.encoding.prefetch import feed
 from emberge_encoder.text_encoder import TextEncoder
 
 from tests.support.tiny import WORDS

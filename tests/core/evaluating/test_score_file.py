@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataError
-from emberge.engine import (
+from emberge.evaluating import (
     Comparison,
     Estimate,
     Place,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from emberge import EmbergeError
-from emberge.files.disk_space import require_space
+from emberge.files import require_space
 
 
 class Usage(NamedTuple):

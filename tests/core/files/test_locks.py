@@ -12,15 +12,9 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
+from emberge.files import Holder, OutInUseError, lock_folder, lock_holder, working_in
 from emberge.files.disk_space import UnwrittenError
-from emberge.files.locks import (
-    Holder,
-    OutInUseError,
-    lock_folder,
-    lock_holder,
-    wait_for_lock,
-    working_in,
-)
+from emberge.files.locks import wait_for_lock
 
 
 def test_who_has_a_lock_is_known_while_he_has_it(tmp_path: Path) -> None:

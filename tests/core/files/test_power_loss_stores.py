@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, DataEntry, DataRef, Model, TaskInfo, TaskScore
-from emberge.engine import Statistics, load_datasets, write_statistics
+from emberge.data import load_datasets
 from emberge.evaluating.score_store import ScoreStore
+from emberge.merging import Statistics, write_statistics
 from emberge.merging.statistics.statistics_file import read_statistics
-from emberge.tensor_files.pickles import convert_pickles
+from emberge.tensor_files import convert_pickles
 from emberge_data.json_lines import JsonLines
 from safetensors.torch import load_file
 

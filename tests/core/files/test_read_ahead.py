@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from emberge.files import read_ahead
-from emberge.files.read_ahead import announce
+from emberge.files import announce, read_ahead
 
 SIZE = 4 << 20
 

@@ -2,14 +2,8 @@ import os
 from pathlib import Path
 
 import pytest
-from emberge.files.strangers import (
-    UnsoundFileError,
-    files_below,
-    open_regular,
-    read_json,
-    read_regular,
-    require_inside,
-)
+from emberge.files import UnsoundFileError, open_regular, read_json, read_regular, require_inside
+from emberge.files.strangers import files_below
 
 
 def test_a_fifo_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from emberge.files import user_hashes
-from emberge.files.hashes import HashCache
-from emberge.files.user_hashes import LARGE, UserHashes
+from emberge.files import HashCache, UserHashes, user_hashes
+from emberge.files.user_hashes import LARGE
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emberge import Media
-from emberge.engine import MediaFolder, image_size, read_clip, read_image, resampled
 from emberge.errors import DataError
+from emberge.media import MediaFolder, image_size, read_clip, read_image, resampled
 from PIL import Image
 
 RATE = 16_000
@@ -62,7 +62,7 @@ def test_samples_of_every_width_are_in_the_same_range(tmp_path: Path, width: str
 
 def test_without_a_store_files_go_with_the_process() -> None:
     script = (
-        "from emberge.engine import MediaFolder\n"
+        "from emberge.media import MediaFolder\n"
         "from pathlib import Path\n"
         "path = Path(MediaFolder().keep('image', b'bytes').path)\n"
         "assert path.is_file()\n"

@@ -12,7 +12,8 @@ import pytest
 import torch
 import yaml
 from emberge.cli.main import main
-from emberge.engine import Checkpoint, MergeInput
+from emberge.merging import MergeInput
+from emberge.model_folder import Checkpoint
 from safetensors.torch import load_file, save_file
 
 from tests.support.merges import merge_models

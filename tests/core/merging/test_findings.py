@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 from emberge import Block, Machine, Measures, MergeStrategy, Rule, Stage, Stats
-from emberge.engine import Checkpoint, MergeInput, MergeReport
+from emberge.merging import MergeInput, MergeReport
 from emberge.merging.streaming import journal
+from emberge.model_folder import Checkpoint
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -76,7 +77,7 @@ class Sizes(MergeStrategy):
 
 def test_a_layers_finding_is_the_mean_over_its_elements(family: list[Path], tmp_path: Path) -> None:
     """Each tensor counts with its elements, under each label with those that have it."""
-    from emberge.engine import layer_of
+    from emberge.model_folder import layer_of
 
     report = merged(family, tmp_path / "out", [Sizes()])
     by_layer: dict[str, list[int]] = {}

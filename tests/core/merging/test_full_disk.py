@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Machine
-from emberge.engine import MergeInput, TensorSpec
+from emberge.files import working_in
 from emberge.files.disk_space import UnwrittenError
-from emberge.files.locks import working_in
+from emberge.merging import MergeInput
 from emberge.merging.streaming.journal import Journal
-from emberge.tensor_files.tensor_writer import DIRECT, TensorWriter
+from emberge.tensor_files import TensorSpec, TensorWriter
+from emberge.tensor_files.tensor_writer import DIRECT
 from emberge_merge.methods.averages.linear import Linear
 from safetensors.torch import save_file
 
@@ -165,7 +166,7 @@ def test_a_disk_that_fills_up_midway_costs_nothing_but_time(models: Path, tmp_pa
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from emberge.engine import MergeInput
+from emberge.merging import MergeInput
 from tests.support.merges import merge_models
 from emberge_merge.methods.averages.linear import Linear
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))

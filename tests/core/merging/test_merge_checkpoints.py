@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Machine, PerModel, PerTensor, Rule
-from emberge.engine import Checkpoint, MergeInput
+from emberge.merging import MergeInput
+from emberge.model_folder import Checkpoint
 from emberge.tensor_files.write_queue import BUFFERS
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.passthrough import Passthrough
@@ -398,7 +399,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 import emberge.merging.streaming.journal as journal
-from emberge.engine import MergeInput
+from emberge.merging import MergeInput
 from tests.support.merges import merge_models
 from emberge import PerModel, Machine
 from emberge_merge.methods.sparse.sign_consensus import SignConsensus

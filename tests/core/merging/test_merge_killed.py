@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.engine import Checkpoint
+from emberge.model_folder import Checkpoint
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny

@@ -13,7 +13,7 @@ import pytest
 CHILD = """
 import json, sys
 from pathlib import Path
-from emberge.engine import MergeInput, MergeRequest, merge_checkpoints
+from emberge.merging import MergeInput, MergeRequest, merge_checkpoints
 from emberge_merge.methods.averages.linear import Linear
 *folders, out = map(Path, sys.argv[1:])
 inputs = tuple(MergeInput(folder.name, folder) for folder in folders)
@@ -35,7 +35,7 @@ FEATURES = (
     "emberge.merging.statistics",
     "emberge.merging.tokens",
     "emberge.merging.planning.slices",
-    "emberge.merging.whole_model",
+    "emberge.merging.loadable_models",
     "emberge.tensor_files.fp8",
 )
 

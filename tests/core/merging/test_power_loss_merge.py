@@ -17,7 +17,7 @@ import emberge.merging.streaming.journal as journal
 import pytest
 import torch
 from emberge import Machine
-from emberge.engine import MergeInput
+from emberge.merging import MergeInput
 from emberge_merge.methods.averages.linear import Linear
 from safetensors.torch import save_file
 

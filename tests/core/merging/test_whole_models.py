@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from emberge.cli.main import main
-from emberge.engine import Checkpoint
+from emberge.model_folder import Checkpoint
 from emberge.model_folder.model_files import files_not_copied
 from torch import Tensor
 

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, MergeInput, TensorSpec
-from emberge.tensor_files.safetensors_header import encode_header, read_header
-from emberge.tensor_files.tensor_reader import TensorReader
-from emberge.tensor_files.tensor_writer import TensorWriter
+from emberge.merging import MergeInput
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, encode_header, read_header
 from emberge_merge.methods.averages.linear import Linear
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -47,8 +46,9 @@ def test_specs_come_from_headers_alone(bert: Path) -> None:
 
 def test_checking_a_checkpoint_loads_no_torch(bert: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from emberge.engine import Checkpoint, MergeInput, "
-        "MergeRequest, plan_merge; from emberge_merge.methods.averages.linear import Linear; "
+        "import sys; from pathlib import Path; from emberge.model_folder import Checkpoint; "
+        "from emberge.merging import MergeInput, MergeRequest, plan_merge; "
+        "from emberge_merge.methods.averages.linear import Linear; "
         f"folder = Path({str(bert)!r}); Checkpoint(folder).specs; "
         "plan = plan_merge(MergeRequest(inputs=(MergeInput('a', folder),), strategy=(Linear(),))); "
         "assert plan.merged and not plan.problems; assert 'torch' not in sys.modules"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
-from emberge.engine import copy_model, model_fingerprint
+from emberge.model_folder import copy_model, model_fingerprint
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.cli.main import main
-from emberge.engine import summary
-from emberge.model_folder.model_files import model_fingerprint
+from emberge.merging import summary
+from emberge.model_folder import model_fingerprint
 
 from tests.support import tiny
 from tests.support.tolerance import assert_combined, assert_same_pass

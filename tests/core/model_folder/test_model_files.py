@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emberge.engine import Checkpoint, model_fingerprint
+from emberge.model_folder import Checkpoint, hashed_files, model_fingerprint
 from emberge.model_folder.file_table import FILES, TOKENIZER_FILES
-from emberge.model_folder.model_files import copied_files, hashed_files
+from emberge.model_folder.model_files import copied_files
 
 # Name: (comes into a result, decides embeddings).
 KNOWN = {

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from emberge.engine import Checkpoint, count_parameters, expert_count
-from emberge.tensor_files.safetensors_header import TensorSpec, encode_header
+from emberge.model_folder import Checkpoint, count_parameters, expert_count
+from emberge.tensor_files import TensorSpec, encode_header
 
 Shapes = Mapping[str, tuple[int, ...]]
 

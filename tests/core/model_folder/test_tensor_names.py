@@ -10,17 +10,9 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, PerTensor, Rule
-from emberge.engine import (
-    Checkpoint,
-    MergeInput,
-    MergePlan,
-    MergeRequest,
-    canonical_names,
-    layer_of,
-    plan_merge,
-    summary,
-)
-from emberge.model_folder.names.tensor_names import depths, prefix_of
+from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge, summary
+from emberge.model_folder import Checkpoint, canonical_names, depths, layer_of
+from emberge.model_folder.names.tensor_names import prefix_of
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
 from emberge_merge.methods.spherical.slerp import Slerp

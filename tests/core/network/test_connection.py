@@ -9,16 +9,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from emberge.network import connection
+from emberge.network import Stop, UnreachableError, UnsoundAnswerError, call_within, connection
 from emberge.network.connection import WatchedSocket, connect
-from emberge.network.interruptible import Stop, call_within
-from emberge.network.request_errors import (
-    ForbiddenAddressError,
-    RequestStoppedError,
-    StatusError,
-    UnreachableError,
-    UnsoundAnswerError,
-)
+from emberge.network.request_errors import ForbiddenAddressError, RequestStoppedError, StatusError
 
 
 @pytest.fixture

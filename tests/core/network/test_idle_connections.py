@@ -5,9 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from emberge.network import web_client
+from emberge.network import Stop, web_client
 from emberge.network.addresses import Origin
-from emberge.network.interruptible import Stop
 from emberge.network.web_client import _Connection, _Idle
 
 HERE, THERE = Origin("https", "a.org", 443), Origin("https", "a.org", 8443)

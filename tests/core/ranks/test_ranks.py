@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 from emberge import Example, Loss, OuterLoss, PerDataset, load_plugins
-from emberge.engine import FitOptions
-from emberge.ranks.ranks import mark, shard_rows
+from emberge.ranks import shard_rows
+from emberge.ranks.ranks import mark
+from emberge.training import FitOptions
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE

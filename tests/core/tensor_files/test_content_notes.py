@@ -6,8 +6,14 @@ import os
 from pathlib import Path
 
 import torch
-from emberge.tensor_files.content_hash import FileContent, contents_of, file_content
-from emberge.tensor_files.content_notes import ContentNotes, current_notes, noting_contents
+from emberge.tensor_files import (
+    FileContent,
+    contents_of,
+    current_notes,
+    file_content,
+    noting_contents,
+)
+from emberge.tensor_files.content_notes import ContentNotes
 from safetensors.torch import save_file
 
 NOTED = FileContent(1, "as noted")

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, MergeInput, TensorReader
+from emberge.merging import MergeInput
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorReader
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file, save_file

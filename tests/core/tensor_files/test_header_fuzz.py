@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.engine import Checkpoint
-from emberge.tensor_files.safetensors_header import DTYPES, read_header
-from emberge.tensor_files.tensor_reader import TensorReader
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorReader, read_header
+from emberge.tensor_files.safetensors_header import DTYPES
 from safetensors import SafetensorError, deserialize
 from safetensors.torch import save_file
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge.tensor_files.content_hash import FileContent, file_content
+from emberge.tensor_files import FileContent, file_content, read_header
 from emberge.tensor_files.direct_file import PAGE, DirectFile
 from emberge.tensor_files.passing_hash import HELD, EarlyPieces, PassingHash
-from emberge.tensor_files.safetensors_header import read_header
 from emberge.tensor_files.write_queue import Filled
 from safetensors.torch import save_file
 

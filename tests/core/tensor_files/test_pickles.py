@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, MergeInput
-from emberge.tensor_files.pickles import convert_pickles
+from emberge.merging import MergeInput
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import convert_pickles
 from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError
-from emberge.engine import ServerFile
-from emberge.network.interruptible import Stop
-from emberge.network.request_errors import RequestStoppedError, UnsoundAnswerError
+from emberge.network import Stop, UnsoundAnswerError
+from emberge.network.request_errors import RequestStoppedError
+from emberge.tensor_files import ServerFile
 from emberge.tensor_files.servers import kinds, server_file
 
 from tests.support.hostile_server import Request, answer, hostile, pausing

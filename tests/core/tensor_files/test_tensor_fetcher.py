@@ -10,9 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emberge import CheckpointError
-from emberge.engine import ServerFile, TensorSpec
-from emberge.tensor_files.remote_file import RemoteFile, here_or_remote, is_remote, server_cache
-from emberge.tensor_files.safetensors_header import read_header
+from emberge.tensor_files import (
+    RemoteFile,
+    ServerFile,
+    TensorSpec,
+    here_or_remote,
+    is_remote,
+    read_header,
+)
+from emberge.tensor_files.remote_file import server_cache
 from emberge.tensor_files.servers import tensor_fetcher
 from emberge.tensor_files.servers.tensor_fetcher import TensorFetcher, _blocks
 from safetensors.numpy import save_file

@@ -15,13 +15,16 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.engine import TensorSpec
 from emberge.files.disk_space import UnwrittenError
-from emberge.tensor_files import tensor_writer
-from emberge.tensor_files.content_hash import contents_of, file_content
-from emberge.tensor_files.content_notes import noting_contents
+from emberge.tensor_files import (
+    TensorSpec,
+    TensorWriter,
+    contents_of,
+    file_content,
+    noting_contents,
+    tensor_writer,
+)
 from emberge.tensor_files.direct_file import PAGE
-from emberge.tensor_files.tensor_writer import TensorWriter
 from emberge.tensor_files.write_queue import BUFFERS
 from safetensors.torch import save_file
 from torch import Tensor

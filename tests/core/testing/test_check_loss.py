@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from emberge import Embeddings, Loss
-from emberge.ranks.gather_batch import gathered
+from emberge.ranks import gathered
 from emberge.testing import check_loss
 from emberge.testing.batches import example_embeddings, rows_of
 from torch import Tensor

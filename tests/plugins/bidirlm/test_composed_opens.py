@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import join_parts, load_plugins, parse_recipe, run_recipe
-from emberge.engine import MediaFolder, TextEmbedder
+from emberge.encoding import TextEmbedder
+from emberge.media import MediaFolder
 from emberge_encoder.text_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 

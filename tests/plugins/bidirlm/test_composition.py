@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import Artifact, CheckpointError, Model, ModelRef, shuffled, stable_seed
-from emberge.engine import Checkpoint
+from emberge.model_folder import Checkpoint
 from emberge_bidirlm.as_encoder import AsEncoder
 from emberge_bidirlm.compose.compose_step import Compose
 from emberge_bidirlm.compose.composition import Composition

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge.engine import Checkpoint, TensorReader, TensorSpec
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorReader, TensorSpec
 from emberge_bidirlm.compose.vocabulary import OwnedRows
 from safetensors.torch import save_file
 

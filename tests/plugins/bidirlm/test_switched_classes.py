@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Model, ModelRef
-from emberge.engine import TextEmbedder
+from emberge.encoding import TextEmbedder
 from emberge_bidirlm.as_encoder import AsEncoder
 from emberge_encoder.attention import disobedient, find_mixers
 from emberge_encoder.text_encoder import TextEncoder

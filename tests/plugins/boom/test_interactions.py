@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from emberge import DataError, hookimpl, load_plugins, parse_recipe, run_recipe
-from emberge.recipes.recipe import Recipe
+from emberge.recipes import Recipe
 from emberge_boom.study.affinity import Pair, compare, distance
 from emberge_boom.study.gather_study import study_of
 from emberge_boom.study.study import FILE, Study, read_study, write_study

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import DatasetInfo, PerDataset, Plugins, load_plugins
-from emberge.merging.merge_in_memory import merge_state_dicts
+from emberge.merging import merge_state_dicts
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.spherical.model_stock import ModelStock
 from emberge_merge.methods.spherical.multi_slerp import MultiSlerp

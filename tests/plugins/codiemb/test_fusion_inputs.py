@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.engine import (
-    Checkpoint,
-    Statistics,
-    canonical_names,
-    layer_of,
-    model_fingerprint,
-    write_statistics,
-)
+from emberge.merging import Statistics, write_statistics
+from emberge.model_folder import Checkpoint, canonical_names, layer_of, model_fingerprint
 
 from tests.support import tiny
 from tests.support.peft_adapters import save_adapter

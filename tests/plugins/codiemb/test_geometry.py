@@ -29,8 +29,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import read_artifact
-from emberge.recipes.checks.rehearse import rehearse
+from emberge.recipes import read_artifact, rehearse
 from emberge_codiemb.geometry.geometry_result import Geometry, MeasuredModel, MeasuredSet
 from emberge_codiemb.geometry.geometry_table import table_of
 from emberge_codiemb.geometry.token_geometry import MEASURES

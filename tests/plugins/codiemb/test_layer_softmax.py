@@ -21,8 +21,9 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import MergeInput, Statistics, layer_of, merge_state_dicts, write_statistics
+from emberge.merging import MergeInput, Statistics, merge_state_dicts, write_statistics
 from emberge.merging.statistics.statistics_file import read_statistics
+from emberge.model_folder import layer_of
 from emberge_codiemb.layer_softmax import LayerSoftmax
 from safetensors.torch import load_file, save_file
 from torch import Tensor

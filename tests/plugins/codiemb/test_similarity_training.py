@@ -20,7 +20,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import FitOptions
+from emberge.training import FitOptions
 from emberge_codiemb.losses.mid_nce import MidNCE
 from emberge_codiemb.losses.pearson import Pearson
 from emberge_codiemb.losses.pro import PRO

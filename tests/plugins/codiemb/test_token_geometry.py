@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from emberge.engine import TextEmbedder
+from emberge.encoding import TextEmbedder
 from emberge_codiemb.geometry.drift import linear_cka, shared_neighbours
 from emberge_codiemb.geometry.token_geometry import (
     MEASURES,

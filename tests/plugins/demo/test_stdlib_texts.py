@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from emberge import Artifact, DataEntry, DataRef, Preflight, Problem, Rehearsal, Workspace
-from emberge.engine import load_datasets
+from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_demo.stdlib_tasks import StdlibTasks, labelled_words
 from emberge_demo.stdlib_texts import StdlibTexts

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Encoder
-from emberge.encoding.embedder import BatchEmbeddings, EncodePlan, encode_and_backward
-from emberge.engine import TextEmbedder
+from emberge.encoding import BatchEmbeddings, TextEmbedder
+from emberge.encoding.embedder import EncodePlan, encode_and_backward
 from emberge.testing import check_backbone
 from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
@@ -57,7 +57,7 @@ def test_checkpointed_gradients_are_the_plain_ones(
 
 @pytest.mark.parametrize("dropout", [False, True])
 def test_checkpointing_keeps_less_for_the_backward_pass(dropout: bool, tmp_path: Path) -> None:
-    from emberge.encoding.activation_memory import saved_bytes
+    from emberge.encoding import saved_bytes
 
     source = tiny.checkpoint(tmp_path / "m", num_hidden_layers=4)
     kept = []

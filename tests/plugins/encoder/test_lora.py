@@ -19,7 +19,9 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import MergeInput, TextEmbedder, read_artifact
+from emberge.encoding import TextEmbedder
+from emberge.merging import MergeInput
+from emberge.recipes import read_artifact
 from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_merge.methods.averages.passthrough import Passthrough

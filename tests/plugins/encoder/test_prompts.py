@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, Encoder
-from emberge.engine import TextEmbedder
+from emberge.encoding import TextEmbedder
 from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer

@@ -13,7 +13,7 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.cli.main import main
-from emberge.engine import TextEmbedder
+from emberge.encoding import TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 

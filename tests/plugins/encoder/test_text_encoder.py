@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Encoder
-from emberge.engine import TextEmbedder
+from emberge.encoding import TextEmbedder
 from emberge.testing import check_backbone
 from emberge_encoder.text_encoder import TextEncoder
 from safetensors import safe_open

@@ -23,8 +23,7 @@ from emberge import (
     Units,
     Workspace,
 )
-from emberge.engine import read_scores
-from emberge.evaluating.task_groups import means_over_tasks
+from emberge.evaluating import means_over_tasks, read_scores
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_evaluate.requirements import Requirement
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import DataRef, LocatesTokens, Rehearsal, stable_seed
-from emberge.engine import SaveClock
+from emberge.training import SaveClock
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
 from emberge_evaluate.fine_tuning.heads import TextHead, TokenHead

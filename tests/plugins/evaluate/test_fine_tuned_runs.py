@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from emberge import Machine, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.engine import read_artifact, read_scores
+from emberge.evaluating import read_scores
+from emberge.recipes import read_artifact
 from emberge_report.page.figure_data import figure_data
 
 from tests.plugins.evaluate.tuned_sets import write_sets

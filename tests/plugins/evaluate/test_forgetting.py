@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from emberge import Artifact, Model, ModelRef, RecipeError, TaskInfo
-from emberge.engine import Comparison, Scores, read_scores
+from emberge.evaluating import Comparison, Scores, read_scores
 from emberge_evaluate.evaluate_step import Evaluate
 from emberge_evaluate.requirements import Requirement
 

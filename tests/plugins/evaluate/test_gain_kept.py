@@ -21,7 +21,7 @@ from emberge import (
     Units,
     Workspace,
 )
-from emberge.engine import read_scores
+from emberge.evaluating import read_scores
 from emberge_evaluate.bootstrap import ratio_interval
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_evaluate.old_indexes.indexes import index_problems

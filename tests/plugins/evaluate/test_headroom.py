@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, Model, ModelRef, RecipeError
-from emberge.engine import Scores, TextEmbedder, read_scores
+from emberge.encoding import TextEmbedder
+from emberge.evaluating import Scores, read_scores
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_evaluate.requirements import Requirement

@@ -26,7 +26,8 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import plan_tasks, read_artifact, score_model
+from emberge.evaluating import plan_tasks, score_model
+from emberge.recipes import read_artifact
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.held_out_loss import HeldOutLoss
 from emberge_train.losses.infonce import InfoNCE

@@ -27,7 +27,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.recipes.recipe import Recipe
+from emberge.recipes import Recipe
 
 asked: list[str] = []
 NOT_KEPT = TaskInfo("whim", "sts", "cosine_spearman")  # without a fingerprint no store keeps it

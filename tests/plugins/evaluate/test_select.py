@@ -36,8 +36,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import read_artifact
-from emberge.recipes.folder.clean import find_leftovers, remove_leftovers
+from emberge.recipes import find_leftovers, read_artifact, remove_leftovers
 from emberge_evaluate.select.select_step import Select
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer

@@ -21,7 +21,8 @@ from emberge import (
     TaskScore,
     Units,
 )
-from emberge.engine import TextEmbedder, read_scores
+from emberge.encoding import TextEmbedder
+from emberge.evaluating import read_scores
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.seed_groups import variables_of

@@ -28,7 +28,7 @@ from emberge import (
     run_recipe,
     stable_seed,
 )
-from emberge.engine import plan_tasks, read_scores, score_model
+from emberge.evaluating import plan_tasks, read_scores, score_model
 from emberge_evaluate.token_loss import TokenLossOnTexts
 from emberge_train.losses.causal_lm import CausalLM
 from emberge_train.losses.mlm import MLM

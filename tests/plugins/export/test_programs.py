@@ -391,9 +391,9 @@ def test_a_step_leaves_the_model_its_files_and_their_figures(
         progress(1, 2, "int8")
         return FIGURES
 
-    monkeypatch.setattr("emberge.engine.whole_model", whole)
-    monkeypatch.setattr("emberge.engine.copy_model", lambda *given: asked.append(given))
-    monkeypatch.setattr("emberge.engine.require_usable_weights", asked.append)
+    monkeypatch.setattr("emberge.merging.whole_model", whole)
+    monkeypatch.setattr("emberge.model_folder.copy_model", lambda *given: asked.append(given))
+    monkeypatch.setattr("emberge.merging.require_usable_weights", asked.append)
     monkeypatch.setattr("emberge_export.parity.measured", measure)
     artifact = SimpleNamespace(size=5)
     model = SimpleNamespace(name="soup", fingerprint="content", artifact=artifact)

@@ -19,7 +19,9 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import Checkpoint, ServerFile, read_artifact
+from emberge.model_folder import Checkpoint
+from emberge.recipes import read_artifact
+from emberge.tensor_files import ServerFile
 from emberge.tensor_files.servers import server_file, tensor_fetcher
 from safetensors.torch import load_file
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
-from emberge.model_folder.package_model import in_package
+from emberge.model_folder import in_package
 from emberge_hub.locate import locate_model
 
 from tests.support.hostile_server import Request, answer, hostile

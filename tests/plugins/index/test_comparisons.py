@@ -139,7 +139,7 @@ def test_canaries_are_embedded_with_the_prompt_of_each_side(monkeypatch: Any) ->
             asked.append((len(texts), prompt))
             return np.zeros((len(texts), 2))
 
-    monkeypatch.setattr("emberge.engine.TextEmbedder", Embedder, raising=False)
+    monkeypatch.setattr("emberge.encoding.TextEmbedder", Embedder, raising=False)
     both: Any = SimpleNamespace(prompts={"query": "q: ", "document": "d: "})
     assert set(embed_canaries(both, "mine")) == {"document", "query"}
     one: Any = SimpleNamespace(prompts={"query": "t: ", "document": "t: "})

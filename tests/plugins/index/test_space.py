@@ -224,7 +224,7 @@ def test_a_passport_that_its_model_has_left_behind_is_not_believed(
 
 
 def test_a_passport_is_no_part_of_a_models_content(bert: Path, tmp_path: Path) -> None:
-    from emberge.engine import copy_model, model_fingerprint
+    from emberge.model_folder import copy_model, model_fingerprint
 
     folder = changed(bert, tmp_path / "model")
     before = model_fingerprint(folder)

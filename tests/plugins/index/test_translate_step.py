@@ -56,7 +56,7 @@ def run(berts: list[Path], tmp_path: Path) -> Run:
 def test_each_kind_leaves_a_map_with_its_models_and_measures(
     run: Run, berts: list[Path], kind: str
 ) -> None:
-    from emberge.engine import model_fingerprint
+    from emberge.model_folder import model_fingerprint
 
     folder = run(kind=kind, **({"rank": 4} if kind == "low_rank" else {}))
     header = read_translation(folder).header

@@ -12,14 +12,8 @@ from typing import Any
 import pytest
 import torch
 from emberge import FileRef, Stage, load_plugins
-from emberge.engine import (
-    Checkpoint,
-    MergeInput,
-    MergeRequest,
-    Statistics,
-    plan_merge,
-    write_statistics,
-)
+from emberge.merging import MergeInput, MergeRequest, Statistics, plan_merge, write_statistics
+from emberge.model_folder import Checkpoint
 from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_mergekit.library.strategy import Mergekit
 from safetensors.torch import save_file

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from emberge import EmbergeError, Plugins, load_plugins, parse_recipe, run_recipe
-from emberge.engine import MergeInput, read_artifact
+from emberge.merging import MergeInput, Truncation
 from emberge.merging.adapter_output.factorise import factorise, factorise_product
-from emberge.merging.adapter_output.truncation import Truncation
+from emberge.recipes import read_artifact
 from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file, save_file
 from torch import Tensor

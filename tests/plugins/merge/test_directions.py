@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.engine import merge_state_dicts
+from emberge.merging import merge_state_dicts
 from emberge_merge.methods.spherical.karcher import Karcher
 from torch import Tensor
 

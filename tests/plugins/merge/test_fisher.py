@@ -10,19 +10,17 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, FileRef
-from emberge.engine import (
-    Checkpoint,
+from emberge.merging import (
     MergeInput,
     MergeRequest,
     Statistics,
-    canonical_names,
     merge_state_dicts,
-    model_fingerprint,
     plan_merge,
     write_statistics,
 )
 from emberge.merging.statistics.statistics_file import read_statistics
-from emberge.tensor_files.safetensors_header import read_header
+from emberge.model_folder import Checkpoint, canonical_names, model_fingerprint
+from emberge.tensor_files import read_header
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.group import Group
 from emberge_merge.methods.measured.fisher import Fisher

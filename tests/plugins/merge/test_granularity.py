@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import PerTensor, Stage
-from emberge.engine import merge_state_dicts
+from emberge.merging import merge_state_dicts
 from emberge.testing import check_strategy
 from torch import Tensor
 

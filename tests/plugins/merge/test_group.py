@@ -18,7 +18,7 @@ from emberge import (
     Stage,
     Stats,
 )
-from emberge.engine import MergeInput, MergeRequest, plan_merge
+from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge_merge.methods.group import Group
 from safetensors.torch import load_file
 from torch import Tensor

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from emberge import EmbergeError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.engine import merge_state_dicts, read_artifact
+from emberge.merging import merge_state_dicts
+from emberge.recipes import read_artifact
 from emberge_merge.steps.merge_options import keep_base
 from safetensors import safe_open
 from safetensors.torch import load_file

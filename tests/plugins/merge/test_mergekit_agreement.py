@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import PerModel, PerTensor, Stage
-from emberge.engine import MergeInput
-from emberge.merging.merge_in_memory import merge_state_dicts
+from emberge.merging import MergeInput, merge_state_dicts
 from emberge_merge.methods.sparse.sign_consensus import SignConsensus
 from emberge_merge.methods.sparse.trim import Trim
 from emberge_merge.methods.spherical.multi_slerp import MultiSlerp

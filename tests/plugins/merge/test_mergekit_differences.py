@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from emberge.engine import merge_state_dicts
+from emberge.merging import merge_state_dicts
 from emberge_merge.methods.sparse.select_important import row_divergence
 from torch import Tensor
 

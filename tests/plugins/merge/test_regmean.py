@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, FileRef, Machine
-from emberge.engine import (
+from emberge.merging import (
     MergeInput,
     MergeRequest,
     Statistics,
     merge_state_dicts,
-    model_fingerprint,
     plan_merge,
     write_statistics,
 )
+from emberge.model_folder import model_fingerprint
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.measured.regmean import Regmean
 from hypothesis import given, settings

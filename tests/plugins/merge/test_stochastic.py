@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Stage
-from emberge.engine import merge_state_dicts
+from emberge.merging import merge_state_dicts
 from emberge.numerics.ranked_drop import by_rank
 from hypothesis import given, settings
 from hypothesis import strategies as st

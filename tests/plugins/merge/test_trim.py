@@ -9,7 +9,7 @@ import pytest
 import torch
 from emberge import Block, MergeStrategy, PerModel, Stats
 from emberge.contracts.stage import BasePolicy
-from emberge.engine import merge_state_dicts
+from emberge.merging import merge_state_dicts
 from emberge_merge.methods.sparse.trim import Trim
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import PerModel, PerTensor, Stage
-from emberge.merging.merge_in_memory import merge_state_dicts
+from emberge.merging import merge_state_dicts
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic

@@ -14,7 +14,7 @@ import torch
 import yaml
 from emberge import EmbergeError, Machine, Plugins, check_recipe, load_plugins, run_recipe
 from emberge.cli.one_merge import MergeConfig
-from emberge.recipes.recipe import Recipe
+from emberge.recipes import Recipe
 from safetensors.torch import load_file
 from torch import Tensor
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import PerModel, RecipeError, parse_recipe
 from emberge.cli.main import main
-from emberge.engine import merge_state_dicts
+from emberge.merging import merge_state_dicts
 from emberge_mergekit.library import find_method
 from emberge_mergekit.library.library import merge_one
 from emberge_mergekit.library.methods import METHODS

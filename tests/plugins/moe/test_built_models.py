@@ -20,7 +20,8 @@ from emberge import (
     StepRef,
     load_plugins,
 )
-from emberge.engine import Checkpoint, TensorSpec
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorSpec
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_moe.balance import Loads, RouterLosses, balance_loss, sums_of, z_loss
 from emberge_moe.downcycle.downcycle_step import Downcycle

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import CheckpointError, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.engine import Checkpoint
-from emberge.recipes.recipe import Recipe
+from emberge.model_folder import Checkpoint
+from emberge.recipes import Recipe
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.nomic_v2 import NOMIC_V2

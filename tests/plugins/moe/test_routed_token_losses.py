@@ -23,9 +23,9 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.encoding.gradient_cache import EncodePlan, PassResult
-from emberge.encoding.token_pass import corrupted, predict_and_backward
-from emberge.engine import FitOptions, FitResult
+from emberge.encoding import EncodePlan, corrupted, predict_and_backward
+from emberge.encoding.gradient_cache import PassResult
+from emberge.training import FitOptions, FitResult
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_moe.routed import Routed
 from emberge_train.losses.infonce import InfoNCE

@@ -18,14 +18,10 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.encoding.gradient_cache import (
-    BatchEmbeddings,
-    EncodePlan,
-    draws_random_numbers,
-    encode_and_backward,
-)
-from emberge.engine import FitOptions, FitResult
+from emberge.encoding import EncodePlan, draws_random_numbers, encode_and_backward
+from emberge.encoding.gradient_cache import BatchEmbeddings
 from emberge.testing import check_backbone
+from emberge.training import FitOptions, FitResult
 from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_moe.routed import Routed

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.engine import TensorReader, TensorSpec
+from emberge.tensor_files import TensorReader, TensorSpec
 from emberge_moe.router_health import RouterHealth
 from emberge_moe.upcycle import expert_tensors, router_states
 from emberge_moe.upcycle.router_states import mean_states, read_tensor, write_routers

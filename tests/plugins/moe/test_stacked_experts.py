@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge.engine import Checkpoint, CopyJob, FileSource, TensorReader, TensorSpec
+from emberge.merging import CopyJob
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import FileSource, TensorReader, TensorSpec
 from emberge_moe.upcycle.expert_tensors import Joined
 from safetensors.torch import load_file
 

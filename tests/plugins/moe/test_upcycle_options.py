@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import EmbergeError, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.engine import read_artifact
+from emberge.recipes import read_artifact
 from emberge_moe.architecture.modeling_emberge_routed import AUTO_MAP, FEED_FORWARD
 from emberge_moe.upcycle.dense_model import BLOCKS
 from emberge_moe.upcycle.expert_tensors import Averaged, Joined, Normal, Transposed
@@ -295,7 +295,8 @@ def test_a_stranger_s_routed_model_has_no_dense_one_to_go_back_to(place: Path) -
 
 
 def test_computed_tensors_are_the_same_in_any_pieces(tmp_path: Path) -> None:
-    from emberge.engine import Checkpoint, TensorReader
+    from emberge.model_folder import Checkpoint
+    from emberge.tensor_files import TensorReader
 
     torch.manual_seed(0)
     stored = {"a": torch.randn(6, 4), "b": torch.randn(6, 4), "c": torch.randn(4, 6)}

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 from emberge import load_plugins, parse_recipe, run_recipe
-from emberge.engine import TextEmbedder, read_artifact
+from emberge.encoding import TextEmbedder
+from emberge.recipes import read_artifact
 from emberge_encoder.text_encoder import TextEncoder
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer

@@ -20,7 +20,7 @@ from emberge import (
     Problem,
     TaskScore,
 )
-from emberge.engine import TextEmbedder
+from emberge.encoding import TextEmbedder
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry

@@ -130,7 +130,7 @@ def test_scores_are_sentence_transformers_own(
 def test_a_text_that_comes_again_is_embedded_once(
     catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from emberge.engine import TextEmbedder
+    from emberge.encoding import TextEmbedder
 
     seen: list[str] = []
     original = TextEmbedder.embed
@@ -149,7 +149,7 @@ def test_a_text_that_comes_again_is_embedded_once(
 def test_kept_embeddings_are_not_computed_again_and_score_the_same(
     catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from emberge.engine import TextEmbedder
+    from emberge.encoding import TextEmbedder
 
     seen: list[int] = []
     original = TextEmbedder.embed_tokens
@@ -253,7 +253,7 @@ def test_mteb_writes_nothing_into_its_own_cache(
 def test_a_collapsed_model_is_told_and_counts_as_zero(
     catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from emberge.engine import TextEmbedder
+    from emberge.encoding import TextEmbedder
 
     def embed(self: TextEmbedder, texts: Any, **_: Any) -> Any:
         return np.ones((len(texts), 4), np.float32)
@@ -271,7 +271,7 @@ def test_prompts_go_before_queries_and_not_before_documents(tmp_path: Path, bert
     catalogue.write_text(text)
     asked: dict[str, list[str]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        from emberge.engine import TextEmbedder
+        from emberge.encoding import TextEmbedder
 
         original = TextEmbedder.embed
 

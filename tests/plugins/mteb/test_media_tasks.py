@@ -26,7 +26,8 @@ from emberge import (
     join_parts,
     split_parts,
 )
-from emberge.engine import MediaFolder, TextEmbedder
+from emberge.encoding import TextEmbedder
+from emberge.media import MediaFolder
 from emberge_mteb import media_inputs
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import hub_tasks, kind_of
@@ -106,7 +107,7 @@ def scores(
 def test_a_local_set_scores_what_the_models_own_embeddings_rank(
     name: str, scores: dict[str, TaskScore], catalogue: Path, omni: Path
 ) -> None:
-    from emberge.engine import load_eval_set, pick_eval_sets
+    from emberge.data import load_eval_set, pick_eval_sets
     from emberge_data.json_lines import JsonLines
 
     (eval_set,) = pick_eval_sets(catalogue, [name])

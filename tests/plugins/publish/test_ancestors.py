@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError, RecipeError
-from emberge.engine import HashCache, Parent, Trained, model_fingerprint
+from emberge.files import HashCache
+from emberge.model_folder import model_fingerprint
+from emberge.recipes import Parent, Trained
 from emberge_publish.ancestors import Ancestors, find_ancestors, is_of_hub, shown_name
 from emberge_publish.prepare import _board, _card, _notes, _require_model, _results, _trained_on
 

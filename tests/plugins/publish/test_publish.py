@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from emberge.cli.main import main
-from emberge.tensor_files.content_hash import contents_of
+from emberge.tensor_files import contents_of
 
 from tests.support.loopback_hub import Hub
 from tests.support.publishing import TOKEN, Merged

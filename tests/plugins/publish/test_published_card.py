@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 from emberge import EmbergeError
-from emberge.engine import Parent, Trained
+from emberge.recipes import Parent, Trained
 from emberge_publish.ancestors import Ancestors
 from emberge_publish.licences import Terms
 from emberge_publish.published_card import overlap_of, published_card

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from emberge.engine import OutFolder
+from emberge.recipes import OutFolder
 from emberge_report.card.card_contamination import contamination_behind, contamination_lines
 
 COUNTS = {

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import CheckpointError, Model
-from emberge.engine import layer_of, layer_order, whole_model
+from emberge.merging import whole_model
+from emberge.model_folder import layer_of, layer_order
 from emberge_report.distances import kinship, layer_distances
 from safetensors.torch import load_file, save_file
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emberge.engine import Comparison, Scores, Task
+from emberge.evaluating import Comparison, Scores, Task
 from emberge_report.card.card_scores import forgetting_lines
 from emberge_report.charts.markup import tag
 from emberge_report.conclusions import conclusions

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from emberge import Artifact, load_plugins
-from emberge.engine import model_fingerprint, read_artifact
+from emberge.model_folder import model_fingerprint
+from emberge.recipes import read_artifact
 from emberge_report.card import write_card as cards
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from emberge import Artifact, DataError, ModelRef, StepRef
-from emberge.evaluating.score_file import read_scores
+from emberge.evaluating import read_scores
 from emberge_report.charts.line_chart import smooth
 from emberge_report.charts.markup import tag
 from emberge_report.charts.svg import ticks

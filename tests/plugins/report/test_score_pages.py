@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from emberge import Artifact, Evaluator, ModelRef, TaskInfo
-from emberge.evaluating.score_file import read_scores
+from emberge.evaluating import read_scores
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 
 from tests.plugins.evaluate.test_seed_groups import SEEDS, Given, bench

@@ -22,16 +22,11 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import (
-    FitJob,
-    FitOptions,
-    SaveClock,
-    Statistics,
-    model_fingerprint,
-    read_artifact,
-    write_statistics,
-)
+from emberge.merging import Statistics, write_statistics
 from emberge.merging.statistics.statistics_file import read_statistics
+from emberge.model_folder import model_fingerprint
+from emberge.recipes import read_artifact
+from emberge.training import FitJob, FitOptions, SaveClock
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_statistics import gram_matrices
 from emberge_statistics.gram_matrices import GramCounter, plan_passes
@@ -245,7 +240,7 @@ def test_modules_after_pooling_are_measured_too(dense: Path, tmp_path: Path) -> 
 def test_every_tensor_is_found_in_other_architectures(architecture: str, tmp_path: Path) -> None:
     folder = tiny.checkpoint(tmp_path / "model", architecture, num_hidden_layers=2)
     found = measured("fisher", folder, tmp_path / "fisher", max_steps=1)
-    from emberge.engine import Checkpoint, canonical_names
+    from emberge.model_folder import Checkpoint, canonical_names
 
     specs = canonical_names(Checkpoint(folder)).specs
     assert found.keys() == {n for n, s in specs.items() if s.mergeable}

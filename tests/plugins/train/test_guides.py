@@ -22,9 +22,8 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.encoding.embedder import BatchEmbeddings
-from emberge.engine import TextEmbedder
-from emberge.training.fit_options import FitOptions
+from emberge.encoding import BatchEmbeddings, TextEmbedder
+from emberge.training import FitOptions
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.tables.batch_texts import TextSampling, draw_batch

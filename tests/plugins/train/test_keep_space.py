@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import Embeddings, Machine, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.engine import TextEmbedder
+from emberge.encoding import TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.keep_space import KeepSpace
 from torch import Tensor

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 import torch
 from emberge import Guide, Loss, Machine, Model, ModelRef, PerDataset, TokenisedText
-from emberge.contracts.loss import COLUMNS
-from emberge.engine import FitJob, FitOptions, Session
-from emberge.training.loop.fit import fit
+from emberge.contracts import COLUMNS
+from emberge.training import FitJob, FitOptions, Session, fit
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.keep_space import KeepSpace

@@ -24,7 +24,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import read_artifact
+from emberge.recipes import read_artifact
 from safetensors.torch import load_file
 
 from tests.support import pair_evaluator

@@ -16,7 +16,9 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import FoundWeights, model_fingerprint, read_artifact
+from emberge.merging import FoundWeights
+from emberge.model_folder import model_fingerprint
+from emberge.recipes import read_artifact
 from safetensors.torch import load_file, save_file
 
 from tests.plugins.weights.places import write_sets

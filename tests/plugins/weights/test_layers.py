@@ -25,7 +25,9 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import FoundWeights, TextEmbedder, model_fingerprint
+from emberge.encoding import TextEmbedder
+from emberge.merging import FoundWeights
+from emberge.model_folder import model_fingerprint
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_merge.methods.averages.linear import Linear
 from emberge_weights.inputs.embed_sets import SetEmbedder

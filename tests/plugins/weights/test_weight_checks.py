@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from emberge import Plugins, check_recipe, load_plugins, parse_recipe
-from emberge.recipes.checks.preflight import Report
+from emberge.recipes import Report
 
 from tests.plugins.mteb.bench import write_rows
 from tests.plugins.weights.places import write_sets

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import Artifact, Model, PerTensor
-from emberge.engine import FoundWeights
+from emberge.merging import FoundWeights
 from emberge_weights.layers.layer_search import Layers
 from emberge_weights.result.front import Front, front_of
 from emberge_weights.result.result import Result

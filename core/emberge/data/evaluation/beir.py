@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.media import MEDIA_KINDS, plain_text
+from emberge.contracts import MEDIA_KINDS, plain_text
 from emberge.data.entry import EvalSet
 from emberge.data.evaluation.eval_data import RetrievalData
 from emberge.data.file_summary import shown

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from emberge.contracts.evaluator import Split
-from emberge.contracts.reference import DataRef
-from emberge.contracts.step import Preflight
+from emberge.contracts import DataRef, Preflight, Split
 from emberge.data.catalogue import load_catalogue
 from emberge.data.entry import EvalSet
 from emberge.errors import DataError, suggest

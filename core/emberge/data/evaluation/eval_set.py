@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emberge.contracts.dataset import BadRow, Reader, TaskKind
+from emberge.contracts import BadRow, Reader, TaskKind
 from emberge.data.data_sources import find_reader
 from emberge.data.entry import DataEntry, EvalSet
 from emberge.data.evaluation.beir import read_retrieval
@@ -22,7 +22,7 @@ from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import sample_labelled, sample_rows
 from emberge.errors import DataError
-from emberge.media.media_folder import MediaFolder
+from emberge.media import MediaFolder
 from emberge.wording import printable
 
 __all__ = ["load_eval_set"]

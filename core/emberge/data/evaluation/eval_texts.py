@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from emberge.contracts.evaluator import Side
+from emberge.contracts import Side
 from emberge.data.evaluation.eval_data import (
     ClassificationData,
     ClusteringData,

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from emberge.contracts.dataset import TaskKind
-from emberge.contracts.media import MediaKind
+from emberge.contracts import MediaKind, TaskKind
 from emberge.data.entry import Columns
 from emberge.errors import suggest
 

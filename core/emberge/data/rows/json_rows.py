@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from emberge.contracts.dataset import BadRow
+from emberge.contracts import BadRow
 
 __all__ = ["parse_json_row"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from emberge.errors import DataError
-from emberge.files.strangers import UnsoundFileError, open_regular
+from emberge.files import UnsoundFileError, open_regular
 from emberge.wording import human_size, printable
 
 __all__ = [

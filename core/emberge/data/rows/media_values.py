@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from emberge.contracts.media import Media, MediaKind, join_parts, plain_text
+from emberge.contracts import Media, MediaKind, join_parts, plain_text
 from emberge.errors import DataError
-from emberge.media.image_files import decoded_image, open_image, upright_size
-from emberge.media.media_folder import MediaFolder
-from emberge.media.sound_files import decoded_clip
+from emberge.media import MediaFolder, decoded_clip, decoded_image, open_image, upright_size
 
 __all__ = ["Look", "MediaValues"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emberge.contracts.dataset import BadRow
+from emberge.contracts import BadRow
 from emberge.data.rows.json_rows import parse_json_row
 from emberge.data.rows.line_files import read_text_lines
 from emberge.errors import DataError

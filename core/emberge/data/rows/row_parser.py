@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from emberge.contracts.dataset import TaskKind
-from emberge.contracts.media import join_parts, plain_text
+from emberge.contracts import TaskKind, join_parts, plain_text
 from emberge.data.entry import Columns
 from emberge.data.rows.columns import Layout, LayoutError, column_kind, find_layout
 from emberge.data.rows.media_values import MediaValues

@@ -11,10 +11,8 @@ from emberge.merging.adapter_output.truncation import Truncation
 from emberge.merging.adapters.base_match import origin_hash
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import MergeInput
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.names.task_heads import POOLER, head_of
-from emberge.model_folder.names.tensor_names import canonical_names
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.model_folder import POOLER, Checkpoint, canonical_names, head_of
+from emberge.tensor_files import TensorSpec
 
 __all__ = ["adapter_problems"]
 

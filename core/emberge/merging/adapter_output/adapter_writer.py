@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from emberge.errors import CheckpointError
-from emberge.files.disk_space import writing
+from emberge.files import writing
 from emberge.merging.adapter_output.factorise import Factors
 from emberge.merging.adapters.adapter_config import CONFIG
 from emberge.merging.adapters.adapter_reader import WEIGHTS

@@ -12,15 +12,14 @@ from emberge.merging.adapters.adapter_reader import WEIGHTS
 from emberge.merging.adapters.apply_adapter import AdaptedSpec, LowRank
 from emberge.merging.adapters.base_match import same_bytes
 from emberge.merging.merge_plan import MergePlan, TensorPlan, weights_of
-from emberge.model_folder.names.tensor_names import Names
-from emberge.tensor_files.derived_tensor import DerivedTensor
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.model_folder import Names
+from emberge.tensor_files import DerivedTensor, TensorSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from emberge.merging.adapter_output.factorise import Factors
-    from emberge.tensor_files.tensor_reader import TensorReader
+    from emberge.tensor_files import TensorReader
 
 __all__ = ["Combination", "Products"]
 

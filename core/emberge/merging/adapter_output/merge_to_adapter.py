@@ -13,11 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine
 from emberge.errors import CheckpointError
-from emberge.files.atomic import publish, require_free
-from emberge.files.disk_space import writing
-from emberge.files.locks import working_in
+from emberge.files import publish, require_free, working_in, writing
 from emberge.merging.adapter_output.adapter_checks import adapter_problems
 from emberge.merging.adapter_output.adapter_writer import AdapterParts
 from emberge.merging.adapter_output.factorise import factorise
@@ -32,11 +30,8 @@ from emberge.merging.streaming.build_jobs import merge_jobs
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
 from emberge.merging.streaming.remarks import findings_of, warnings_of
 from emberge.merging.streaming.scheduler import Limits, Progress, run_jobs
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.names.task_heads import POOLER, head_of
-from emberge.model_folder.names.tensor_names import canonical_names
-from emberge.tensor_files.provenance_header import HEADER
-from emberge.tensor_files.tensor_reader import TensorReader
+from emberge.model_folder import POOLER, Checkpoint, canonical_names, head_of
+from emberge.tensor_files import HEADER, TensorReader
 
 __all__ = ["AdapterReport", "merge_to_adapter"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
-from emberge.model_folder.json_files import read_json
+from emberge.model_folder import read_json
 
 __all__ = ["CONFIG", "AdapterConfig", "read_adapter_config"]
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 
 from emberge.errors import CheckpointError
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.names.name_aliases import usual_name
-from emberge.model_folder.names.tensor_names import Names
+from emberge.model_folder import Checkpoint, Names, usual_name
 
 __all__ = ["AdapterNames"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emberge.contracts.block import rows_of
+from emberge.contracts import rows_of
 from emberge.errors import CheckpointError
 from emberge.merging.adapters.adapter_config import AdapterConfig, read_adapter_config
 from emberge.merging.adapters.adapter_names import AdapterNames
@@ -21,9 +21,8 @@ from emberge.merging.adapters.apply_adapter import (
     Shift,
 )
 from emberge.merging.adapters.base_match import require_base, same_bytes
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.names.tensor_names import HEAD, Names
-from emberge.tensor_files.safetensors_header import TensorSpec, read_header
+from emberge.model_folder import HEAD, Checkpoint, Names
+from emberge.tensor_files import TensorSpec, read_header
 
 __all__ = ["WEIGHTS", "Adapter", "adapted_names", "read_adapter"]
 

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from emberge.contracts.block import rows_of
-from emberge.tensor_files.derived_tensor import DerivedTensor
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.contracts import rows_of
+from emberge.tensor_files import DerivedTensor, TensorSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from emberge.tensor_files.derived_tensor import RowReader
+    from emberge.tensor_files import RowReader
 
 __all__ = ["AdaptedSpec", "Change", "LowRank", "Magnitude", "NewRows", "Shift"]
 

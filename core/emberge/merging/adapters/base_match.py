@@ -14,10 +14,8 @@ import xxhash
 
 from emberge.errors import CheckpointError
 from emberge.merging.adapters.adapter_config import AdapterConfig
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.names.tensor_names import Names, canonical_names, is_buffer
-from emberge.tensor_files.provenance_header import HEADER, read_provenance
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.model_folder import Checkpoint, Names, canonical_names, is_buffer
+from emberge.tensor_files import HEADER, TensorSpec, read_provenance
 
 __all__ = [
     "adapter_origin",

@@ -10,14 +10,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from emberge.contracts.block import rows_of
-from emberge.contracts.stage import Measures
+from emberge.contracts import Measures, rows_of
 from emberge.errors import CheckpointError
 from emberge.merging.comparing.comparison import PairSums
 from emberge.merging.streaming.jobs import Pass, TensorJob
-from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.tensor_reader import scratch
-from emberge.tensor_files.tensor_sources import TensorSource
+from emberge.tensor_files import TensorSource, TensorSpec, scratch
 
 __all__ = ["CompareJob"]
 

@@ -6,22 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emberge.contracts.reference import Model
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine, Model
 from emberge.errors import CheckpointError
 from emberge.merging.comparing.comparison import Comparison, PairSums
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.compare_models import same_tokenizer
-from emberge.model_folder.names.layer_parts import Part, part_of
-from emberge.model_folder.names.tensor_names import (
+from emberge.model_folder import (
+    Checkpoint,
     Names,
+    Part,
     canonical_names,
     is_buffer,
     is_vocabulary,
     layer_of,
+    part_of,
     parts_as_in,
+    same_tokenizer,
 )
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files import TensorSpec
 from emberge.wording import count_by_first_word, count_noun, join_some
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def _measured(found: _Matched, machine: Machine) -> list[CompareJob]:
 
     from emberge.merging.comparing.compare_job import CompareJob
     from emberge.merging.streaming.scheduler import Limits, run_jobs
-    from emberge.tensor_files.tensor_reader import TensorReader
-    from emberge.tensor_files.tensor_sources import FileSource
+    from emberge.tensor_files import FileSource, TensorReader
 
     shared = torch.tensor(found.shared) if found.shared else None
     with TensorReader() as reader:

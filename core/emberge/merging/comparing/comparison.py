@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from emberge.model_folder.names.layer_parts import EMBEDDING_LAYER, PARTS, Part, layer_order
+from emberge.model_folder import EMBEDDING_LAYER, PARTS, Part, layer_order
 
 __all__ = ["LOW_COSINE", "MATRICES", "Comparison", "PairSums", "is_trunk_layer"]
 

@@ -13,7 +13,7 @@ from emberge.merging.comparing.comparison import (
     PairSums,
     is_trunk_layer,
 )
-from emberge.model_folder.names.layer_parts import EMBEDDING_LAYER, PARTS, Part
+from emberge.model_folder import EMBEDDING_LAYER, PARTS, Part
 from emberge.wording import join_some, plural
 
 __all__ = ["comparison_json", "comparison_table", "figures_of", "remarks_on"]

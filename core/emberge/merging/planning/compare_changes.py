@@ -8,7 +8,7 @@ from itertools import combinations
 
 from emberge.merging.merge_plan import MergePlan
 from emberge.merging.planning.compare_layers import Read, is_plain, numbers_of, runs
-from emberge.model_folder.names.tensor_names import layer_number
+from emberge.model_folder import layer_number
 
 __all__ = ["changes_alike"]
 

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from emberge.errors import CheckpointError, Problem
 from emberge.merging.merge_plan import MergePlan, TensorPlan
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.tensor_reader import TensorReader
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorReader, TensorSpec
 
 __all__ = ["router_problems"]
 

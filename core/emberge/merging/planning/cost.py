@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge.contracts.block import rows_of
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine, rows_of
 from emberge.devices import usable_cores
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.streaming.memory_budget import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from emberge.contracts.stage import MergeStrategy, MergeTransform, Stage
+from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.merging.merge_plan import EffectiveWeight, MergePlan, TensorPlan, weights_of
 from emberge.merging.request import MergeInput
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from emberge.errors import Problem
 from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.names.task_heads import head_of
-from emberge.model_folder.names.tensor_names import (
+from emberge.model_folder import (
     HEAD,
+    Checkpoint,
     Names,
+    head_of,
     is_buffer,
     is_outside_trunk,
     is_vocabulary,
 )
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files import TensorSpec
 
 __all__ = ["MatchedTensors", "match_tensors"]
 

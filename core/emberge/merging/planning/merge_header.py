@@ -8,7 +8,7 @@ from typing import Any
 from emberge.merging.merge_plan import MergePlan
 from emberge.merging.request import MergeInput
 from emberge.merging.stage_options import plain_stage
-from emberge.tensor_files.provenance_header import HEADER, header_texts, versions
+from emberge.tensor_files import HEADER, header_texts, versions
 
 __all__ = ["header_of"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge.errors import EmbergeError, Problem
-from emberge.files.disk_space import disk_space_problems
+from emberge.files import disk_space_problems
 from emberge.merging.merge_plan import MergePlan
 from emberge.merging.planning.effective_weights import plan_effective_weights
 from emberge.merging.planning.match_tensors import match_tensors
@@ -27,19 +27,19 @@ from emberge.merging.planning.validate import (
 )
 from emberge.merging.planning.warn import plan_warnings
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.compare_models import same_tokenizer
-from emberge.model_folder.names.tensor_names import (
+from emberge.model_folder import (
+    Checkpoint,
     Names,
     canonical_names,
     depths,
+    expert_count,
     layer_of,
     parts_as_in,
+    same_tokenizer,
+    size_faults,
     text_trunk,
 )
-from emberge.model_folder.parameter_count import expert_count
-from emberge.model_folder.template_checks import size_faults
-from emberge.tensor_files.foreign_formats import other_format
+from emberge.tensor_files import other_format
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan

@@ -16,10 +16,7 @@ from typing import Any
 from emberge.errors import EmbergeError, Problem
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import LayerRange, MergeRequest, shifted
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.json_files import read_json
-from emberge.model_folder.names.name_aliases import TIED
-from emberge.model_folder.names.tensor_names import Names, canonical_names, layer_number
+from emberge.model_folder import TIED, Checkpoint, Names, canonical_names, layer_number, read_json
 
 __all__ = ["as_sliced", "join_plans", "requests_of", "slice_depths", "write_layers"]
 

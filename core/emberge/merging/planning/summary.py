@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from emberge.contracts.stage import Stage
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine, Stage
 from emberge.merging.comparing.kinship import kinship_words
 from emberge.merging.merge_plan import MergePlan
 from emberge.merging.planning.cost import forecast
 from emberge.merging.planning.effective_weights import weighing
 from emberge.merging.stage_options import plain_stage, stage_name
-from emberge.model_folder.licences import licence_line
-from emberge.model_folder.template_warnings import origin_line
-from emberge.numerics.compiling import kernels_line
+from emberge.model_folder import licence_line, origin_line
+from emberge.numerics import kernels_line
 from emberge.wording import count_by_first_word, count_noun, human_size, join_some
 
 __all__ = ["summary"]

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from emberge.contracts.stage import MergeStrategy, MergeTransform, Stage
+from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.errors import Problem
 from emberge.merging.merge_plan import MergePlan, resolver, weights_of
 from emberge.merging.planning.effective_weights import sums_of, weighing
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.stage_options import all_stages, faults_of, stage_name
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.compare_models import (
+from emberge.model_folder import (
+    HEAD,
+    Checkpoint,
+    Names,
+    code_faults,
     differences,
     notes,
+    remarks,
+    template_faults,
+    tokenizer_faults,
+    tokenizer_folder,
     trunk_config,
     unlike,
     unlike_trunks,
 )
-from emberge.model_folder.model_files import tokenizer_folder
-from emberge.model_folder.names.name_aliases import HEAD
-from emberge.model_folder.names.tensor_names import Names
-from emberge.model_folder.template_checks import (
-    code_faults,
-    template_faults,
-    tokenizer_faults,
-)
-from emberge.model_folder.template_warnings import remarks
 
 __all__ = [
     "OTHER_TEMPLATE",

@@ -9,16 +9,21 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from emberge.contracts.stage import MergeTransform, Stage
+from emberge.contracts import MergeTransform, Stage
 from emberge.merging.merge_plan import MergePlan, weights_of
 from emberge.merging.planning.compare_changes import changes_alike
 from emberge.merging.planning.compare_layers import far_layers
 from emberge.merging.request import MergeRequest
 from emberge.merging.stage_options import stage_name
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.compare_models import differences, notes, same_tokenizer
-from emberge.model_folder.licences import doubts_of_licences, licence_of
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.model_folder import (
+    Checkpoint,
+    differences,
+    doubts_of_licences,
+    licence_of,
+    notes,
+    same_tokenizer,
+)
+from emberge.tensor_files import TensorSpec
 from emberge.wording import join_some
 
 __all__ = ["PlanWarnings", "plan_warnings"]

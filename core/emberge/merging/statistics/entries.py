@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from emberge.contracts.stage import Stage
+from emberge.contracts import Stage
 from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.stage_options import all_stages, stage_name
 from emberge.merging.statistics.statistics_file import StatisticsFile, open_statistics
 from emberge.merging.tokens.token_rows import align_entry
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files import TensorSpec
 
 __all__ = ["entry_problems", "own_entries", "statistics_problems"]
 

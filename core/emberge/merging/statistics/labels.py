@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from emberge.contracts.reference import Reference
-from emberge.contracts.stage import MergeTransform, Stage
+from emberge.contracts import MergeTransform, Reference, Stage
 from emberge.errors import EmbergeError, Problem, suggest
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import MergeInput, MergeRequest

@@ -11,15 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts.stage import Stage
+from emberge.contracts import Stage
 from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest
 from emberge.merging.stage_options import all_stages
 from emberge.merging.statistics.entries import own_entries
 from emberge.merging.statistics.statistics_file import Statistics, open_statistics, read_statistics
 from emberge.merging.tokens.token_rows import align_entry
-from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.tensor_sources import TensorSource
+from emberge.tensor_files import TensorSource, TensorSpec
 
 # From a model's name and an entry to where its numbers are read.
 Open = Callable[[str, TensorSpec], TensorSource]

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from emberge.contracts.reference import FileRef
-from emberge.contracts.stage import Stage
+from emberge.contracts import FileRef, Stage
 from emberge.errors import CheckpointError
-from emberge.files.atomic import replace_file
-from emberge.tensor_files.safetensors_header import TensorSpec, encode_header, read_header
+from emberge.files import replace_file
+from emberge.tensor_files import TensorSpec, encode_header, read_header
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -155,7 +154,7 @@ def write_statistics(folder: Path, statistics: Statistics, name: str = STATISTIC
     """
     import torch
 
-    from emberge.tensor_files.tensor_reader import bytes_of
+    from emberge.tensor_files import bytes_of
 
     tensors: dict[str, Tensor] = {}
     for place, values in statistics.values.items():
@@ -199,7 +198,7 @@ def read_statistics(path: Path) -> Statistics:
     """
     import torch
 
-    from emberge.tensor_files.tensor_reader import TensorReader
+    from emberge.tensor_files import TensorReader
 
     file = StatisticsFile(statistics_path(path)).verify()
     values: dict[str, dict[str, Tensor | float]] = {}

@@ -7,20 +7,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine
 from emberge.errors import CheckpointError
-from emberge.files.atomic import publish, require_free, write_json, write_text
-from emberge.files.disk_space import disk_space_problems, writing
-from emberge.files.locks import working_in
+from emberge.files import (
+    disk_space_problems,
+    publish,
+    require_free,
+    working_in,
+    write_json,
+    write_text,
+    writing,
+)
 from emberge.merging.streaming.jobs import TensorJob
 from emberge.merging.streaming.scheduler import Limits, Progress
 from emberge.merging.streaming.stream import stream
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.copy_template import copy_template
-from emberge.model_folder.template_checks import code_faults, template_faults
-from emberge.tensor_files.provenance_header import header_texts
-from emberge.tensor_files.safetensors_header import TensorSpec, main_dtype, total_bytes
-from emberge.tensor_files.tensor_writer import TensorWriter
+from emberge.model_folder import Checkpoint, code_faults, copy_template, template_faults
+from emberge.tensor_files import TensorSpec, TensorWriter, header_texts, main_dtype, total_bytes
 from emberge.wording import parse_size
 
 __all__ = ["build_checkpoint"]

@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from emberge.contracts.block import Block
-from emberge.contracts.chain import Chain
+from emberge.contracts import Block, Chain
 from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_of
 from emberge.merging.stage_options import Resolver
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
-from emberge.model_folder.names.tensor_names import layer_of
-from emberge.numerics.compiling import worth_compiling
-from emberge.numerics.tested_kernels import kernels
-from emberge.tensor_files.derived_tensor import DerivedTensor
-from emberge.tensor_files.tensor_reader import TensorReader
-from emberge.tensor_files.tensor_sources import FileSource
+from emberge.model_folder import layer_of
+from emberge.numerics import kernels, worth_compiling
+from emberge.tensor_files import DerivedTensor, FileSource, TensorReader
 
 if TYPE_CHECKING:
     from emberge.merging.statistics.row_entries import MergeStatistics

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts.stage import Measures
+from emberge.contracts import Measures
 
 __all__ = ["DeviceStreams", "on_cpu"]
 

@@ -11,24 +11,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from emberge.contracts.block import Block, rows_of
-from emberge.contracts.chain import Chain, scope_key
-from emberge.contracts.stage import Measures, Scope
+from emberge.contracts import Block, Chain, Measures, Scope, rows_of, scope_key
 from emberge.errors import CheckpointError
 from emberge.merging.streaming.memory_budget import element_bytes
-from emberge.numerics.stored_rows import (
-    ALIGNED,
-    DTYPES,
-    TOO_LARGE,
-    Place,
-    StoredRows,
-    encode,
-    words_are_usable,
+from emberge.numerics import ALIGNED, DTYPES, TOO_LARGE, Place, StoredRows, encode, words_are_usable
+from emberge.tensor_files import (
+    DerivedTensor,
+    FileSource,
+    TensorReader,
+    TensorSource,
+    TensorSpec,
+    bytes_of,
+    scratch,
 )
-from emberge.tensor_files.derived_tensor import DerivedTensor
-from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.tensor_reader import TensorReader, bytes_of, scratch
-from emberge.tensor_files.tensor_sources import FileSource, TensorSource
 
 if TYPE_CHECKING:
     from emberge.merging.statistics.row_entries import RowStatistics

@@ -12,9 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from emberge.files.atomic import make_folder, sync
-from emberge.files.disk_space import writing
-from emberge.files.ours import open_ours
+from emberge.files import make_folder, open_ours, sync, writing
 
 __all__ = ["Journal"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emberge.tensor_files.write_queue import QUEUE
+from emberge.tensor_files import QUEUE
 
 __all__ = ["GRANULE", "PRODUCED", "block_elements", "element_bytes", "queue_bytes"]
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from emberge.contracts.stage import Measures
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine, Measures
 from emberge.errors import CheckpointError
 from emberge.heap import keep_freed_blocks
 from emberge.merging.streaming.device_streams import DeviceStreams, on_cpu

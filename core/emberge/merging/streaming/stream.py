@@ -13,13 +13,12 @@ from pathlib import Path
 
 import torch
 
-from emberge.files.atomic import sync_tree
-from emberge.files.disk_space import writing
+from emberge.files import sync_tree, writing
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, announce
 from emberge.merging.streaming.journal import Journal
 from emberge.merging.streaming.memory_budget import queue_bytes
 from emberge.merging.streaming.scheduler import Limits, Progress, by_unit, run_jobs
-from emberge.tensor_files.tensor_writer import TensorWriter
+from emberge.tensor_files import TensorWriter
 
 __all__ = ["CopyJob", "Limits", "MergeJob", "TensorJob", "run_jobs", "stream"]
 

@@ -15,9 +15,7 @@ from emberge.merging.tokens.tokenizer import (
     tokenizer_differences,
 )
 from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.model_files import tokenizer_folder
-from emberge.model_folder.names.tensor_names import Names
+from emberge.model_folder import Checkpoint, Names, tokenizer_folder
 
 __all__ = ["align_tokens"]
 

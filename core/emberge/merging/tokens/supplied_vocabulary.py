@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from emberge.errors import CheckpointError
-from emberge.model_folder.json_files import read_json
-from emberge.model_folder.names.tensor_names import Names, is_vocabulary
-from emberge.tensor_files.safetensors_header import read_header
+from emberge.model_folder import Names, is_vocabulary, read_json
+from emberge.tensor_files import read_header
 
 __all__ = ["SuppliedVocabulary"]
 

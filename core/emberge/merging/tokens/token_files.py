@@ -9,7 +9,7 @@ from typing import Any
 
 from emberge.merging.tokens.token_plan import NewToken, TokenPlan
 from emberge.merging.tokens.tokenizer import given_ids
-from emberge.model_folder.json_files import read_json
+from emberge.model_folder import read_json
 
 __all__ = ["write_tokens"]
 

@@ -10,17 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emberge.merging.tokens.token_plan import NOWHERE, TokenPlan
-from emberge.model_folder.names.tensor_names import Names, is_vocabulary
-from emberge.tensor_files.derived_tensor import DerivedTensor
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.model_folder import Names, is_vocabulary
+from emberge.tensor_files import DerivedTensor, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from emberge.tensor_files.derived_tensor import RowReader
-    from emberge.tensor_files.tensor_sources import TensorSource
+    from emberge.tensor_files import RowReader, TensorSource
 
 __all__ = ["PartialRows", "TokenRows", "align_entry", "moved_names", "owned_rows"]
 

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.json_files import read_json, read_text
-from emberge.model_folder.model_files import tokenizer_folder
-from emberge.model_folder.tokenizer_json import read_tokenizer_json
+from emberge.model_folder import (
+    Checkpoint,
+    read_json,
+    read_text,
+    read_tokenizer_json,
+    tokenizer_folder,
+)
 from emberge.wording import join_some
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from emberge.contracts.option import NumberRange
+from emberge.contracts import NumberRange
 
 __all__ = ["VocabularyPolicy"]
 

@@ -18,7 +18,7 @@ from emberge.model_folder.names.name_aliases import (
     usual_name,
 )
 from emberge.model_folder.names.task_heads import POOLER, head_of, heads_in, task_of
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.tensor_files import TensorSpec
 
 __all__ = [
     "HEAD",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emberge.contracts.reference import ModelRef
+from emberge.contracts import ModelRef
 from emberge.errors import CheckpointError
-from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder import Checkpoint
 from emberge.recipes.folder.locate import LocatedModel, is_folder
-from emberge.tensor_files.foreign_formats import other_format
-from emberge.tensor_files.safetensors_header import WEIGHTS
+from emberge.tensor_files import WEIGHTS, other_format
 
 __all__ = ["missing_weights"]
 

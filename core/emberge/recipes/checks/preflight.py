@@ -9,11 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.contracts.dataset import Reader
-from emberge.contracts.reference import DataRef, FileRef, ModelRef, Reference
-from emberge.contracts.step import Expected
+from emberge.contracts import DataRef, Expected, FileRef, ModelRef, Reader, Reference
 from emberge.errors import EmbergeError, Problem, RecipeError
-from emberge.network.interruptible import request_threads
+from emberge.network import request_threads
 from emberge.plugins import Plugins
 from emberge.recipes.checks.missing_weights import missing_weights
 from emberge.recipes.folder.locate import (
@@ -118,7 +116,7 @@ class _Lookup:
 
     def faults_of(self, folder: Path, adapter: Path | None) -> Sequence[str]:
         """Return what keeps a model from being opened; each is looked at once, whatever steps name it."""
-        from emberge.merging.whole_model import whole_faults
+        from emberge.merging import whole_faults
 
         if (folder, adapter) not in self._faults:
             self._faults[folder, adapter] = whole_faults(folder, adapter)

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from emberge.contracts.launcher import Launcher
-from emberge.contracts.step import Machine, Rehearsal
+from emberge.contracts import Launcher, Machine, Rehearsal
 from emberge.devices import find_machine
 from emberge.errors import EmbergeError, RequirementError
-from emberge.files.locks import OutInUseError
+from emberge.files import OutInUseError
 from emberge.hookspecs import hookimpl
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.contracts.reference import Artifact
+from emberge.contracts import Artifact
 from emberge.errors import EmbergeError
-from emberge.files.locks import Holder, lock_holder
-from emberge.files.strangers import (
+from emberge.files import (
     JSON_LIMIT,
+    Holder,
     UnsoundFileError,
+    lock_holder,
     read_json,
     read_regular,
     require_inside,

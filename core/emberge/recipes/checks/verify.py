@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.contracts.reference import DataRef, ModelRef
-from emberge.data.entry import DataEntry
+from emberge.contracts import DataRef, ModelRef
+from emberge.data import DataEntry
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.files.hashes import HashCache
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.model_files import hashed_files, model_fingerprint
+from emberge.files import HashCache
+from emberge.model_folder import Checkpoint, hashed_files, model_fingerprint
 from emberge.plugins import Plugins
 from emberge.recipes.folder.locate import (
     LocatedModel,
@@ -24,9 +23,7 @@ from emberge.recipes.folder.locate import (
 from emberge.recipes.folder.provenance import CHANGING
 from emberge.recipes.folder.results import Results
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder
-from emberge.tensor_files.content_hash import FileContent, contents_of
-from emberge.tensor_files.provenance_header import read_provenance
-from emberge.tensor_files.safetensors_header import read_header
+from emberge.tensor_files import FileContent, contents_of, read_header, read_provenance
 from emberge.wording import count_noun, human_size, join_some
 
 __all__ = ["Finding", "Verification", "verify_inputs", "verify_result"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from emberge.contracts.dataset import TASK_KINDS
-from emberge.contracts.option import limits_of
-from emberge.contracts.step import Step
+from emberge.contracts import TASK_KINDS, Step, limits_of
 from emberge.plugins import Component, Plugins
 from emberge.recipes.docs.option_docs import Documented, documented_options
 from emberge.recipes.options import field_types as forms

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from emberge.errors import PluginError, RecipeError
-from emberge.files.atomic import fill_once
+from emberge.files import fill_once
 
 __all__ = ["write_plugin"]
 

@@ -20,10 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any
 
-from emberge.contracts.option import PerDataset
-from emberge.contracts.reference import Reference
-from emberge.contracts.schedule import PerTensor
-from emberge.contracts.stage import ChainSpec
+from emberge.contracts import ChainSpec, PerDataset, PerTensor, Reference
 from emberge.plugins import Component, Plugins
 from emberge.recipes.options.component_tree import to_plain
 from emberge.recipes.options.field_types import Form

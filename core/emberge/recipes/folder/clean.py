@@ -18,10 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.files.atomic import sync
-from emberge.files.locks import OutInUseError, lock_folder, lock_holder
-from emberge.files.ours import is_side_name, require_ours
-from emberge.files.strangers import read_json
+from emberge.files import (
+    OutInUseError,
+    is_side_name,
+    lock_folder,
+    lock_holder,
+    read_json,
+    require_ours,
+    sync,
+)
 from emberge.recipes.folder.run_folder import ARTIFACT, NoRunError, OutFolder, folder_name
 from emberge.wording import human_size, printable
 

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.reference import Reference
-from emberge.contracts.schedule import PerTensor
-from emberge.data.entry import DataEntry
+from emberge.contracts import PerTensor, Reference
+from emberge.data import DataEntry
 from emberge.errors import PluginError
-from emberge.files.hashes import file_fingerprint
+from emberge.files import file_fingerprint
 from emberge.plugins import Plugins
 from emberge.recipes.options.component_tree import fields_in, to_plain
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emberge.contracts.reference import Artifact
+from emberge.contracts import Artifact
 from emberge.errors import CheckpointError
-from emberge.model_folder.front_matter import read_front_matter
-from emberge.model_folder.package_model import in_package
+from emberge.model_folder import in_package, read_front_matter
 from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 
 __all__ = ["Ancestry", "Parent", "Trained", "ancestry", "model_outside", "results_in", "with_card"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from emberge.contracts.reference import DataRef, FileRef, ModelRef, Reference
+from emberge.contracts import DataRef, FileRef, ModelRef, Reference
 from emberge.errors import CheckpointError, DataError
-from emberge.network.addresses import KINDS
+from emberge.network import KINDS
 from emberge.plugins import Plugins
 
 __all__ = [

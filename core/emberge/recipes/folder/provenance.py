@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.contracts.reference import Artifact
+from emberge.contracts import Artifact
 from emberge.errors import PluginError
-from emberge.files.atomic import write_text
-from emberge.files.strangers import read_json
+from emberge.files import read_json, write_text
 from emberge.plugins import Plugins
 from emberge.recipes.folder.run_folder import ARTIFACT
 from emberge.recipes.options.component_tree import parts_of
 from emberge.recipes.recipe import Recipe
-from emberge.tensor_files.content_hash import FileContent, content_of
+from emberge.tensor_files import FileContent, content_of
 
 __all__ = [
     "CHANGING",

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.reference import Artifact, DataRef, FileRef, Model, ModelRef, Reference
-from emberge.data.entry import DataEntry
+from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference
+from emberge.data import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, RecipeError
-from emberge.files.hashes import HashCache, file_fingerprint, stable_hash
-from emberge.model_folder.model_files import model_fingerprint
+from emberge.files import HashCache, file_fingerprint, stable_hash
+from emberge.model_folder import model_fingerprint
 from emberge.plugins import Plugins
 from emberge.recipes.folder.locate import (
     kept_checkpoints,
@@ -191,7 +191,7 @@ def _network_errors_name(reference: ModelRef) -> Iterator[None]:
 
 def _catalogued(path: Path, only: Sequence[str]) -> list[Path]:
     """Return the files and folders that a catalogue names (of the training sets in `only`, if given)."""
-    from emberge.data.catalogue import load_catalogue
+    from emberge.data import load_catalogue
 
     catalogue = load_catalogue(path)
     entries = [e for e in (*catalogue.train, *catalogue.dev) if not only or e.name in only]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from emberge.contracts.dataset import Rows
+from emberge.contracts import Rows
 from emberge.errors import DataError
 from emberge.recipes.folder.run_folder import read_artifact
 

@@ -21,20 +21,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.reference import Artifact
+from emberge.contracts import Artifact
 from emberge.errors import EmbergeError
-from emberge.files.atomic import (
+from emberge.files import (
+    claim_folder,
     clear_torn,
     clear_torn_below,
     make_folder,
     publish,
+    read_json,
     replace_link,
+    require_ours,
+    require_tree_ours,
     sync,
     sync_tree,
     write_json,
 )
-from emberge.files.ours import claim_folder, require_ours, require_tree_ours
-from emberge.files.strangers import read_json
 
 __all__ = ["ARTIFACT", "OutFolder", "read_artifact"]
 

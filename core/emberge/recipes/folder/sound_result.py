@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
-from emberge.files.hashes import HashCache
-from emberge.files.ours import require_tree_ours
-from emberge.files.strangers import read_json
-from emberge.model_folder.model_files import hashed_files
+from emberge.files import HashCache, read_json, require_tree_ours
+from emberge.model_folder import hashed_files
 from emberge.recipes.folder.provenance import CHANGING
 from emberge.recipes.folder.run_folder import ARTIFACT
-from emberge.tensor_files.content_hash import FileContent
+from emberge.tensor_files import FileContent
 from emberge.wording import join_some, printable
 
 __all__ = ["UnsoundResultError", "require_sound_result"]

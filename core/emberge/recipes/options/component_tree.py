@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from emberge.contracts.reference import Reference
+from emberge.contracts import Reference
 
 __all__ = ["fields_in", "parts_of", "references", "to_plain"]
 

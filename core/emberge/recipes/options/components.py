@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emberge.contracts.sampler import Sampler
-from emberge.contracts.stage import ChainSpec, MergeStrategy
+from emberge.contracts import ChainSpec, MergeStrategy, Sampler
 from emberge.errors import PluginError
 from emberge.plugins import Component
 from emberge.recipes.options import field_types as forms

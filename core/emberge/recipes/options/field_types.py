@@ -12,12 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from emberge.contracts.dataset import Reader
-from emberge.contracts.option import PerDataset
-from emberge.contracts.reference import Reference
-from emberge.contracts.sampler import Sampler
-from emberge.contracts.schedule import PerTensor
-from emberge.contracts.stage import ChainSpec, MergeStrategy, MergeTransform, Stage
+from emberge.contracts import (
+    ChainSpec,
+    MergeStrategy,
+    MergeTransform,
+    PerDataset,
+    PerTensor,
+    Reader,
+    Reference,
+    Sampler,
+    Stage,
+)
 from emberge.plugins import KINDS
 
 __all__ = [

@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from emberge.contracts.option import Requires, default_component
+from emberge.contracts import Requires, default_component
 from emberge.errors import PluginError
 from emberge.recipes.options.field_types import CONTRACTS, Form, form_of
 

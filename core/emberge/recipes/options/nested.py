@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from emberge.contracts.dataset import TASK_KINDS
-from emberge.contracts.option import PerDataset
+from emberge.contracts import TASK_KINDS, PerDataset
 from emberge.errors import Problem, suggest
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.builder import BROKEN, Builder, Handler, OptionPath

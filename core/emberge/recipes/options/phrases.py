@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args, get_origin
 
-from emberge.contracts.option import limits_of
-from emberge.contracts.schedule import PerModel
+from emberge.contracts import PerModel, limits_of
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.field_types import Form, kinds_of
 from emberge.recipes.options.fields import options_of

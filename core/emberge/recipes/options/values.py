@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.contracts.option import limits_of, unsound_number
-from emberge.contracts.schedule import PerTensor
+from emberge.contracts import PerTensor, limits_of, unsound_number
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.builder import BROKEN, Builder, Handler, OptionPath
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from emberge.contracts.reference import StepRef
-from emberge.contracts.step import Step
+from emberge.contracts import Step, StepRef
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins
 from emberge.recipes.options import components, construct, nested, values

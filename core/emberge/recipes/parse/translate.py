@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from emberge.contracts.translated_recipe import TranslatedRecipe
+from emberge.contracts import TranslatedRecipe
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins
 

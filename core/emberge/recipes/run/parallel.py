@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.launcher import Ended, Launch, Launched, Launcher, StepPool
+from emberge.contracts import Ended, Launch, Launched, Launcher, StepPool
 from emberge.errors import EmbergeError, RecipeError
-from emberge.files.atomic import make_folder
+from emberge.files import make_folder
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.events import LaunchedError, error_of, new_lines
 from emberge.recipes.run.run_state import RunState

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Machine, Rehearsal
+from emberge.contracts import Machine, Rehearsal
 from emberge.errors import EmbergeError, RecipeError, exits_refused
 from emberge.plugins import Plugins
-from emberge.ranks.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
+from emberge.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
 from emberge.recipes.folder.provenance import recipe_hash
 from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import Recipe, RecipeStep

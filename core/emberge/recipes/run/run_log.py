@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from emberge.contracts.reference import Artifact
+from emberge.contracts import Artifact
 from emberge.errors import EmbergeError
-from emberge.files.atomic import write_json
-from emberge.files.ours import open_ours
+from emberge.files import open_ours, write_json
 from emberge.plugins import Plugins
 from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import RecipeStep

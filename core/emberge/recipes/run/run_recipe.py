@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge.contracts.launcher import Launcher
-from emberge.contracts.reference import ModelRef
-from emberge.contracts.step import Machine, Rehearsal
+from emberge.contracts import Launcher, Machine, ModelRef, Rehearsal
 from emberge.devices import find_machine
 from emberge.errors import EmbergeError
-from emberge.files.atomic import write_text
-from emberge.files.locks import lock_folder
+from emberge.files import lock_folder, write_text
 from emberge.plugins import Plugins
 from emberge.recipes.folder.provenance import kept_text
 from emberge.recipes.folder.run_folder import OutFolder

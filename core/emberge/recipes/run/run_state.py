@@ -6,11 +6,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from emberge.contracts.reference import Artifact
-from emberge.contracts.step import Machine, Rehearsal
+from emberge.contracts import Artifact, Machine, Rehearsal
 from emberge.errors import EmbergeError, RequirementError
-from emberge.files.hashes import HashCache, stable_hash
-from emberge.files.user_hashes import UserHashes
+from emberge.files import HashCache, UserHashes, stable_hash
 from emberge.plugins import Plugins
 from emberge.recipes.folder.fingerprint import plain
 from emberge.recipes.folder.provenance import recipe_hash

@@ -13,20 +13,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.reference import Artifact
+from emberge.contracts import Artifact
 from emberge.errors import EmbergeError, PluginError, exits_refused
-from emberge.files.atomic import make_folder, sync, write_text
-from emberge.files.locks import lock_folder
-from emberge.files.ours import claim_folder, require_tree_ours
-from emberge.files.strangers import UnsoundFileError, read_json
+from emberge.files import (
+    UnsoundFileError,
+    claim_folder,
+    lock_folder,
+    make_folder,
+    read_json,
+    require_tree_ours,
+    sync,
+    write_text,
+)
 from emberge.heap import return_freed_memory
 from emberge.recipes.folder.provenance import artifact_record
 from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.load_modules import import_modules
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
-from emberge.tensor_files.content_hash import contents_of
-from emberge.tensor_files.content_notes import noting_contents
+from emberge.tensor_files import contents_of, noting_contents
 
 __all__ = ["StepResult", "explain_disk_full", "result_of", "run_step"]
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-from emberge.contracts.reference import Artifact
+from emberge.contracts import Artifact
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.run_state import RunState
 from emberge.recipes.run.run_step import run_step

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Machine, Rehearsal
+from emberge.contracts import Machine, Rehearsal
 from emberge.errors import RecipeError
-from emberge.files.hashes import HashCache
-from emberge.files.user_hashes import UserHashes
+from emberge.files import HashCache, UserHashes
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.folder.provenance import recipe_hash
 from emberge.recipes.folder.results import Result, Results

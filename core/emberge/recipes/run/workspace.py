@@ -9,17 +9,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.dataset import Reader
-from emberge.contracts.reference import Artifact, DataRef, FileRef, Model, ModelRef, Reference
-from emberge.contracts.step import Machine, Rehearsal
-from emberge.files.atomic import write_json
+from emberge.contracts import (
+    Artifact,
+    DataRef,
+    FileRef,
+    Machine,
+    Model,
+    ModelRef,
+    Reader,
+    Reference,
+    Rehearsal,
+)
+from emberge.files import write_json
 from emberge.plugins import Plugins
 from emberge.recipes.folder.provenance import plugins_behind
 from emberge.recipes.folder.results import Results
 from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.run_log import JsonLines, StepListener
-from emberge.tensor_files.provenance_header import versions
+from emberge.tensor_files import versions
 
 __all__ = ["METRICS", "PROGRESS", "StepWorkspace", "installed_readers"]
 

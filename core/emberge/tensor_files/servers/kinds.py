@@ -12,11 +12,14 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from emberge.errors import CheckpointError
-from emberge.network.addresses import require_scheme
-from emberge.network.hub_client import hub_client
-from emberge.network.interruptible import Stop, call_within
-from emberge.network.request_errors import UnsoundAnswerError
-from emberge.network.web_client import WebClient
+from emberge.network import (
+    Stop,
+    UnsoundAnswerError,
+    WebClient,
+    call_within,
+    hub_client,
+    require_scheme,
+)
 from emberge.wording import printable
 
 __all__ = ["MOST_FILES", "Facts", "Server", "causes", "files_below", "server_of", "status_of"]

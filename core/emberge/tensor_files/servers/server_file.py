@@ -13,12 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emberge.errors import CheckpointError
-from emberge.files.disk_space import require_space, writing
-from emberge.files.hashes import sha256_of
-from emberge.files.strangers import JSON_LIMIT
-from emberge.network.addresses import is_address
-from emberge.network.interruptible import Stop, require_going
-from emberge.network.request_errors import UnreachableError
+from emberge.files import JSON_LIMIT, require_space, sha256_of, writing
+from emberge.network import Stop, UnreachableError, is_address, require_going
 from emberge.tensor_files.remote_file import RemoteFile, server_cache
 from emberge.tensor_files.safetensors_header import header_size, parse_header
 from emberge.tensor_files.servers.kinds import Facts, causes, files_below, server_of, status_of

@@ -16,8 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge.files.disk_space import require_space, writing
-from emberge.network.interruptible import Stop
+from emberge.files import require_space, writing
+from emberge.network import Stop
 from emberge.tensor_files.remote_file import RemoteFile
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.servers.server_file import ServerFile, other_content

@@ -16,8 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from emberge.files.atomic import clear_torn, link_or_copy, replace_folder
-from emberge.files.hashes import sha256_of
+from emberge.files import clear_torn, link_or_copy, replace_folder, sha256_of
 from emberge.training.fit_options import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan, steps_to_keep
 

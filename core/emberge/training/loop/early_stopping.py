@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from emberge.devices import torch_threads
-from emberge.files.atomic import clear_torn, link_or_copy, replace_folder
+from emberge.files import clear_torn, link_or_copy, replace_folder
 from emberge.training.fit_job import EarlyStopping
 
 __all__ = ["ScoreHistory"]

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from emberge.contracts.dataset import Rows
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine, Rows
 from emberge.training.fit_job import FitJob
 from emberge.training.fit_options import FitResult
 from emberge.training.loop.session import Session

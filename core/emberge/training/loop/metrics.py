@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.encoding.embedder import PassResult
+from emberge.encoding import PassResult
 from emberge.errors import EmbergeError
-from emberge.ranks.ranks import ALONE, Ranks
+from emberge.ranks import ALONE, Ranks
 from emberge.training.loop.model_metrics import ModelMetrics
 from emberge.training.plan.batch_plan import PlannedBatch
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts.backbone import AuxiliaryMetrics
+from emberge.contracts import AuxiliaryMetrics
 
 __all__ = ["ModelMetrics"]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from emberge.ranks.fsdp import is_split, put
+from emberge.ranks import is_split, put
 from emberge.training.fit_options import FitOptions, Schedule
 
 __all__ = ["adamw", "learning_rate_factor", "optimizer_state", "restore_optimizer"]

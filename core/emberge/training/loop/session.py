@@ -14,27 +14,38 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emberge.contracts.backbone import Encoder, PredictsTokens, TokenisedText
-from emberge.contracts.dataset import Dataset, DatasetInfo, Rows
-from emberge.contracts.loss import COLUMNS, TokenLoss, predicting_ways, score_problems
-from emberge.contracts.sampler import Pool
-from emberge.contracts.step import Machine, Rehearsal
+from emberge.contracts import (
+    COLUMNS,
+    Dataset,
+    DatasetInfo,
+    Encoder,
+    Machine,
+    Pool,
+    PredictsTokens,
+    Rehearsal,
+    Rows,
+    TokenisedText,
+    TokenLoss,
+    predicting_ways,
+    score_problems,
+)
 from emberge.devices import torch_threads
-from emberge.encoding.activation_memory import activation_budget
-from emberge.encoding.gradient_cache import (
+from emberge.encoding import (
     EncodePlan,
     PassResult,
+    TokenScores,
+    activation_budget,
+    corrupted,
     device_of,
     draws_random_numbers,
     encode_and_backward,
+    packing_problem,
+    predict_and_backward,
+    score_texts,
 )
-from emberge.encoding.packing import packing_problem
-from emberge.encoding.token_pass import corrupted, predict_and_backward
-from emberge.encoding.token_scores import TokenScores, score_texts
 from emberge.errors import CheckpointError, DataError
-from emberge.files.atomic import clear_torn
-from emberge.ranks.fsdp import is_split, split_weights
-from emberge.ranks.ranks import Ranks, RanksError, join_ranks, shard_rows
+from emberge.files import clear_torn
+from emberge.ranks import Ranks, RanksError, is_split, join_ranks, shard_rows, split_weights
 from emberge.seeds import stable_seed
 from emberge.training.fit_job import FitJob
 from emberge.training.loop.checkpoints import latest_state, save_state

@@ -13,13 +13,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from emberge.contracts.backbone import Encoder, TokenisedText
+from emberge.contracts import Encoder, TokenisedText
 from emberge.devices import dtype_for
-from emberge.encoding.activation_memory import activation_budget, saved_bytes
-from emberge.encoding.embedder import default_token_budget
-from emberge.encoding.gradient_cache import device_of, forward
-from emberge.files.atomic import make_folder, write_json
-from emberge.ranks.ranks import Ranks
+from emberge.encoding import (
+    activation_budget,
+    default_token_budget,
+    device_of,
+    forward,
+    saved_bytes,
+)
+from emberge.files import make_folder, write_json
+from emberge.ranks import Ranks
 from emberge.training.fit_options import FitOptions
 from emberge.training.tables.example_table import ExampleTable
 from emberge.training.tables.text_windows import WindowTable

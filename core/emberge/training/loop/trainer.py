@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.files.atomic import clear_torn, sync_files
-from emberge.ranks.fsdp import clip_gradients, gathered_weights, is_split, put, sum_gradients, whole
+from emberge.files import clear_torn, sync_files
+from emberge.ranks import clip_gradients, gathered_weights, is_split, put, sum_gradients, whole
 from emberge.training.fit_options import FitResult
 from emberge.training.loop.checkpoints import (
     KeptCheckpoints,

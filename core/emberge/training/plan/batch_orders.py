@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emberge.contracts.sampler import Batch, Batches, Negatives
+from emberge.contracts import Batch, Batches, Negatives
 from emberge.training.plan.permutation import Permutation
 
 __all__ = ["InOrder", "Interleaved", "Shuffled"]

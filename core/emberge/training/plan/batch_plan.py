@@ -12,9 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.contracts.dataset import DatasetInfo, TaskKind
-from emberge.contracts.option import PerDataset
-from emberge.contracts.sampler import Batch, Batches, Negatives, Part, Pool, Sampler
+from emberge.contracts import (
+    Batch,
+    Batches,
+    DatasetInfo,
+    Negatives,
+    Part,
+    PerDataset,
+    Pool,
+    Sampler,
+    TaskKind,
+)
 from emberge.errors import DataError
 from emberge.seeds import stable_seed
 from emberge.training.fit_options import FitOptions

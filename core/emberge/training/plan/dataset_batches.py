@@ -8,9 +8,17 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from emberge.contracts.dataset import DatasetInfo, Rows
-from emberge.contracts.option import PerDataset
-from emberge.contracts.sampler import Batch, Batches, Negatives, Part, Pool, Tail
+from emberge.contracts import (
+    Batch,
+    Batches,
+    DatasetInfo,
+    Negatives,
+    Part,
+    PerDataset,
+    Pool,
+    Rows,
+    Tail,
+)
 from emberge.errors import DataError
 from emberge.seeds import stable_seed
 from emberge.training.plan.lazy_rows import take_rows

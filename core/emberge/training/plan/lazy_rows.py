@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from emberge.contracts.dataset import Rows
+from emberge.contracts import Rows
 from emberge.seeds import stable_seed
 from emberge.training.plan.permutation import Permutation, mixed
 

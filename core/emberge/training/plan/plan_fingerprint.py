@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from emberge.contracts.dataset import TASK_KINDS, DatasetInfo, Rows
-from emberge.contracts.option import PerDataset
-from emberge.contracts.sampler import Batch, Pool, Sampler
+from emberge.contracts import TASK_KINDS, Batch, DatasetInfo, PerDataset, Pool, Rows, Sampler
 from emberge.errors import DataError, suggest
 from emberge.training.plan.lazy_rows import in_pieces
 

@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emberge.contracts.dataset import TASK_KINDS, DatasetInfo, Reader, Rows
-from emberge.contracts.option import PerDataset
-from emberge.contracts.reference import DataRef
-from emberge.contracts.sampler import Pool, Sampler
-from emberge.data.count_datasets import count_datasets
-from emberge.data.data_sources import expand
-from emberge.data.entry import DataEntry
+from emberge.contracts import (
+    TASK_KINDS,
+    DataRef,
+    DatasetInfo,
+    PerDataset,
+    Pool,
+    Reader,
+    Rows,
+    Sampler,
+)
+from emberge.data import DataEntry, count_datasets, expand
 from emberge.errors import EmbergeError
 from emberge.training.fit_options import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan, select, steps_to_keep

@@ -14,12 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from emberge.contracts.backbone import TokenisedText
-from emberge.contracts.loss import COLUMNS, Embeddings
-from emberge.encoding.embedder import BatchEmbeddings
-from emberge.encoding.prefetch import to_device
-from emberge.ranks.gather_batch import rows_of
-from emberge.ranks.ranks import ALONE, Ranks, shard_rows
+from emberge.contracts import COLUMNS, Embeddings, TokenisedText
+from emberge.encoding import BatchEmbeddings, to_device
+from emberge.ranks import ALONE, Ranks, rows_of, shard_rows
 from emberge.seeds import random_bits, stable_seed
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.contracts.dataset import Dataset, DatasetInfo, Example, Rows
-from emberge.contracts.option import PerDataset
-from emberge.encoding.token_cache import TEXTS_AT_ONCE, Ragged, RaggedWriter
+from emberge.contracts import Dataset, DatasetInfo, Example, PerDataset, Rows
+from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter
 from emberge.errors import DataError
-from emberge.files.atomic import fill_once
-from emberge.files.hashes import text_keys
+from emberge.files import fill_once, text_keys
 from emberge.training.fit_options import BatchOptions
 from emberge.training.plan.lazy_rows import in_pieces
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from emberge.contracts.backbone import Encoder
+    from emberge.contracts import Encoder
 
 __all__ = ["ExampleTable", "Side", "build_table", "build_tables", "sides", "text_side"]
 

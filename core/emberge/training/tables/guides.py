@@ -12,14 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts.backbone import Backbone, Encoder
-from emberge.contracts.dataset import Dataset
-from emberge.contracts.loss import Guide
-from emberge.contracts.reference import Model, ModelRef
-from emberge.encoding.embedder import TextEmbedder
-from emberge.encoding.embedding_store import EmbeddingStore
+from emberge.contracts import Backbone, Dataset, Encoder, Guide, Model, ModelRef
+from emberge.encoding import EmbeddingStore, TextEmbedder
 from emberge.errors import CheckpointError, DataError
-from emberge.ranks.ranks import ALONE, Ranks
+from emberge.ranks import ALONE, Ranks
 from emberge.training.objective import Objective
 from emberge.training.tables.example_table import ExampleTable, Side, build_table
 

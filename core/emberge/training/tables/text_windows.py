@@ -11,12 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.contracts.backbone import PredictsTokens, TokenisedText
-from emberge.contracts.dataset import Dataset, DatasetInfo
-from emberge.encoding.embedder import TextEmbedder
-from emberge.encoding.token_cache import TEXTS_AT_ONCE, Ragged, RaggedWriter
+from emberge.contracts import Dataset, DatasetInfo, PredictsTokens, TokenisedText
+from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter, TextEmbedder
 from emberge.errors import DataError
-from emberge.files.atomic import fill_once
+from emberge.files import fill_once
 from emberge.training.fit_options import BatchOptions
 from emberge.training.tables.example_table import Side, text_side
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from emberge import Example, Side
-    from emberge.engine import StoredDataset
+    from emberge.data import StoredDataset
 
     from emberge_data.steps.decontaminate.findings import Findings, Verdict
     from emberge_data.steps.decontaminate.test_texts import TestTexts
@@ -142,7 +142,7 @@ class Decontaminate(DataStep):
         return 1.0 if found is None else found
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import write_text
+        from emberge.files import write_text
 
         from emberge_data.steps.decontaminate.findings import tests_table
         from emberge_data.steps.decontaminate.test_texts import every_test_text, gathered

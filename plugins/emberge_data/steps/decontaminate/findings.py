@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from emberge.engine import table_lines
+from emberge.wording import table_lines
 
 from emberge_data.steps.decontaminate.test_index import TestIndex
 

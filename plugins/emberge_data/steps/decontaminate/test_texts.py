@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emberge import DataError, DataRef, EvalSet, Evaluator, Preflight, Problem, Side, Workspace
-from emberge.engine import check_eval_sets, eval_texts, lacking_half, load_eval_set, pick_eval_sets
+from emberge.data import check_eval_sets, eval_texts, lacking_half, load_eval_set, pick_eval_sets
 
 from emberge_data.steps.near.normalise import normalise
 

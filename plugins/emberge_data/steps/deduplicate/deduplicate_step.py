@@ -29,7 +29,7 @@ from emberge_data.steps.teacher import Teacher
 if TYPE_CHECKING:
     import numpy as np
     from emberge import Example
-    from emberge.engine import StoredDataset
+    from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
     from emberge_data.steps.deduplicate.row_vectors import RowVectors
@@ -122,7 +122,7 @@ class Deduplicate(DataStep):
                 yield f"there is no set '{name}' to prefer{hint}"
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.engine import join_ranks
+        from emberge.ranks import join_ranks
 
         from emberge_data.steps.deduplicate.units import RowsInOrder
 

@@ -10,7 +10,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from emberge import Workspace
-    from emberge.engine import StoredDataset
+    from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
     from emberge_data.steps.search.space import StoredVectors
@@ -87,7 +87,7 @@ def _joined(sets: Sequence[tuple[StoredVectors, Places]]) -> JoinedVectors:
 def _anchors(
     dataset: StoredDataset, teacher: OpenTeacher, workspace: Workspace
 ) -> tuple[StoredVectors, Places]:
-    from emberge.engine import DistinctTexts
+    from emberge.data import DistinctTexts
 
     rows = range(len(dataset))
     texts = DistinctTexts((dataset[row].anchor for row in rows), workspace.work)
@@ -98,7 +98,7 @@ def _positives(
     dataset: StoredDataset, teacher: OpenTeacher, workspace: Workspace
 ) -> tuple[StoredVectors, Places, list[int]]:
     """Return vectors of positives, none for rows whose positives are other rows of their label."""
-    from emberge.engine import DistinctTexts
+    from emberge.data import DistinctTexts
 
     counts: list[int] = []
 

@@ -14,7 +14,7 @@ from emberge_data.steps.near.normalise import normalise
 if TYPE_CHECKING:
     import numpy as np
     from emberge import Example
-    from emberge.engine import StoredDataset
+    from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
 __all__ = ["Of", "RowsInOrder", "Unit", "units_of"]

@@ -22,7 +22,7 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
     Raises:
         DataError: for a row without text, and, at the end, for an `_id` that two different passages have.
     """
-    from emberge.engine import printable
+    from emberge.wording import printable
 
     ids, texts, places = bytearray(), bytearray(), []
     for path in paths:
@@ -30,7 +30,7 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
             text = _text(row, f"{printable(path.name)}:{number}")
             name = _id(row, f"{printable(path.name)}:{number}")
             if name is not None:
-                from emberge.engine import text_keys
+                from emberge.files import text_keys
 
                 ids += text_keys((name,))
                 texts += text_keys((text,))
@@ -40,7 +40,8 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
 
 
 def _rows(path: Path, readers: Sequence[Reader]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    from emberge.engine import find_reader, printable
+    from emberge.data import find_reader
+    from emberge.wording import printable
 
     for number, row in find_reader(path, readers).rows(path):
         if isinstance(row, BadRow):
@@ -49,7 +50,7 @@ def _rows(path: Path, readers: Sequence[Reader]) -> Iterator[tuple[int, Mapping[
 
 
 def _text(row: Mapping[str, Any], where: str) -> str:
-    from emberge.engine import printable
+    from emberge.wording import printable
 
     text, title = row.get("text"), row.get("title")
     title = "" if title is None else title

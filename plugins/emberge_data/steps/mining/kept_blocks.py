@@ -49,7 +49,7 @@ class KeptBlocks:
 
 def _write(path: Path, values: NDArray[Any]) -> None:
     import numpy as np
-    from emberge.engine import replace_file
+    from emberge.files import replace_file
 
     with replace_file(path) as side, side.open("wb") as file:
         np.save(file, values)

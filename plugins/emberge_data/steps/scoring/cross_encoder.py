@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
-from emberge.engine import Checkpoint, read_modules, read_object, read_settings, require_vocabulary
+from emberge.model_folder import (
+    Checkpoint,
+    read_modules,
+    read_object,
+    read_settings,
+    require_vocabulary,
+)
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from emberge_data.steps.scoring.pair_scores import Score, Segment
 from emberge_data.steps.teacher import OpenTeacher
 
 if TYPE_CHECKING:
-    from emberge.engine import StoredDataset
+    from emberge.data import StoredDataset
 
 __all__ = ["pair_cosines"]
 

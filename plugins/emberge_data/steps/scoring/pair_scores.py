@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from emberge import Dataset, Example
-from emberge.engine import write_text
+from emberge.files import write_text
 
 __all__ = ["SEGMENT", "PairScores", "Score", "Segment", "pairs_of"]
 

@@ -25,7 +25,7 @@ from emberge_data.steps.scoring.pair_scores import PairScores, Score, Segment, p
 from emberge_data.steps.teacher import Teacher
 
 if TYPE_CHECKING:
-    from emberge.engine import StoredDataset
+    from emberge.data import StoredDataset
 
 __all__ = ["ScorePairs"]
 
@@ -91,7 +91,7 @@ class ScorePairs(DataStep):
         Raises:
             DataError: for a set without pairs.
         """
-        from emberge.engine import join_ranks
+        from emberge.ranks import join_ranks
 
         datasets = self.load(workspace)
         for dataset in datasets:
@@ -120,7 +120,7 @@ class ScorePairs(DataStep):
         self, dataset: StoredDataset, scores: PairScores, score: Score, workspace: Workspace
     ) -> None:
         """Score a set's pairs on all ranks, and count those that are too long for the teacher."""
-        from emberge.engine import join_ranks
+        from emberge.ranks import join_ranks
 
         ranks = join_ranks(workspace.machine.devices[0])
         shown = partial(workspace.progress, total=len(dataset), unit="rows", note=dataset.info.name)
@@ -141,7 +141,7 @@ class ScorePairs(DataStep):
         self, workspace: Workspace
     ) -> Iterator[tuple[Callable[[float], float], Callable[[StoredDataset], Score]]]:
         """Load the teacher; give the scale of its scores, and a function that scores a set's segments."""
-        from emberge.engine import whole_model
+        from emberge.merging import whole_model
 
         model = workspace.model(self.teacher.model)
         if not is_cross_encoder(model.folder):

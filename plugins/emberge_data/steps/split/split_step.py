@@ -26,7 +26,7 @@ from emberge_data.steps.without_negatives import without_negatives
 if TYPE_CHECKING:
     import numpy as np
     from emberge import Example
-    from emberge.engine import StoredDataset
+    from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
     from emberge_data.steps.row_texts import RowTexts

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.engine import MergeInput, MergeRequest, TensorReader, plan_merge
+from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge.merging.adapters.adapter_config import read_adapter_config
 from emberge.merging.adapters.adapter_reader import adapted_names
 from emberge.merging.adapters.apply_adapter import AdaptedSpec, LowRank, Magnitude
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.names.tensor_names import canonical_names
-from emberge.tensor_files.safetensors_header import TensorSpec, read_header
+from emberge.model_folder import Checkpoint, canonical_names
+from emberge.tensor_files import TensorReader, TensorSpec, read_header
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file, save_file

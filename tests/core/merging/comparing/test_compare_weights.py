@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Machine, Model
-from emberge.engine import compare_weights
-from emberge.merging.comparing.comparison import Comparison
-from emberge.merging.comparing.comparison_table import comparison_json, comparison_table
+from emberge.merging import Comparison, compare_weights, comparison_json, comparison_table
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny

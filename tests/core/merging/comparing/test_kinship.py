@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import Model
-from emberge.engine import (
+from emberge.merging import (
     MergeInput,
     MergeRequest,
     compare_weights,

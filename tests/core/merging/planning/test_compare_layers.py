@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import Model
-from emberge.engine import MergeInput, MergeRequest, compare_weights, plan_merge
+from emberge.merging import MergeInput, MergeRequest, compare_weights, plan_merge
 from emberge.merging.planning import compare_layers
 from safetensors.torch import load_file, save_file
 

@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from emberge import CheckpointError, Machine
-from emberge.engine import (
-    Checkpoint,
-    CopyJob,
-    DerivedTensor,
-    FileSource,
-    TensorJob,
-    TensorReader,
-    TensorSpec,
-    build_checkpoint,
-)
+from emberge.merging import CopyJob, TensorJob, build_checkpoint
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import DerivedTensor, FileSource, TensorReader, TensorSpec
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -29,7 +22,7 @@ from tests.support import built, tiny
 from tests.support.built import Mean
 
 if TYPE_CHECKING:
-    from emberge.engine import RowReader
+    from emberge.tensor_files import RowReader
     from torch import Tensor
 
 INNER = "encoder.layer.1.intermediate.dense.weight"

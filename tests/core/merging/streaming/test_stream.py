@@ -21,16 +21,14 @@ from emberge import (
     Stats,
     merge_blocks,
 )
-from emberge.contracts.chain import Chain
-from emberge.contracts.stage import Scope
-from emberge.engine import Checkpoint, CopyJob, TensorJob, TensorSpec, merge_state_dicts
+from emberge.contracts import Chain, Scope
+from emberge.merging import CopyJob, TensorJob, merge_state_dicts
 from emberge.merging.streaming.build_jobs import empty_block
 from emberge.merging.streaming.jobs import MergeJob
 from emberge.merging.streaming.scheduler import Limits
 from emberge.merging.streaming.stream import stream
-from emberge.tensor_files.tensor_reader import TensorReader
-from emberge.tensor_files.tensor_sources import FileSource, MemorySource
-from emberge.tensor_files.tensor_writer import TensorWriter
+from emberge.model_folder import Checkpoint
+from emberge.tensor_files import FileSource, MemorySource, TensorReader, TensorSpec, TensorWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file

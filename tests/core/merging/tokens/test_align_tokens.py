@@ -23,21 +23,20 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import (
-    Checkpoint,
+from emberge.merging import (
     MergeInput,
     MergePlan,
     MergeRequest,
     Statistics,
-    TensorReader,
     VocabularyPolicy,
-    model_fingerprint,
     plan_merge,
+    read_tokenizer,
     write_statistics,
 )
 from emberge.merging.tokens.token_rows import TokenRows
-from emberge.merging.tokens.tokenizer import read_tokenizer, tokenizer_differences
-from emberge.tensor_files.safetensors_header import read_header
+from emberge.merging.tokens.tokenizer import tokenizer_differences
+from emberge.model_folder import Checkpoint, model_fingerprint
+from emberge.tensor_files import TensorReader, read_header
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
 from emberge_merge.methods.measured.fisher import Fisher

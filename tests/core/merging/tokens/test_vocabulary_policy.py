@@ -11,9 +11,8 @@ import pytest
 import torch
 from emberge import CheckpointError, PerTensor
 from emberge.cli.main import main
-from emberge.engine import MergeInput, VocabularyPolicy
-from emberge.merging.tokens.tokenizer import read_tokenizer
-from emberge.model_folder.checkpoint import Checkpoint
+from emberge.merging import MergeInput, VocabularyPolicy, read_tokenizer
+from emberge.model_folder import Checkpoint
 from emberge_merge.methods.averages.linear import Linear
 from safetensors.torch import load_file, save_file
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emberge import ModelRef, check_recipe, load_plugins, parse_recipe
 from emberge.cli.main import main
-from emberge.recipes.checks.preflight import Report
+from emberge.recipes import Report
 
 from tests.support.steps import Write, recipe, toy
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataError, EmbergeError, ModelRef, run_recipe
-from emberge.recipes.checks.status import status
+from emberge.recipes import status
 
 from tests.support.places import ROOT
 from tests.support.steps import Write, recipe, toy

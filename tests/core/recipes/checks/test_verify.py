@@ -14,11 +14,11 @@ import torch
 import xxhash
 from emberge import CheckpointError
 from emberge.cli.main import main
-from emberge.engine import Checkpoint, MergeInput, model_fingerprint
-from emberge.files import hashes
-from emberge.files.hashes import HashCache
-from emberge.recipes.checks.verify import verify_result
-from emberge.tensor_files.content_hash import contents_of, file_content
+from emberge.files import HashCache, hashes
+from emberge.merging import MergeInput
+from emberge.model_folder import Checkpoint, model_fingerprint
+from emberge.recipes import verify_result
+from emberge.tensor_files import contents_of, file_content
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.spherical.slerp import Slerp
 from safetensors import safe_open

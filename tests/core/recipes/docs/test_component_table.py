@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 from emberge import PluginError, Plugins, Sampler, hookimpl, load_plugins
-from emberge.recipes.docs.component_table import list_components
+from emberge.recipes import list_components
 from emberge.recipes.docs.describe import component_rows
 
 from tests.support import acme

@@ -18,14 +18,10 @@ from emberge import (
 )
 from emberge.cli.arguments import parse as parse_words
 from emberge.cli.launcher_option import launcher_of
-from emberge.recipes.docs.describe import (
-    component_page,
-    component_rows,
-    describe_component,
-)
+from emberge.recipes import describe_component, shipped_recipes
+from emberge.recipes.docs.describe import component_page, component_rows
 from emberge.recipes.docs.option_docs import option_doc
 from emberge.recipes.folder.provenance import plugins_behind
-from emberge.recipes.parse.shipped import shipped_recipes
 
 from tests.support import acme
 from tests.support.reading import plugins

@@ -10,8 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 from emberge import Plugins, load_plugins, load_recipe
-from emberge.recipes.docs.json_schema import recipe_schema
-from emberge.recipes.parse.shipped import shipped_recipes
+from emberge.recipes import recipe_schema, shipped_recipes
 from emberge.yaml_nodes import plain, read_yaml
 
 from tests.support.reading import blend, faults, fit, plugins, read

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from emberge import RecipeError
 from emberge.plugins import Plugins
+from emberge.recipes import write_plugin
 from emberge.recipes.docs import new_plugin
-from emberge.recipes.docs.new_plugin import write_plugin
 
 from tests.support.places import ROOT
 

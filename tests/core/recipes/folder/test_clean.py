@@ -14,8 +14,8 @@ import pytest
 from emberge import DataError, ModelRef, run_recipe
 from emberge.cli.main import main
 from emberge.errors import EmbergeError
-from emberge.files.locks import OutInUseError, lock_folder
-from emberge.recipes.folder.clean import find_leftovers, remove_leftovers
+from emberge.files import OutInUseError, lock_folder
+from emberge.recipes import find_leftovers, remove_leftovers
 
 from tests.core.recipes.run.test_run_recipe import other_process_holding
 from tests.support.steps import RAN, Write, recipe, toy

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError, DataError, DataRef, ModelRef, Plugins, hookimpl
-from emberge.files.hashes import HashCache
-from emberge.model_folder.model_files import model_fingerprint
-from emberge.recipes.folder.locate import kept_checkpoints, locate_file, locate_model
+from emberge.files import HashCache
+from emberge.model_folder import model_fingerprint
+from emberge.recipes import locate_model
+from emberge.recipes.folder.locate import kept_checkpoints, locate_file
 from emberge.recipes.folder.results import Results
 
 

@@ -15,7 +15,8 @@ from emberge import (
     TranslatedRecipe,
     hookimpl,
 )
-from emberge.recipes.parse.parse import load_recipe, parse_recipe
+from emberge.recipes import load_recipe
+from emberge.recipes.parse.parse import parse_recipe
 
 from tests.support import acme
 from tests.support.reading import FILE, blend, faults, fit, plugins, read, step

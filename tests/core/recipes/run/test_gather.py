@@ -21,7 +21,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.recipes.recipe import Recipe
+from emberge.recipes import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)

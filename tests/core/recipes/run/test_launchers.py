@@ -32,10 +32,9 @@ from emberge import (
 from emberge.cli.launcher_option import launcher_of
 from emberge.cli.main import main
 from emberge.devices import torch_threads
-from emberge.engine import HashCache
-from emberge.recipes.checks.status import status
+from emberge.files import HashCache
+from emberge.recipes import StepsFailedError, status
 from emberge.recipes.run import parallel as schedule
-from emberge.recipes.run.run_state import StepsFailedError
 from emberge_local.local import Local
 
 from tests.support.launched import (
@@ -321,8 +320,8 @@ def test_a_step_is_not_entered_while_another_process_works_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one that was given up for lost and is not."""
-    from emberge.files.locks import OutInUseError, lock_folder
-    from emberge.recipes.folder.run_folder import OutFolder
+    from emberge.files import OutInUseError, lock_folder
+    from emberge.recipes import OutFolder
     from emberge.recipes.run import run_step as step_run
 
     made = recipe(a=Write())

@@ -28,10 +28,8 @@ from emberge import (
     run_recipe,
 )
 from emberge.cli.main import main
-from emberge.engine import read_artifact
-from emberge.recipes.checks.status import status
-from emberge.recipes.checks.verify import verify_result
-from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes import Recipe, read_artifact, status, verify_result
+from emberge.recipes.recipe import RecipeStep
 
 from tests.support import tiny
 from tests.support.disk_recorder import DiskRecorder, syncs_skipped

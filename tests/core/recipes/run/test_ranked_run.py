@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from emberge.cli.main import main
-from emberge.processes.rank_processes import adopt_launcher, rank_and_size
+from emberge.processes import adopt_launcher, rank_and_size
 
 from tests.support import exact
 from tests.support.listening import Address, listening, with_children

@@ -31,9 +31,8 @@ from emberge import (
     hookimpl,
     run_recipe,
 )
-from emberge.files.locks import OutInUseError, lock_folder
-from emberge.recipes.folder.run_folder import read_artifact
-from emberge.recipes.run.run_state import StepsFailedError
+from emberge.files import OutInUseError, lock_folder
+from emberge.recipes import StepsFailedError, read_artifact
 
 from tests.support.steps import RAN, Listener, Scores, Write, recipe, toy
 

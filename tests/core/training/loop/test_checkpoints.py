@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 from emberge import DatasetInfo, PerDataset
-from emberge.engine import FitOptions
-from emberge.files.atomic import clear_torn, replace_folder
-from emberge.training.loop.checkpoints import KeptCheckpoints, latest_state, save_state
+from emberge.files import clear_torn, replace_folder
+from emberge.training import FitOptions, latest_state, save_state
+from emberge.training.loop.checkpoints import KeptCheckpoints
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 

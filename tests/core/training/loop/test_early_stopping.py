@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import EmbergeError, Loss, PerDataset
-from emberge.engine import EarlyStopping, FitOptions, FitResult
+from emberge.training import EarlyStopping, FitOptions, FitResult
 from emberge.training.loop.early_stopping import ScoreHistory
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT

@@ -24,7 +24,7 @@ from emberge import (
     PluginError,
     Rehearsal,
 )
-from emberge.engine import FitOptions, FitResult
+from emberge.training import FitOptions, FitResult
 from emberge_boom.samplers.bagging import Bagging
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import DataError, DatasetInfo, MediaFacts, PerDataset
-from emberge.engine import FitOptions
+from emberge.training import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge_codiemb.samplers.mixed import Mixed
 from emberge_encoder.text_encoder import TextEncoder

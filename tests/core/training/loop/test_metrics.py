@@ -10,8 +10,8 @@ import pytest
 import torch
 from emberge import PerDataset
 from emberge.encoding.gradient_cache import PassResult
-from emberge.engine import FitOptions
-from emberge.ranks.ranks import Ranks
+from emberge.ranks import Ranks
+from emberge.training import FitOptions
 from emberge.training.loop.metrics import MetricLog, TrainingError, memory_used
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge_encoder.text_encoder import TextEncoder

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.engine import FitOptions
+from emberge.training import FitOptions
 from emberge.training.loop.optimizer import (
     adamw,
     learning_rate_factor,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, PerDataset, TokenLoss
-from emberge.encoding.gradient_cache import EncodePlan, PassResult
+from emberge.encoding import EncodePlan, corrupted, predict_and_backward
+from emberge.encoding.gradient_cache import PassResult
 from emberge.encoding.packing import packed_rows
-from emberge.encoding.token_pass import corrupted, predict_and_backward
-from emberge.engine import FitOptions, FitResult
+from emberge.training import FitOptions, FitResult
 from emberge_train.losses.causal_lm import CausalLM
 from emberge_train.losses.mlm import MLM
 from emberge_train.losses.mntp import MNTP

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 import torch
 from emberge import Backbone, PerDataset
-from emberge.engine import EarlyStopping, FitOptions
-from emberge.files.atomic import clear_torn
+from emberge.files import clear_torn
 from emberge.recipes.run.run_log import JsonLines
-from emberge.training.loop.checkpoints import latest_state, save_state
+from emberge.training import EarlyStopping, FitOptions, latest_state, save_state
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from emberge import PerDataset
-from emberge.engine import EarlyStopping, FitOptions
+from emberge.training import EarlyStopping, FitOptions
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE

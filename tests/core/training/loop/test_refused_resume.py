@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emberge import DatasetInfo, EmbergeError, PerDataset
-from emberge.engine import FitOptions, FitResult
+from emberge.training import FitOptions, FitResult
 from emberge_boom.samplers.bagging import Bagging
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT

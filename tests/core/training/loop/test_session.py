@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import Machine, PerDataset
-from emberge.engine import FitJob, FitOptions, SaveClock, Session
+from emberge.training import FitJob, FitOptions, SaveClock, Session
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from emberge import PerDataset
-from emberge.engine import FitOptions, FitResult
+from emberge.training import FitOptions, FitResult
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from emberge import PerDataset
 from emberge.encoding import activation_memory as memory
-from emberge.encoding.embedder import default_token_budget
-from emberge.engine import FitOptions, FitResult
+from emberge.encoding import default_token_budget
+from emberge.training import FitOptions, FitResult
 from emberge.training.loop.token_budget import LEAST, activation_bytes, halved_to_fit
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE

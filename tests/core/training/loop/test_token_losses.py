@@ -21,7 +21,7 @@ from emberge import (
     Sampler,
     TokenLoss,
 )
-from emberge.engine import FitOptions, FitResult
+from emberge.training import FitOptions, FitResult
 from emberge_boom.samplers.bagging import Bagging
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.mlm import MLM

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import Batch, Machine, Part, PerDataset, Pool, Sampler, TokenLoss, Tokens
-from emberge.engine import FitJob, FitOptions, FitResult, Session
+from emberge.training import FitJob, FitOptions, FitResult, Session
 from emberge_train.losses.mlm import MLM
 from emberge_train.samplers.mixture import Mixture
 

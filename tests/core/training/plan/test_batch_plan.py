@@ -19,7 +19,7 @@ from emberge import (
     Sampler,
     Shuffled,
 )
-from emberge.encoding.embedder import TextEmbedder
+from emberge.encoding import TextEmbedder
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import Side, build_table

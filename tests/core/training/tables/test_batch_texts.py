@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from emberge import DataError, Embeddings, Loss, PerDataset
-from emberge.encoding.embedder import BatchEmbeddings
-from emberge.engine import FitOptions
-from emberge.ranks.ranks import Ranks
+from emberge.encoding import BatchEmbeddings
+from emberge.ranks import Ranks
+from emberge.training import FitOptions
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.plan.lazy_rows import (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from emberge import DataError, Example, PerDataset
-from emberge.engine import BatchOptions
+from emberge.training import BatchOptions
 from emberge.training.tables.text_windows import WindowTable, build_windows
 from emberge_encoder.text_encoder import TextEncoder
 

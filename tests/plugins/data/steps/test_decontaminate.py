@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from emberge import DataEntry, DataError, DataRef, Evaluator, PerDataset, Side, TaskInfo, Workspace
-from emberge.engine import load_datasets
+from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.decontaminate.decontaminate_step import Decontaminate
 from emberge_data.steps.decontaminate.test_texts import EvalSets, gathered

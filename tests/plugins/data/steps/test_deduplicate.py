@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from emberge import Artifact, DataEntry, DataRef, Problem
-from emberge.engine import load_datasets
+from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
 from emberge_data.steps.near.normalise import normalise

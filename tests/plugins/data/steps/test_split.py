@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DataEntry, DataError, DataRef, Example
-from emberge.engine import load_datasets
+from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.near.normalise import normalise
 from emberge_data.steps.split.groups import choose_rows, group_rows

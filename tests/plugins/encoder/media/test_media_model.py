@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, DataError, Media, MediaFacts, TokenisedText, join_parts
-from emberge.engine import EmbeddingStore, MediaFolder, TextEmbedder
+from emberge.encoding import EmbeddingStore, TextEmbedder
+from emberge.media import MediaFolder
 from emberge_encoder.text_encoder import TextEncoder
 
 from tests.support import tiny
@@ -54,7 +55,7 @@ def media_of(folder: MediaFolder, kind: str, seed: int = 0) -> Media:
 
 def stock_features(path: Path, family: str, parts: Sequence[str | Media]) -> dict[str, Any]:
     """Features of one input by the stock tokenizer, template, image processor and feature extractor."""
-    from emberge.engine import read_clip, read_image
+    from emberge.media import read_clip, read_image
     from transformers import AutoTokenizer, Qwen2VLImageProcessorPil, WhisperFeatureExtractor
     from transformers.models.qwen3_omni_moe.processing_qwen3_omni_moe import (
         _get_feat_extract_output_lengths,
@@ -202,7 +203,7 @@ def test_a_clip_shorter_than_half_a_second_is_padded(
 def test_frames_are_those_of_whisper_s_extractor(
     models: dict[str, Path], folder: MediaFolder, seconds: float
 ) -> None:
-    from emberge.engine import read_layout, read_object
+    from emberge.model_folder import read_layout, read_object
     from emberge_encoder.media.features import Clips
     from emberge_encoder.media.media_way import media_way
     from transformers import WhisperFeatureExtractor

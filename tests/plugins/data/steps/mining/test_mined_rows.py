@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DataEntry, DataError, DataRef, ModelRef
-from emberge.engine import StoredDataset, check_entries, load_datasets
+from emberge.data import StoredDataset, check_entries, load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.arranged_set import ArrangedSet
 from emberge_data.steps.consistency_filter import ConsistencyFilter

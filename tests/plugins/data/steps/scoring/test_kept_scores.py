@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DataEntry, DataRef, Example, ModelRef
-from emberge.engine import load_datasets
+from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.scoring import pair_scores
 from emberge_data.steps.scoring.cross_encoder import (

@@ -22,7 +22,8 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.engine import load_datasets, read_artifact
+from emberge.data import load_datasets
+from emberge.recipes import read_artifact
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.scoring import pair_scores
 from emberge_data.steps.scoring.cross_encoder import (

@@ -8,15 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from emberge.contracts.dataset import DatasetInfo, Reader
-from emberge.contracts.reference import DataRef
+from emberge.contracts import DataRef, DatasetInfo, Reader
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import dataset_info, require_pairs
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import FileSummary, decide_data, understood
 from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
-from emberge.media.media_folder import MediaFolder
+from emberge.media import MediaFolder
 
 __all__ = ["count_datasets"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.files.atomic import write_json
+from emberge.files import write_json
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.file_table import TOKENIZER_FILES
 from emberge.model_folder.model_code import drop_code

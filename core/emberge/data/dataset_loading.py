@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from emberge.contracts.dataset import Reader
-from emberge.contracts.reference import DataRef
+from emberge.contracts import DataRef, Reader
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import StoredDataset, open_rows, write_rows
 from emberge.data.entry import DataEntry
@@ -14,7 +13,7 @@ from emberge.data.file_summary import FileSummary, decide_data, understood
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
-from emberge.media.media_folder import MediaFolder
+from emberge.media import MediaFolder
 
 __all__ = ["load_datasets"]
 

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine
 from emberge.errors import CheckpointError
-from emberge.files.atomic import require_free
+from emberge.files import require_free
 from emberge.merging.merge_plan import EffectiveWeight, MergePlan, raise_problems
 from emberge.merging.planning.merge_header import header_of
 from emberge.merging.planning.plan_merge import plan_merge
@@ -23,8 +23,7 @@ from emberge.merging.streaming.build_jobs import merge_jobs
 from emberge.merging.streaming.jobs import TensorJob
 from emberge.merging.streaming.remarks import findings_of, warnings_of
 from emberge.merging.streaming.scheduler import Progress
-from emberge.tensor_files.servers.tensor_fetcher import FetchedFile
-from emberge.tensor_files.tensor_reader import TensorReader
+from emberge.tensor_files import FetchedFile, TensorReader
 
 __all__ = ["MergeReport", "content_of", "merge_checkpoints"]
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.file_table import TOKENIZER_FILES
 from emberge.model_folder.model_files import tokenizer_folder
-from emberge.tensor_files.content_hash import FileContent, file_content
-from emberge.tensor_files.content_notes import current_notes
+from emberge.tensor_files import FileContent, current_notes, file_content
 
 __all__ = ["content_fingerprints"]
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import yaml
 
-from emberge.contracts.dataset import Example
-from emberge.contracts.media import Media, has_media, split_parts
+from emberge.contracts import Example, Media, has_media, split_parts
 from emberge.data.dataset_store import StoredDataset
-from emberge.files.atomic import write_text
+from emberge.files import write_text
 
 __all__ = ["write_catalogue"]
 

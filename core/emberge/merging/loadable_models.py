@@ -10,18 +10,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from emberge.contracts.reference import Model
-from emberge.contracts.step import Machine
+from emberge.contracts import Machine, Model
 from emberge.errors import EmbergeError
 from emberge.merging.adapters.adapter_reader import adapted_names
 from emberge.merging.adapters.apply_adapter import AdaptedSpec
 from emberge.merging.request import MergeInput
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.names.tensor_names import canonical_names, is_buffer
-from emberge.model_folder.template_checks import size_faults, template_faults
-from emberge.tensor_files.derived_tensor import DerivedTensor
-from emberge.tensor_files.foreign_formats import other_format
-from emberge.tensor_files.safetensors_header import TensorSpec
+from emberge.model_folder import (
+    Checkpoint,
+    canonical_names,
+    is_buffer,
+    size_faults,
+    template_faults,
+)
+from emberge.tensor_files import DerivedTensor, TensorSpec, other_format
 
 __all__ = ["whole_faults", "whole_model"]
 
@@ -73,11 +74,10 @@ def whole_model(model: Model, work: Path, machine: Machine | None = None) -> Ite
 
 def _build(model: Model, adapter: Path, out: Path, machine: Machine | None) -> None:
     """Write the adapted model's folder at `out`."""
-    from emberge.merging.merge_checkpoints import content_of  # these load torch
+    from emberge.merging.merge_to_folder import content_of  # these load torch
     from emberge.merging.streaming.build_checkpoint import build_checkpoint
     from emberge.merging.streaming.jobs import CopyJob
-    from emberge.tensor_files.tensor_reader import TensorReader
-    from emberge.tensor_files.tensor_sources import FileSource
+    from emberge.tensor_files import FileSource, TensorReader
 
     base = Checkpoint(model.folder)
     specs = _specs(base, adapter)

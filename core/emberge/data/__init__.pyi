@@ -1,0 +1,31 @@
+"""Public names of data, each with the module that defines it."""
+
+from .catalogue import load_catalogue as load_catalogue
+from .catalogue_file import write_catalogue as write_catalogue
+from .data_sources import expand as expand
+from .data_sources import find_reader as find_reader
+from .dataset_counts import count_datasets as count_datasets
+from .dataset_loading import load_datasets as load_datasets
+from .dataset_store import StoredDataset as StoredDataset
+from .distinct_texts import DistinctTexts as DistinctTexts
+from .domains import in_domain_tasks as in_domain_tasks
+from .entry import DataEntry as DataEntry
+from .evaluation.eval_choice import check_eval_sets as check_eval_sets
+from .evaluation.eval_choice import lacking_half as lacking_half
+from .evaluation.eval_choice import pick_eval_sets as pick_eval_sets
+from .evaluation.eval_set import load_eval_set as load_eval_set
+from .evaluation.eval_texts import eval_texts as eval_texts
+from .first_rows import CheckedData as CheckedData
+from .first_rows import FirstRows as FirstRows
+from .first_rows import check_entries as check_entries
+from .plain_rows import PlainRows as PlainRows
+from .plain_rows import read_plain_rows as read_plain_rows
+from .rows.json_rows import parse_json_row as parse_json_row
+from .rows.line_files import LINE_LIMIT as LINE_LIMIT
+from .rows.line_files import MOST_COLUMNS as MOST_COLUMNS
+from .rows.line_files import LongLineError as LongLineError
+from .rows.line_files import bounded_lines as bounded_lines
+from .rows.line_files import open_data_file as open_data_file
+from .rows.plain_texts import read_texts as read_texts
+from .step_data import check_datasets as check_datasets
+from .step_data import step_datasets as step_datasets

@@ -1,0 +1,29 @@
+"""Public names of evaluating, each with the module that defines it."""
+
+from .score_file import SCORES_FILE as SCORES_FILE
+from .score_file import read_scores as read_scores
+from .score_file import write_scores as write_scores
+from .score_store import read_score as read_score
+from .score_store import safe_file_name as safe_file_name
+from .score_store import write_score as write_score
+from .scores import FEW as FEW
+from .scores import MEANS as MEANS
+from .scores import Comparison as Comparison
+from .scores import Estimate as Estimate
+from .scores import GainKept as GainKept
+from .scores import Place as Place
+from .scores import ScoreCurve as ScoreCurve
+from .scores import Scores as Scores
+from .scores import Task as Task
+from .scores import TrainingCost as TrainingCost
+from .scores import Verdict as Verdict
+from .scoring import plan_tasks as plan_tasks
+from .scoring import score_model as score_model
+from .scoring import score_tasks as score_tasks
+from .task_groups import GROUP_OF as GROUP_OF
+from .task_groups import MEAN_OF as MEAN_OF
+from .task_groups import groups_with_means as groups_with_means
+from .task_groups import kind_of_group as kind_of_group
+from .task_groups import means_over_tasks as means_over_tasks
+from .task_groups import parts_of_group as parts_of_group
+from .task_groups import required_tasks as required_tasks

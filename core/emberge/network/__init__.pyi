@@ -1,0 +1,13 @@
+"""Public names of network, each with the module that defines it."""
+
+from .addresses import KINDS as KINDS
+from .addresses import is_address as is_address
+from .addresses import require_scheme as require_scheme
+from .hub_requests import hub_client as hub_client
+from .interruptible import Stop as Stop
+from .interruptible import call_within as call_within
+from .interruptible import request_threads as request_threads
+from .interruptible import require_going as require_going
+from .request_errors import UnreachableError as UnreachableError
+from .request_errors import UnsoundAnswerError as UnsoundAnswerError
+from .web_client import WebClient as WebClient

@@ -1,0 +1,32 @@
+"""Public names of numerics, each with the module that defines it."""
+
+from .buffers import pooled_like as pooled_like
+from .compiling import kernels_line as kernels_line
+from .compiling import worth_compiling as worth_compiling
+from .consensus import elect as elect
+from .consensus import least_divisor as least_divisor
+from .gram_products import gram as gram
+from .gram_products import inner_products as inner_products
+from .gram_products import less_first as less_first
+from .lanes import sums as sums
+from .links import Divided as Divided
+from .links import Dropped as Dropped
+from .links import Kept as Kept
+from .links import Limit as Limit
+from .links import Link as Link
+from .links import Scaled as Scaled
+from .links import Selected as Selected
+from .links import Variances as Variances
+from .noise import SPAN as SPAN
+from .noise import uniform as uniform
+from .programs import Program as Program
+from .ranked_drop import chances_of as chances_of
+from .ranked_drop import drop_ranked as drop_ranked
+from .stored_rows import ALIGNED as ALIGNED
+from .stored_rows import DTYPES as DTYPES
+from .stored_rows import TOO_LARGE as TOO_LARGE
+from .stored_rows import Place as Place
+from .stored_rows import StoredRows as StoredRows
+from .stored_rows import encode as encode
+from .stored_rows import words_are_usable as words_are_usable
+from .tested_kernels import kernels as kernels

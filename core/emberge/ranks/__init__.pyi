@@ -1,0 +1,18 @@
+"""Public names of ranks, each with the module that defines it."""
+
+from .fsdp import clip_gradients as clip_gradients
+from .fsdp import gathered_weights as gathered_weights
+from .fsdp import is_split as is_split
+from .fsdp import put as put
+from .fsdp import split_weights as split_weights
+from .fsdp import sum_gradients as sum_gradients
+from .fsdp import whole as whole
+from .gather_batch import gathered as gathered
+from .gather_batch import rows_of as rows_of
+from .ranks import ALONE as ALONE
+from .ranks import LostRankError as LostRankError
+from .ranks import Ranks as Ranks
+from .ranks import RanksError as RanksError
+from .ranks import join_ranks as join_ranks
+from .ranks import leave_ranks as leave_ranks
+from .ranks import shard_rows as shard_rows
