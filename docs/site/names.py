@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from emberge import Verb, errors, hookspecs
+from emberge import errors, hookspecs
 from emberge.cli.arguments import VERBS, parse
+from emberge.plugin_verbs import Verb
 
 from components import prose
 

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from emberge import CheckpointError, LocatedText, TokenisedText
+from emberge import CheckpointError, TokenisedText
+from emberge.contracts import LocatedText
 
 __all__ = ["locate", "without_types"]
 

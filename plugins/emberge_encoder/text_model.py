@@ -10,15 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import (
-    CheckpointError,
-    DataError,
-    Embedded,
-    LocatedText,
-    TokenisedText,
-    has_media,
-    readable,
-)
+from emberge import CheckpointError, DataError, TokenisedText, readable
+from emberge.contracts import Embedded, LocatedText, has_media
 from emberge.model_folder import Checkpoint, Layout, copy_template, write_layout
 from torch import Tensor, nn
 

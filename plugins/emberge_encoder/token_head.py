@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import CheckpointError, LinearHead, TokenisedText, stable_seed, suggest
+from emberge import CheckpointError, TokenisedText, stable_seed, suggest
+from emberge.contracts import LinearHead
 from emberge.files import write_text
 from emberge.model_folder import with_mask_token
 from emberge.wording import join_some

@@ -28,9 +28,8 @@ from emberge import (
     WholeNumber,
     Workspace,
     component,
-    dimension_problems,
-    loss_problems,
 )
+from emberge.contracts import dimension_problems, loss_problems
 from emberge.evaluating import safe_file_name
 from emberge.training import BatchOptions
 

@@ -20,7 +20,6 @@ from emberge import (
     Dataset,
     Evaluator,
     Model,
-    Part,
     PerDataset,
     Pool,
     Preflight,
@@ -35,6 +34,7 @@ from emberge import (
     Workspace,
     component,
 )
+from emberge.contracts import Part
 
 if TYPE_CHECKING:
     import numpy as np

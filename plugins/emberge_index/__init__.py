@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge import Step, Verb, hookimpl
+from emberge import Step, hookimpl
+from emberge.plugin_verbs import Verb
 
 from emberge_index.space.options import (
     add_diff_options,

@@ -7,8 +7,10 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import Count, Launch, Launched, Launcher, Machine, StepPool, StepProcess
+from emberge import Count, Launch, Launcher, Machine
+from emberge.contracts import Launched, StepPool
 from emberge.devices import memory_here
+from emberge.processes import StepProcess
 from emberge.wording import parse_size
 
 __all__ = ["Local"]

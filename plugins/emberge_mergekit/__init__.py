@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from emberge import TranslatedRecipe, hookimpl
+from emberge import hookimpl
+from emberge.contracts import TranslatedRecipe
 
 
 @hookimpl

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from emberge import Auxiliary, Embedded, Encoder, LocatedText, TokenisedText
+from emberge import Auxiliary, Encoder, TokenisedText
+from emberge.contracts import Embedded, LocatedText
 from numpy.typing import NDArray
 from torch import Tensor, nn
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from emberge import AuxiliaryMetrics
+from emberge.contracts import AuxiliaryMetrics
 
 if TYPE_CHECKING:
     from torch import Tensor

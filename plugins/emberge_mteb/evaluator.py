@@ -21,18 +21,17 @@ from emberge import (
     Encoder,
     EvalSet,
     Evaluator,
-    KeptIndex,
     Model,
     Preflight,
     Problem,
     RecipeError,
-    Side,
     TaskInfo,
     TaskScore,
     TextLength,
     Workspace,
     component,
 )
+from emberge.contracts import KeptIndex, Side
 from emberge.data import check_eval_sets, eval_texts, pick_eval_sets
 
 from emberge_mteb.domains import Domains

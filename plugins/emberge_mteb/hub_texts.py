@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from emberge import Side
+from emberge.contracts import Side
 
 __all__ = ["task_texts"]
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from emberge import Backbone, KeptIndex, Preflight, TaskInfo, Workspace
+from emberge import Backbone, Preflight, TaskInfo, Workspace
+from emberge.contracts import KeptIndex
 
 __all__ = [
     "index_contents",

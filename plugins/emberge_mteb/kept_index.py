@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from emberge import CheckpointError, DataError, KeptIndex, Model, TaskInfo, Workspace
+from emberge import CheckpointError, DataError, Model, TaskInfo, Workspace
+from emberge.contracts import KeptIndex
 from emberge.encoding import read_translation
 from emberge.wording import join_some
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, get_args
 
-from emberge import EvalData, MediaKind, RerankingData, RetrievalData, media_kinds, split_parts
+from emberge import EvalData, MediaKind, RerankingData, RetrievalData, split_parts
+from emberge.contracts import media_kinds
 from emberge.data import eval_texts
 
 __all__ = ["Sides", "local_media", "media_sides"]

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from emberge import Verb, hookimpl
+from emberge import hookimpl
+from emberge.plugin_verbs import Verb
 
 __all__ = ["register_steps", "register_verbs"]  # hooks
 

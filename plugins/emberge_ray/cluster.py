@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from emberge import EmbergeError, Ended, Launch, Launched, Machine, StepProcess
+from emberge import EmbergeError, Launch, Machine
+from emberge.contracts import Ended, Launched
+from emberge.processes import StepProcess
 
 __all__ = ["Resources", "connected", "on_cluster", "run_launch"]
 

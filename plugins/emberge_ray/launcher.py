@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emberge import Launcher, Machine, NonNegative, StepPool
+from emberge import Launcher, Machine, NonNegative
+from emberge.contracts import StepPool
 from emberge.wording import parse_size
 
 __all__ = ["Ray"]

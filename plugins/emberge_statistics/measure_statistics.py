@@ -29,8 +29,8 @@ from emberge import (
     WholeNumber,
     Workspace,
     component,
-    dimension_problems,
 )
+from emberge.contracts import dimension_problems
 from emberge.training import BatchOptions
 
 if TYPE_CHECKING:

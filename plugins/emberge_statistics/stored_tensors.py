@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge import CheckpointError, NamesWeights
+from emberge import CheckpointError
+from emberge.contracts import NamesWeights
 
 if TYPE_CHECKING:
     from emberge import Encoder

@@ -29,10 +29,8 @@ from emberge import (
     WholeNumber,
     Workspace,
     component,
-    dimension_problems,
-    loss_problems,
-    predicting_ways,
 )
+from emberge.contracts import dimension_problems, loss_problems, predicting_ways
 from emberge.recipes import write_bags
 from emberge.training import FitOptions, FitResult
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from emberge import DataError, RecipeError, alias_problem, load_plugins, load_recipe
+from emberge import DataError, RecipeError, load_plugins, load_recipe
 from emberge.data import load_catalogue
-from emberge.yaml_aliases import MOST_REPEATED
+from emberge.yaml_aliases import MOST_REPEATED, alias_problem
 
 
 def nested(depth: int, width: int = 9, key: str = "x-a{}") -> list[str]:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Launch, Machine, StepProcess
+from emberge import Launch, Machine
 from emberge.numerics import tested_kernels
+from emberge.processes import StepProcess
 from emberge.processes.rank_processes import RankProcesses
 
 from tests.house.sources import CORE, EXAMPLES, PLUGINS, ROOT, python_files

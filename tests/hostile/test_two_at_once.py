@@ -119,7 +119,8 @@ def test_a_step_that_exits_fails_and_the_others_still_run(tmp_path: Path) -> Non
 
 EXITING = """
 import argparse, sys
-from emberge import Verb, hookimpl
+from emberge import (hookimpl)
+from emberge.plugin_verbs import (Verb)
 {at_import}
 def run(options, plugins):
     sys.exit(0)

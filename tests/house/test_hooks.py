@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from emberge import (
-    Architecture,
     Artifact,
     Backbone,
     Evaluator,
@@ -24,10 +23,11 @@ from emberge import (
     Sampler,
     Step,
     TokenLoss,
-    Verb,
     hookimpl,
     hookspecs,
 )
+from emberge.architectures import Architecture
+from emberge.plugin_verbs import Verb
 from emberge.plugins import KINDS, Plugins
 
 from tests.house.sources import ROOT

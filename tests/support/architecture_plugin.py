@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emberge import Architecture, hookimpl
+from emberge import hookimpl
+from emberge.architectures import Architecture
 
 MODULE = "tests.support.tiny_architecture"
 

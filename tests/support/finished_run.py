@@ -12,17 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge import (
-    Artifact,
-    CheckpointError,
-    DataRef,
-    Machine,
-    Model,
-    ModelRef,
-    Reader,
-    Reference,
-    Rehearsal,
-)
+from emberge import Artifact, CheckpointError, DataRef, Machine, Model, ModelRef, Reader
+from emberge.contracts import Reference, Rehearsal
 
 TASKS = [
     ("StdlibHeldOut", "retrieval", "ndcg_at_10", "in"),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from emberge import Backbone, Embedded, TokenisedText
+from emberge import Backbone, TokenisedText
+from emberge.contracts import Embedded
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 

@@ -6,6 +6,9 @@ from .backbone import AuxiliaryMetrics as AuxiliaryMetrics
 from .backbone import Backbone as Backbone
 from .backbone import Embedded as Embedded
 from .backbone import Encoder as Encoder
+from .backbone import LocatedText as LocatedText
+from .backbone import LocatesTokens as LocatesTokens
+from .backbone import NamesWeights as NamesWeights
 from .backbone import PacksTexts as PacksTexts
 from .backbone import PredictsTokens as PredictsTokens
 from .backbone import ReadsTokens as ReadsTokens
@@ -27,6 +30,7 @@ from .dataset import Rows as Rows
 from .dataset import TaskKind as TaskKind
 from .evaluator import LESS_IS_BETTER as LESS_IS_BETTER
 from .evaluator import Evaluator as Evaluator
+from .evaluator import KeptIndex as KeptIndex
 from .evaluator import Side as Side
 from .evaluator import Split as Split
 from .evaluator import TaskInfo as TaskInfo
@@ -41,10 +45,14 @@ from .loss import COLUMNS as COLUMNS
 from .loss import AnyLoss as AnyLoss
 from .loss import Embeddings as Embeddings
 from .loss import Guide as Guide
+from .loss import LinearHead as LinearHead
 from .loss import Loss as Loss
+from .loss import OuterLoss as OuterLoss
 from .loss import TokenLoss as TokenLoss
 from .loss import Tokens as Tokens
+from .loss import dimension_problems as dimension_problems
 from .loss import kind_problems as kind_problems
+from .loss import loss_problems as loss_problems
 from .loss import predicting_ways as predicting_ways
 from .loss import score_problems as score_problems
 from .media import MEDIA_KINDS as MEDIA_KINDS
@@ -55,6 +63,7 @@ from .media import content_key as content_key
 from .media import has_media as has_media
 from .media import join_parts as join_parts
 from .media import media_hash as media_hash
+from .media import media_kinds as media_kinds
 from .media import pair_kind as pair_kind
 from .media import plain_text as plain_text
 from .media import readable as readable

@@ -27,6 +27,7 @@ from .request import MergeRequest as MergeRequest
 from .request import MergeSlice as MergeSlice
 from .request import ModelPart as ModelPart
 from .stage_options import plain_stage as plain_stage
+from .stage_options import stage_name as stage_name
 from .statistics.statistics_file import Statistics as Statistics
 from .statistics.statistics_file import join_statistics as join_statistics
 from .statistics.statistics_file import write_statistics as write_statistics

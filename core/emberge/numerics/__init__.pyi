@@ -1,5 +1,6 @@
 """Public names of numerics, each with the module that defines it."""
 
+from .buffers import pooled_bytes as pooled_bytes
 from .buffers import pooled_like as pooled_like
 from .compiling import kernels_line as kernels_line
 from .compiling import worth_compiling as worth_compiling
@@ -22,6 +23,9 @@ from .noise import uniform as uniform
 from .programs import Program as Program
 from .ranked_drop import chances_of as chances_of
 from .ranked_drop import drop_ranked as drop_ranked
+from .similarity import blockwise as blockwise
+from .similarity import log_sum_products as log_sum_products
+from .similarity import lowest_score as lowest_score
 from .stored_rows import ALIGNED as ALIGNED
 from .stored_rows import DTYPES as DTYPES
 from .stored_rows import TOO_LARGE as TOO_LARGE

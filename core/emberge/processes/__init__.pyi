@@ -6,3 +6,4 @@ from .rank_processes import RanksEnded as RanksEnded
 from .rank_processes import adopt_launcher as adopt_launcher
 from .rank_processes import rank_and_size as rank_and_size
 from .rank_processes import rank_team as rank_team
+from .step_process import StepProcess as StepProcess

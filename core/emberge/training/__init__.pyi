@@ -10,5 +10,13 @@ from .loop.checkpoints import save_state as save_state
 from .loop.fit import fit as fit
 from .loop.session import SaveClock as SaveClock
 from .loop.session import Session as Session
+from .plan.batch_orders import InOrder as InOrder
+from .plan.batch_orders import Interleaved as Interleaved
+from .plan.batch_orders import Shuffled as Shuffled
+from .plan.dataset_batches import DatasetBatches as DatasetBatches
+from .plan.dataset_batches import batches_by_dataset as batches_by_dataset
+from .plan.lazy_rows import RowSubset as RowSubset
+from .plan.lazy_rows import RowsWithReplacement as RowsWithReplacement
+from .plan.lazy_rows import take_rows as take_rows
 from .plan.preview import TrainingPreview as TrainingPreview
 from .plan.preview import preview_training as preview_training

@@ -12,14 +12,12 @@ from emberge import (
     Pool,
     PositiveShare,
     Rows,
-    RowSubset,
-    RowsWithReplacement,
     Sampler,
     WholeNumber,
     random_bits,
     stable_seed,
-    take_rows,
 )
+from emberge.training import RowSubset, RowsWithReplacement, take_rows
 
 __all__ = ["Bagging", "count_of", "in_order", "require_share"]
 

@@ -12,13 +12,12 @@ from emberge import (
     Pool,
     PositiveShare,
     Rows,
-    RowSubset,
     Sampler,
     WholeNumber,
     stable_seed,
     suggest,
-    take_rows,
 )
+from emberge.training import RowSubset, take_rows
 
 from emberge_boom.samplers.bagging import count_of, in_order, require_share
 

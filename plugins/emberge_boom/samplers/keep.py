@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emberge import TASK_KINDS, DataError, Pool, Sampler, suggest
+from emberge import DataError, Pool, Sampler, suggest
+from emberge.contracts import TASK_KINDS
 
 __all__ = ["Keep"]
 

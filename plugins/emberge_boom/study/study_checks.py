@@ -6,15 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from emberge import (
-    DataEntry,
-    DataError,
-    EmbergeError,
-    Preflight,
-    Problem,
-    dimension_problems,
-    loss_problems,
-)
+from emberge import DataEntry, DataError, EmbergeError, Preflight, Problem
+from emberge.contracts import dimension_problems, loss_problems
 from emberge.training import FitOptions
 
 from emberge_boom.study.one_by_one import one_by_one

@@ -19,12 +19,12 @@ from emberge import (
     ModelRef,
     Preflight,
     Problem,
-    ReadsTokens,
     Step,
     TokenisedText,
     Workspace,
     component,
 )
+from emberge.contracts import ReadsTokens
 from emberge.files import write_text
 
 from emberge_codiemb.geometry.geometry_result import MeasuredModel, MeasuredSet

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, Loss, OuterLoss, Share, component
+from emberge import Embeddings, Loss, Share, component
+from emberge.contracts import OuterLoss
 
 if TYPE_CHECKING:
     from torch import Tensor

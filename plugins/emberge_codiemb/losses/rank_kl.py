@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Positive, lowest_score
+from emberge import Positive
+from emberge.numerics import lowest_score
 
 from emberge_codiemb.losses.pairs import PairLoss, require_positive
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Positive, blockwise
+from emberge import Positive
+from emberge.numerics import blockwise
 
 from emberge_codiemb.losses.pairs import PairLoss, require_positive
 

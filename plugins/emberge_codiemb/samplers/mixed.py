@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from emberge import (
-    Batch,
-    Batches,
-    Count,
-    Negatives,
-    PerDataset,
-    Pool,
-    Sampler,
-    Shuffled,
-    batches_by_dataset,
-    stable_seed,
-)
+from emberge import Batch, Batches, Count, Negatives, PerDataset, Pool, Sampler, stable_seed
+from emberge.training import Shuffled, batches_by_dataset
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from emberge import MediaKind, TokenisedText, has_media
+from emberge import MediaKind, TokenisedText
+from emberge.contracts import has_media
 from torch import Tensor
 
 from emberge_encoder.media.features import Clips, Images, Kept, with_whole_chunks

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from emberge import CheckpointError, LocatesTokens, Model, TaskInfo, TaskScore, Workspace
+from emberge import CheckpointError, Model, TaskInfo, TaskScore, Workspace
+from emberge.contracts import LocatesTokens
 from emberge.evaluating import safe_file_name
 from emberge.files import replace_file, write_text
 

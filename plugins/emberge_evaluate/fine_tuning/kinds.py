@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from emberge import LocatedText, LocatesTokens, TokenisedText
+from emberge import TokenisedText
+from emberge.contracts import LocatedText, LocatesTokens
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from emberge import LocatesTokens, shuffled, stable_seed
+from emberge import shuffled, stable_seed
+from emberge.contracts import LocatesTokens
 from emberge.training import SaveClock
 from torch import Tensor, nn
 

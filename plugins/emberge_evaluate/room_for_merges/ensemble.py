@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge import Backbone, CheckpointError, Embedded, Encoder, MediaFacts, TokenisedText
+from emberge import Backbone, CheckpointError, Encoder, MediaFacts, TokenisedText
+from emberge.contracts import Embedded
 
 if TYPE_CHECKING:
     import torch

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from emberge import Count, number_option, output_file
+from emberge import Count
+from emberge.plugin_verbs import number_option, output_file
 
 __all__ = ["add_diff_options", "add_space_options", "add_threshold_options"]
 

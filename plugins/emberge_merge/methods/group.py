@@ -14,14 +14,14 @@ from emberge import (
     Measures,
     MergeStrategy,
     MergeTransform,
-    Options,
     Scope,
     Stats,
     WeightRole,
     component,
-    stage_name,
     suggest,
 )
+from emberge.contracts import Options
+from emberge.merging import stage_name
 
 _INSIDE = "inside"  # the key of the groups' own measures, beside those that the runner reads
 

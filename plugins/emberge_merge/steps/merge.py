@@ -14,12 +14,12 @@ from emberge import (
     NumberRange,
     Preflight,
     Problem,
-    Rule,
     Stage,
     Step,
     TensorRef,
     Workspace,
 )
+from emberge.contracts import Rule
 from emberge.merging import (
     FoundWeights,
     MergeRequest,

@@ -21,9 +21,8 @@ from emberge import (
     Stage,
     Step,
     Workspace,
-    stage_name,
 )
-from emberge.merging import MergeInput, MergeRequest, plain_stage, plan_merge
+from emberge.merging import MergeInput, MergeRequest, plain_stage, plan_merge, stage_name
 
 from emberge_merge.methods.averages.keep_base import KeepBase, require_share
 from emberge_merge.methods.averages.linear import Linear

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from emberge import Problem, RecipeError, alias_problem, suggest
+from emberge import Problem, RecipeError, suggest
+from emberge.yaml_aliases import alias_problem
 
 __all__ = ["Faults", "Found", "documents", "no_longer"]
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge import TranslatedRecipe, suggest
+from emberge import suggest
+from emberge.contracts import TranslatedRecipe
 
 from emberge_mergekit.config.names import ModelName
 from emberge_mergekit.config.reading import Faults, Found, documents

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emberge import TranslatedRecipe
+from emberge.contracts import TranslatedRecipe
 
 from emberge_mergekit.recipe.equivalents import Link, Option
 from emberge_mergekit.recipe.parameters import Entry

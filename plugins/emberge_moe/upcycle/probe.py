@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import CheckpointError, ReadsTokens
+from emberge import CheckpointError
+from emberge.contracts import ReadsTokens
 
 if TYPE_CHECKING:
     from emberge import Backbone, DataEntry, Workspace

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, log_sum_products, unit_vectors
+from emberge import Embeddings, unit_vectors
+from emberge.numerics import log_sum_products
 
 if TYPE_CHECKING:
     from torch import Tensor

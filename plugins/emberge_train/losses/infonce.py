@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from emberge import AnyNumber, Embeddings, Guide, Loss, Positive, Requires, lowest_score
+from emberge import AnyNumber, Embeddings, Guide, Loss, Positive, Requires
+from emberge.numerics import lowest_score
 
 from emberge_train.losses.contrast import Rules, TableSide, log_sums, sides
 from emberge_train.losses.flat_scores import temperature_warnings

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Loss, Positive, lowest_score
+from emberge import Embeddings, Loss, Positive
+from emberge.numerics import lowest_score
 
 from emberge_train.losses.flat_scores import temperature_warnings
 from emberge_train.losses.taught import student_scores, teacher_scores

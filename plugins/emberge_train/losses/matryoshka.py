@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emberge import AnyNumber, Count, DataError, Embeddings, Loss, OuterLoss, unit_vectors
+from emberge import AnyNumber, Count, DataError, Embeddings, Loss, unit_vectors
+from emberge.contracts import OuterLoss
 
 if TYPE_CHECKING:
     from torch import Tensor

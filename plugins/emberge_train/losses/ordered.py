@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, Loss, Positive, lowest_score
+from emberge import Embeddings, Loss, Positive
+from emberge.numerics import lowest_score
 
 from emberge_train.losses.flat_scores import scale_warnings
 

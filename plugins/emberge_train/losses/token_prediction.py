@@ -6,16 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import (
-    LinearHead,
-    PositiveShare,
-    Share,
-    TokenLoss,
-    Tokens,
-    blockwise,
-    random_bits,
-    stable_seed,
-)
+from emberge import PositiveShare, Share, TokenLoss, Tokens, random_bits, stable_seed
+from emberge.contracts import LinearHead
+from emberge.numerics import blockwise
 
 if TYPE_CHECKING:
     import numpy as np

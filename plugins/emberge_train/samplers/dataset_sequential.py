@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import (
-    Batches,
-    DataError,
-    DatasetBatches,
-    InOrder,
-    Pool,
-    shuffled,
-    stable_seed,
-    suggest,
-)
+from emberge import Batches, DataError, Pool, shuffled, stable_seed, suggest
+from emberge.training import DatasetBatches, InOrder
 
 from emberge_train.samplers.task_order import TaskOrder
 

@@ -10,16 +10,15 @@ from emberge import (
     Batches,
     Count,
     DataError,
-    DatasetBatches,
     DatasetInfo,
     Negatives,
     PerDataset,
     Pool,
     PositiveShare,
     Sampler,
-    batches_by_dataset,
     suggest,
 )
+from emberge.training import DatasetBatches, batches_by_dataset
 
 # Shares that people round to a few digits still make a whole.
 ROUNDING = 1e-6

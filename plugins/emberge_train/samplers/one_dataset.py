@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from emberge import (
-    Count,
-    DatasetBatches,
-    Negatives,
-    PerDataset,
-    Pool,
-    Sampler,
-    Tail,
-    batches_by_dataset,
-)
+from emberge import Count, Negatives, PerDataset, Pool, Sampler
+from emberge.contracts import Tail
+from emberge.training import DatasetBatches, batches_by_dataset
 
 
 @dataclass(frozen=True, kw_only=True)

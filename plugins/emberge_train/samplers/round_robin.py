@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from emberge import Batches, Interleaved, Pool, shuffled, stable_seed
+from emberge import Batches, Pool, shuffled, stable_seed
+from emberge.training import Interleaved
 
 from emberge_train.samplers.one_dataset import OneDataset
 

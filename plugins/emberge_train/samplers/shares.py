@@ -7,16 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from emberge import (
-    Batches,
-    Count,
-    DatasetBatches,
-    PerDataset,
-    Pool,
-    Positive,
-    Shuffled,
-    stable_seed,
-)
+from emberge import Batches, Count, PerDataset, Pool, Positive, stable_seed
+from emberge.training import DatasetBatches, Shuffled
 
 from emberge_train.samplers.one_dataset import OneDataset
 

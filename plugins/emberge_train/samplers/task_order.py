@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emberge import TASK_KINDS, DataError, DatasetBatches, TaskKind, suggest
+from emberge import DataError, TaskKind, suggest
+from emberge.contracts import TASK_KINDS
+from emberge.training import DatasetBatches
 
 from emberge_train.samplers.one_dataset import OneDataset
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge import Batches, InOrder, Pool, Shuffled, stable_seed
+from emberge import Batches, Pool, stable_seed
+from emberge.training import InOrder, Shuffled
 
 from emberge_train.samplers.task_order import TaskOrder
 

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emberge import (
-    Batches,
-    DataError,
-    DatasetInfo,
-    InOrder,
-    Pool,
-    Rows,
-    RowSubset,
-    Share,
-    Shuffled,
-    stable_seed,
-)
+from emberge import Batches, DataError, DatasetInfo, Pool, Rows, Share, stable_seed
+from emberge.training import InOrder, RowSubset, Shuffled
 
 from emberge_train.samplers.one_dataset import OneDataset
 

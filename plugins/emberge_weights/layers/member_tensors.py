@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from emberge import Backbone, CheckpointError, Encoder, Model, NamesWeights, Workspace
+from emberge import Backbone, CheckpointError, Encoder, Model, Workspace
+from emberge.contracts import NamesWeights
 from emberge.merging import whole_model
 from emberge.model_folder import prefix_of
 from numpy.typing import NDArray

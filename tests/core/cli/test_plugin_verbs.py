@@ -8,12 +8,14 @@ import types
 from pathlib import Path
 
 import pytest
-from emberge import PluginError, Verb, hookimpl
+from emberge import PluginError, hookimpl
 from emberge.cli.main import main
+from emberge.plugin_verbs import Verb
 from emberge.plugins import Plugins
 
 PLUGIN = """\
-from emberge import DataError, Verb, hookimpl
+from emberge import (DataError, hookimpl)
+from emberge.plugin_verbs import (Verb)
 
 def _options(parser):
     parser.add_argument("word")

@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from emberge import (
-    Media,
-    content_key,
-    has_media,
-    join_parts,
-    media_kinds,
-    plain_text,
-    readable,
-    split_parts,
-)
+from emberge import Media, join_parts, readable, split_parts
+from emberge.contracts import content_key, has_media, media_kinds, plain_text
 from emberge.files import text_keys
 
 CAT = Media("image", "0" * 32, "/somewhere/a: cat.png")

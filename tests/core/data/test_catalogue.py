@@ -16,12 +16,12 @@ from emberge import (
     DataEntry,
     DataError,
     DataRef,
-    Domain,
     EvalSet,
     PairData,
     RerankingData,
     RetrievalData,
 )
+from emberge.contracts import Domain
 from emberge.data import load_catalogue, load_datasets, load_eval_set
 from emberge.recipes.folder.locate import locate_file
 from emberge_data.json_lines import JsonLines

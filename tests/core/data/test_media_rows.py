@@ -13,17 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from emberge import (
-    DataEntry,
-    DataError,
-    DataRef,
-    EvalSet,
-    Media,
-    has_media,
-    join_parts,
-    readable,
-    split_parts,
-)
+from emberge import DataEntry, DataError, DataRef, EvalSet, Media, join_parts, readable, split_parts
+from emberge.contracts import has_media
 from emberge.data import check_entries, load_datasets, load_eval_set, write_catalogue
 from emberge.media import image_size, read_clip
 from emberge_data.delimited import Delimited

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import Auxiliary, DatasetInfo, Embedded, Embeddings, Encoder, Loss, PerDataset
+from emberge import Auxiliary, DatasetInfo, Embeddings, Encoder, Loss, PerDataset
+from emberge.contracts import Embedded
 from emberge.encoding.embedder import EncodePlan, encode_and_backward
 from emberge.training import FitOptions
 from emberge.training.objective import Objective

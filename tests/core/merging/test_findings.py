@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Block, Machine, Measures, MergeStrategy, Rule, Stage, Stats
+from emberge import Block, Machine, Measures, MergeStrategy, Stage, Stats
+from emberge.contracts import Rule
 from emberge.merging import MergeInput, MergeReport
 from emberge.merging.streaming import journal
 from emberge.model_folder import Checkpoint

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import CheckpointError, Machine, PerModel, PerTensor, Rule
+from emberge import CheckpointError, Machine, PerModel, PerTensor
+from emberge.contracts import Rule
 from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files.write_queue import BUFFERS

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import CheckpointError, PerTensor, Rule
+from emberge import CheckpointError, PerTensor
+from emberge.contracts import Rule
 from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge, summary
 from emberge.model_folder import Checkpoint, canonical_names, depths, layer_of
 from emberge.model_folder.names.tensor_names import prefix_of

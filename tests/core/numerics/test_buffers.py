@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import torch
-from emberge import pooled_like
+from emberge.numerics import pooled_like
 
 LIKE = torch.zeros(3, 50_000)
 

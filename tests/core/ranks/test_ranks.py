@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Example, Loss, OuterLoss, PerDataset, load_plugins
+from emberge import Example, Loss, PerDataset, load_plugins
+from emberge.contracts import OuterLoss
 from emberge.ranks import shard_rows
 from emberge.ranks.ranks import mark
 from emberge.training import FitOptions

@@ -16,13 +16,13 @@ from emberge import (
     FileRef,
     Pool,
     RecipeError,
-    Rehearsal,
     check_recipe,
     load_plugins,
     parse_recipe,
     run_recipe,
 )
 from emberge.cli.main import main
+from emberge.contracts import Rehearsal
 from emberge.testing import check_sampler
 from emberge_boom.samplers.cluster import Cluster
 from emberge_boom.samplers.conflict import Conflict

@@ -22,13 +22,13 @@ from emberge import (
     EmbergeError,
     Plugins,
     RecipeError,
-    Rehearsal,
     check_recipe,
     hookimpl,
     load_plugins,
     parse_recipe,
     run_recipe,
 )
+from emberge.contracts import Rehearsal
 from emberge.recipes import read_artifact, rehearse
 from emberge_codiemb.geometry.geometry_result import Geometry, MeasuredModel, MeasuredSet
 from emberge_codiemb.geometry.geometry_table import table_of

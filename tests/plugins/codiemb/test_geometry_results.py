@@ -20,9 +20,9 @@ from emberge import (
     DataRef,
     Example,
     ModelRef,
-    Rehearsal,
     TokenisedText,
 )
+from emberge.contracts import Rehearsal
 from emberge_codiemb.geometry.drift import linear_cka, shared_neighbours
 from emberge_codiemb.geometry.geometry_figures import figures_of
 from emberge_codiemb.geometry.geometry_result import (

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from emberge import DataEntry, DataRef, Preflight, Problem, Rehearsal, Workspace, split_parts
+from emberge import DataEntry, DataRef, Preflight, Problem, Workspace, split_parts
+from emberge.contracts import Rehearsal
 from emberge.data import load_datasets, load_eval_set, pick_eval_sets
 from emberge_data.json_lines import JsonLines
 from emberge_demo.drawings import Drawing

@@ -16,10 +16,10 @@ from emberge import (
     DataRef,
     Preflight,
     Problem,
-    Rehearsal,
     RetrievalData,
     Workspace,
 )
+from emberge.contracts import Rehearsal
 from emberge.data import load_catalogue, load_datasets, load_eval_set
 from emberge_data.json_lines import JsonLines
 from emberge_demo import corpus

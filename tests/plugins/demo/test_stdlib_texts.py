@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from emberge import Artifact, DataEntry, DataRef, Preflight, Problem, Rehearsal, Workspace
+from emberge import Artifact, DataEntry, DataRef, Preflight, Problem, Workspace
+from emberge.contracts import Rehearsal
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_demo.stdlib_tasks import StdlibTasks, labelled_words

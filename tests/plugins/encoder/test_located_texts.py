@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge import CheckpointError, LocatesTokens
+from emberge import CheckpointError
+from emberge.contracts import LocatesTokens
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_encoder.text_model import TextModel
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers

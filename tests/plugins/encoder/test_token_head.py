@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from emberge import CheckpointError, PredictsTokens
+from emberge import CheckpointError
+from emberge.contracts import PredictsTokens
 from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from safetensors.torch import load_file, save_file

@@ -17,12 +17,12 @@ from emberge import (
     Preflight,
     Problem,
     RecipeError,
-    Rehearsal,
     TaskInfo,
     TaskScore,
     Units,
     Workspace,
 )
+from emberge.contracts import Rehearsal
 from emberge.evaluating import means_over_tasks, read_scores
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_evaluate.requirements import Requirement

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import DataRef, LocatesTokens, Rehearsal, stable_seed
+from emberge import DataRef, stable_seed
+from emberge.contracts import LocatesTokens, Rehearsal
 from emberge.training import SaveClock
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.fine_tuned import FineTuned

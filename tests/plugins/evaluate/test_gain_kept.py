@@ -10,17 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import (
-    Evaluator,
-    KeptIndex,
-    Model,
-    ModelRef,
-    RecipeError,
-    TaskInfo,
-    TaskScore,
-    Units,
-    Workspace,
-)
+from emberge import Evaluator, Model, ModelRef, RecipeError, TaskInfo, TaskScore, Units, Workspace
+from emberge.contracts import KeptIndex
 from emberge.evaluating import read_scores
 from emberge_evaluate.bootstrap import ratio_interval
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry

@@ -20,12 +20,12 @@ from emberge import (
     ModelRef,
     PerDataset,
     Plugins,
-    Rehearsal,
     check_recipe,
     load_plugins,
     parse_recipe,
     run_recipe,
 )
+from emberge.contracts import Rehearsal
 from emberge.evaluating import plan_tasks, score_model
 from emberge.recipes import read_artifact
 from emberge_encoder.text_encoder import TextEncoder

@@ -25,7 +25,6 @@ from emberge import (
     ModelRef,
     Plugins,
     RecipeError,
-    Rehearsal,
     TaskInfo,
     TaskScore,
     Units,
@@ -36,6 +35,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
+from emberge.contracts import Rehearsal
 from emberge.recipes import find_leftovers, read_artifact, remove_leftovers
 from emberge_evaluate.select.select_step import Select
 from safetensors.torch import load_file

@@ -8,16 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge import (
-    Block,
-    CheckpointError,
-    MergeStrategy,
-    Options,
-    PerModel,
-    PerTensor,
-    Stage,
-    Stats,
-)
+from emberge import Block, CheckpointError, MergeStrategy, PerModel, PerTensor, Stage, Stats
+from emberge.contracts import Options
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge_merge.methods.group import Group
 from safetensors.torch import load_file

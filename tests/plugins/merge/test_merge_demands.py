@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from emberge import BasePolicy, ChainSpec, Options, PerTensor, Scope, Stage, WeightRole
+from emberge import BasePolicy, ChainSpec, PerTensor, Scope, Stage, WeightRole
+from emberge.contracts import Options
 from emberge_codiemb.layer_softmax import LayerSoftmax
 from emberge_merge.methods import strategies, transforms
 from emberge_merge.methods.averages.linear import Linear

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from emberge import Block, Measures, MergeStrategy, Stats, stage_name
+from emberge import Block, Measures, MergeStrategy, Stats
+from emberge.merging import stage_name
 from emberge.testing import check_strategy
 from emberge_merge.methods import strategies, transforms
 from torch import Tensor

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Architecture, CheckpointError, ModelRef, RecipeError, parse_recipe
-from emberge.architectures import add_architecture
+from emberge import CheckpointError, ModelRef, RecipeError, parse_recipe
+from emberge.architectures import Architecture, add_architecture
 from emberge.cli.main import main
 from emberge_mergekit.recipe.embeddings import Vocabulary
 from emberge_mergekit.recipe.vocabulary_options import VocabularyOptions

@@ -16,10 +16,10 @@ from emberge import (
     DataRef,
     ModelRef,
     Plugins,
-    Reference,
     StepRef,
     load_plugins,
 )
+from emberge.contracts import Reference
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
 from emberge_encoder.text_encoder import TextEncoder

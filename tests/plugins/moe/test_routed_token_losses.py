@@ -11,18 +11,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from emberge import (
-    AddsAuxiliary,
-    Batch,
-    Part,
-    PerDataset,
-    Pool,
-    PredictsTokens,
-    Sampler,
-    load_plugins,
-    parse_recipe,
-    run_recipe,
-)
+from emberge import Batch, PerDataset, Pool, Sampler, load_plugins, parse_recipe, run_recipe
+from emberge.contracts import AddsAuxiliary, Part, PredictsTokens
 from emberge.encoding import EncodePlan, corrupted, predict_and_backward
 from emberge.encoding.gradient_cache import PassResult
 from emberge.training import FitOptions, FitResult

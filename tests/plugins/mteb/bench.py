@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from emberge import Artifact, DataRef, Machine, Model, ModelRef, Reader, Reference, Rehearsal
+from emberge import Artifact, DataRef, Machine, Model, ModelRef, Reader
+from emberge.contracts import Reference, Rehearsal
 from emberge_data.json_lines import JsonLines
 from emberge_encoder.text_encoder import TextEncoder
 

@@ -9,17 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from emberge import (
-    DataError,
-    DataRef,
-    FileRef,
-    KeptIndex,
-    Model,
-    ModelRef,
-    Preflight,
-    Problem,
-    TaskScore,
-)
+from emberge import DataError, DataRef, FileRef, Model, ModelRef, Preflight, Problem, TaskScore
+from emberge.contracts import KeptIndex
 from emberge.encoding import TextEmbedder
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_mteb.evaluator import Mteb

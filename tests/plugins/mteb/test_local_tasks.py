@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import DataError, DataRef, Model, Rehearsal, TaskScore
+from emberge import DataError, DataRef, Model, TaskScore
+from emberge.contracts import Rehearsal
 from emberge_evaluate.bootstrap import statistic
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry

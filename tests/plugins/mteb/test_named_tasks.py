@@ -20,11 +20,11 @@ from emberge import (
     ModelRef,
     Preflight,
     Problem,
-    Rehearsal,
     Step,
     TaskKind,
     check_recipe,
 )
+from emberge.contracts import Rehearsal
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import cut_task, hub_tasks, kind_of, split_of
 from emberge_mteb.local_sets import EvalEntry

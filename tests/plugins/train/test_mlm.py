@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import LinearHead, Tokens
+from emberge import Tokens
+from emberge.contracts import LinearHead
 from emberge.testing import check_token_loss
 from emberge_train.losses.mlm import MLM
 from numpy.typing import NDArray

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
-from emberge import Batch, Batches, DataError, DatasetInfo, PerDataset, Pool, Sampler, Tail
+from emberge import Batch, Batches, DataError, DatasetInfo, PerDataset, Pool, Sampler
+from emberge.contracts import Tail
 from emberge.testing import check_sampler
 from emberge_train.samplers import samplers
 from emberge_train.samplers.batch_shuffle import BatchShuffle

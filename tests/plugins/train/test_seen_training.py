@@ -18,12 +18,12 @@ from emberge import (
     Machine,
     Plugins,
     RecipeError,
-    Rehearsal,
     check_recipe,
     load_plugins,
     parse_recipe,
     run_recipe,
 )
+from emberge.contracts import Rehearsal
 from emberge.recipes import read_artifact
 from safetensors.torch import load_file
 

@@ -21,8 +21,8 @@ from emberge import (
     PerDataset,
     Problem,
     Reader,
-    Rehearsal,
 )
+from emberge.contracts import Rehearsal
 from emberge_boom.samplers.bagging import Bagging
 from emberge_data.json_lines import JsonLines
 from emberge_encoder.text_encoder import TextEncoder

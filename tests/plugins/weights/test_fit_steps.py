@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import CheckpointError, Rehearsal
+from emberge import CheckpointError
+from emberge.contracts import Rehearsal
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_merge.methods.averages.linear import Linear
 from emberge_weights.inputs.embed_sets import SetEmbedder

@@ -31,7 +31,8 @@ from emberge_data.steps.without_negatives import without_negatives
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from emberge import Example, Side
+    from emberge import Example
+    from emberge.contracts import Side
     from emberge.data import StoredDataset
 
     from emberge_data.steps.decontaminate.findings import Findings, Verdict

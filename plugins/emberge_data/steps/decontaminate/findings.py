@@ -13,7 +13,7 @@ from emberge.wording import table_lines
 from emberge_data.steps.decontaminate.test_index import TestIndex
 
 if TYPE_CHECKING:
-    from emberge import Side
+    from emberge.contracts import Side
     from numpy.typing import NDArray
 
     from emberge_data.steps.decontaminate.test_index import Likeness, Match, Way

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emberge import DataError, DataRef, EvalSet, Evaluator, Preflight, Problem, Side, Workspace
+from emberge import DataError, DataRef, EvalSet, Evaluator, Preflight, Problem, Workspace
+from emberge.contracts import Side
 from emberge.data import check_eval_sets, eval_texts, lacking_half, load_eval_set, pick_eval_sets
 
 from emberge_data.steps.near.normalise import normalise

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from emberge import pooled_bytes
+from emberge.numerics import pooled_bytes
 
 __all__ = ["Run", "Tally", "off_heap"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from emberge import Limit
+from emberge.numerics import Limit
 
 from emberge_merge.methods.ranking.counts import Run, Tally
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from emberge import Block, Limit
+from emberge import Block
+from emberge.numerics import Limit
 
 from emberge_merge.methods.ranking.counts import Run, Tally
 from emberge_merge.methods.shapes import by_model

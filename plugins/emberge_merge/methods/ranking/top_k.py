@@ -62,7 +62,7 @@ class Ranking(MergeTransform):
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         import numpy as np
-        from emberge import Limit
+        from emberge.numerics import Limit
 
         from emberge_merge.methods.ranking.counts import off_heap
         from emberge_merge.methods.ranking.tallies import count_all

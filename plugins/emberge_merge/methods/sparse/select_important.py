@@ -91,7 +91,7 @@ def _scored(block: Block, divergence: Tensor, start: int = 0) -> Block:
 def row_divergence(block: Block, *, precise: bool) -> Tensor:
     """Compute KL(softmax(W) ‖ softmax(W₀)) over the last axis, [models, rows], in the block's dtype."""
     import torch
-    from emberge import pooled_like
+    from emberge.numerics import pooled_like
 
     assert block.base is not None
     dtype = torch.float64 if precise else block.tensors.dtype

@@ -5,16 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emberge import (
-    DataRef,
-    ModelRef,
-    PerDataset,
-    PerModel,
-    Plugins,
-    RecipeError,
-    TranslatedRecipe,
-    hookimpl,
-)
+from emberge import DataRef, ModelRef, PerDataset, PerModel, Plugins, RecipeError, hookimpl
+from emberge.contracts import TranslatedRecipe
 from emberge.recipes import load_recipe
 from emberge.recipes.parse.parse import parse_recipe
 

@@ -19,7 +19,6 @@ import pytest
 from emberge import (
     DataError,
     EmbergeError,
-    Ended,
     Launch,
     Launcher,
     Machine,
@@ -31,6 +30,7 @@ from emberge import (
 )
 from emberge.cli.launcher_option import launcher_of
 from emberge.cli.main import main
+from emberge.contracts import Ended
 from emberge.devices import torch_threads
 from emberge.files import HashCache
 from emberge.recipes import StepsFailedError, status

@@ -23,7 +23,6 @@ from emberge import (
     EmbergeError,
     Machine,
     ModelRef,
-    Rehearsal,
     RequirementError,
     Step,
     StepRef,
@@ -31,6 +30,7 @@ from emberge import (
     hookimpl,
     run_recipe,
 )
+from emberge.contracts import Rehearsal
 from emberge.files import OutInUseError, lock_folder
 from emberge.recipes import StepsFailedError, read_artifact
 

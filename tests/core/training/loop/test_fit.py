@@ -14,16 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import (
-    DataError,
-    Embeddings,
-    EmbergeError,
-    Example,
-    Loss,
-    PerDataset,
-    PluginError,
-    Rehearsal,
-)
+from emberge import DataError, Embeddings, EmbergeError, Example, Loss, PerDataset, PluginError
+from emberge.contracts import Rehearsal
 from emberge.training import FitOptions, FitResult
 from emberge_boom.samplers.bagging import Bagging
 from emberge_encoder.text_encoder import TextEncoder

@@ -10,17 +10,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from emberge import (
-    Batch,
-    CheckpointError,
-    DataError,
-    Loss,
-    Part,
-    PerDataset,
-    Pool,
-    Sampler,
-    TokenLoss,
-)
+from emberge import Batch, CheckpointError, DataError, Loss, PerDataset, Pool, Sampler, TokenLoss
+from emberge.contracts import Part
 from emberge.training import FitOptions, FitResult
 from emberge_boom.samplers.bagging import Bagging
 from emberge_train.losses.infonce import InfoNCE

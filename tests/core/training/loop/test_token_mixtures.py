@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Batch, Machine, Part, PerDataset, Pool, Sampler, TokenLoss, Tokens
+from emberge import Batch, Machine, PerDataset, Pool, Sampler, TokenLoss, Tokens
+from emberge.contracts import Part
 from emberge.training import FitJob, FitOptions, FitResult, Session
 from emberge_train.losses.mlm import MLM
 from emberge_train.samplers.mixture import Mixture

@@ -7,19 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from emberge import (
-    Batch,
-    Batches,
-    DataError,
-    DatasetInfo,
-    Negatives,
-    Part,
-    PerDataset,
-    Pool,
-    Sampler,
-    Shuffled,
-)
+from emberge import Batch, Batches, DataError, DatasetInfo, Negatives, PerDataset, Pool, Sampler
+from emberge.contracts import Part
 from emberge.encoding import TextEmbedder
+from emberge.training import Shuffled
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import Side, build_table

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from emberge import DataEntry, DataError, DataRef, Evaluator, PerDataset, Side, TaskInfo, Workspace
+from emberge import DataEntry, DataError, DataRef, Evaluator, PerDataset, TaskInfo, Workspace
+from emberge.contracts import Side
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.decontaminate.decontaminate_step import Decontaminate
