@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import TokenisedText, join_parts
-from emberge.encoding import EncodePlan, encode_and_backward
-from emberge.encoding.gradient_cache import BatchEmbeddings
+from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.media import MediaFolder
 from emberge_encoder.text_encoder import TextEncoder
 from torch import Tensor

@@ -34,8 +34,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import Example, PerDataset
-from emberge.encoding import TextEmbedder, activation_budget
-from emberge.encoding.embedder import EncodePlan, encode_and_backward
+from emberge.encoding import EncodePlan, TextEmbedder, activation_budget, encode_and_backward
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.tables.batch_texts import TextSampling, draw_batch

@@ -15,8 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from emberge import Backbone, PerDataset
-from emberge.encoding import BatchEmbeddings
-from emberge.encoding.embedder import EncodePlan, encode_and_backward
+from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.ranks import (
     ALONE,
     Ranks,

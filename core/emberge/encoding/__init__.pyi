@@ -2,17 +2,17 @@
 
 from .activation_memory import activation_budget as activation_budget
 from .activation_memory import saved_bytes as saved_bytes
+from .chunk_runner import EncodePlan as EncodePlan
+from .chunk_runner import PassResult as PassResult
 from .embedder import TextEmbedder as TextEmbedder
 from .embedder import default_token_budget as default_token_budget
 from .embedding_store import EmbeddingStore as EmbeddingStore
 from .embedding_store import Vectors as Vectors
+from .forward_pass import device_of as device_of
+from .forward_pass import draws_random_numbers as draws_random_numbers
+from .forward_pass import forward as forward
 from .gradient_cache import BatchEmbeddings as BatchEmbeddings
-from .gradient_cache import EncodePlan as EncodePlan
-from .gradient_cache import PassResult as PassResult
-from .gradient_cache import device_of as device_of
-from .gradient_cache import draws_random_numbers as draws_random_numbers
 from .gradient_cache import encode_and_backward as encode_and_backward
-from .gradient_cache import forward as forward
 from .packing import packing_problem as packing_problem
 from .prefetch import to_device as to_device
 from .token_cache import TEXTS_AT_ONCE as TEXTS_AT_ONCE

@@ -1,7 +1,4 @@
-"""Embeddings of texts, and states of their tokens, without gradients: for evaluation and mining.
-
-Nothing else calls a model.
-"""
+"""Embeddings of texts, and states of their tokens, without gradients: for evaluation and mining."""
 
 from __future__ import annotations
 
@@ -18,27 +15,13 @@ from torch import Tensor
 
 from emberge.contracts import Encoder, ReadsTokens, TokenisedText, content_key
 from emberge.encoding.chunks import chunks, equal_chunks
-from emberge.encoding.gradient_cache import (
-    BatchEmbeddings,
-    EncodePlan,
-    PassResult,
-    device_of,
-    embedded,
-    encode_and_backward,
-)
+from emberge.encoding.forward_pass import device_of, embedded
 from emberge.encoding.packed_linear import PackedWeights
 from emberge.encoding.prefetch import feed
 from emberge.encoding.token_cache import TokenCache
 from emberge.errors import CheckpointError
 
-__all__ = [
-    "BatchEmbeddings",
-    "EncodePlan",
-    "PassResult",
-    "TextEmbedder",
-    "default_token_budget",
-    "encode_and_backward",
-]
+__all__ = ["TextEmbedder", "default_token_budget"]
 
 Progress = Callable[..., None]
 # Rows whose embeddings wait on the device before they are copied to the host.

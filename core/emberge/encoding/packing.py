@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from emberge.contracts import PacksTexts, PredictsTokens, TokenisedText
-from emberge.encoding.gradient_cache import device_of
+from emberge.encoding.forward_pass import device_of
 
 __all__ = ["packed_rows", "packing_problem"]
 

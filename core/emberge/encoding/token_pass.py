@@ -9,9 +9,8 @@ gradient cache does for embeddings: their graphs are kept while memory lasts, an
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,20 +19,16 @@ from torch import Tensor
 
 from emberge.contracts import (
     AddsAuxiliary,
-    Auxiliary,
-    AuxiliaryMetrics,
     PacksTexts,
     PredictsTokens,
     TokenisedText,
     TokenLoss,
     Tokens,
 )
+from emberge.encoding.chunk_runner import ChunkOutput, ChunkRunner, EncodePlan, PassResult
 from emberge.encoding.chunks import chunks, padded_tokens
-from emberge.encoding.gradient_cache import EncodePlan, PassResult, device_of
-from emberge.encoding.kept_graphs import KeptGraphs
 from emberge.encoding.packing import packed_rows
-from emberge.encoding.prefetch import Features, Feed, feed, to_device
-from emberge.seeds import stable_seed
+from emberge.encoding.prefetch import Features, feed, to_device
 
 __all__ = ["UNSCORED", "CorruptedText", "corrupted", "predict_and_backward"]
 
@@ -74,43 +69,44 @@ def predict_and_backward(
     A loss term of the model's own is added, times `auxiliary_weight`. The loss of the result is this rank's
     share of both.
     """
-    rows = _Rows.of(texts, plan.packing)
-    lengths, scored = rows.lengths, rows.scored
+    rows = _TokenRows.of(texts, plan.packing)
     # Counts of places are far below the integers that float64 has.
-    places = plan.ranks.total(torch.tensor(float(scored.sum()), dtype=torch.float64)).item()
-    pieces = chunks(lengths, plan.token_budget)
-    device = device_of(encoder)
-    total = torch.zeros((), device=device)
-    with feed(encoder, rows.texts, pieces, collate=_collate(encoder, plan)) as given:
-        runner = _Chunks(encoder, given, pieces, lengths, plan, seed)
-        first = runner.first() if isinstance(encoder, AddsAuxiliary) else _First()
+    places = plan.ranks.total(torch.tensor(float(rows.scored.sum()), dtype=torch.float64)).item()
+    pieces = chunks(rows.lengths, plan.token_budget)
+    padded = padded_tokens(rows.lengths, pieces)
+
+    def read_states(features: Features) -> ChunkOutput:
+        if isinstance(encoder, AddsAuxiliary):
+            states, auxiliary = encoder.states_and_auxiliary(features)
+            return ChunkOutput([states], auxiliary)
+        return ChunkOutput([encoder.states(features)], None)
+
+    with feed(encoder, rows.texts, pieces, collate=_choose_collate(encoder, plan)) as given:
+        runner = ChunkRunner(given, rows.lengths, read_states, plan, seed)
+        total = torch.zeros((), device=given.device)
+        counts, kept = None, padded
+        if isinstance(encoder, AddsAuxiliary):
+            for _ in runner.run_first_pass():
+                pass
+            counts = runner.total_counts(texts_on_all_ranks=False)
+            kept = runner.kept_tokens
         for index, piece in enumerate(pieces):
             features = given[index]
-            kept = index in first.kept
-            found = first.kept.pop(index) if kept else runner.run(index, features)
-            states, auxiliary = found
-            labels = _labels([label for i in piece for label in rows.labels[i]], features)
+            output = runner.pop_graph(index) or runner.run(index, features)
+            labels = _place_labels([label for i in piece for label in rows.labels[i]], features)
             with runner.drawing("head", index):
-                value = loss(states, labels, encoder.logits)
-            share = value * (weight * float(scored[piece].sum()) / max(places, 1.0))
-            if auxiliary is not None and first.counts is not None:
-                share = share + auxiliary.term(first.counts) * auxiliary_weight
+                value = loss(output.values[0], labels, encoder.logits)
+            share = value * (weight * float(rows.scored[piece].sum()) / max(places, 1.0))
+            if output.auxiliary is not None and counts is not None:
+                share = share + output.auxiliary.term(counts) * auxiliary_weight
             if share.requires_grad:
                 share.backward()  # type: ignore[no-untyped-call]
             total = total + share.detach()
-    padded = padded_tokens(lengths, pieces)
-    return PassResult(
-        total,
-        int(lengths.sum()),
-        padded,
-        padded if first.tokens is None else first.tokens,
-        first.counts,
-        first.metrics,
-    )
+    return PassResult(total, int(rows.lengths.sum()), padded, kept, counts, runner.metrics)
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _TokenRows:
     """Texts and labels of a batch by the row that they are computed in, with each row's tokens and places."""
 
     texts: Sequence[Sequence[TokenisedText]]
@@ -119,7 +115,7 @@ class _Rows:
     scored: NDArray[np.int64]
 
     @classmethod
-    def of(cls, texts: Sequence[CorruptedText], packing: int | None) -> _Rows:
+    def of(cls, texts: Sequence[CorruptedText], packing: int | None) -> _TokenRows:
         """Return rows of one text each, or packed to a length."""
         lengths = np.fromiter((len(t.labels) for t in texts), np.int64, len(texts))
         scored = np.fromiter(
@@ -134,7 +130,7 @@ class _Rows:
         )
 
 
-def _collate(
+def _choose_collate(
     encoder: PredictsTokens, plan: EncodePlan
 ) -> Callable[[Sequence[Sequence[TokenisedText]]], Features]:
     """Return the function that makes features of a chunk's rows."""
@@ -144,78 +140,7 @@ def _collate(
     return encoder.pack
 
 
-_States = tuple[Tensor, Auxiliary | None]
-
-
-@dataclass(frozen=True, eq=False)
-class _First:
-    """Result of the pass that counts: hidden states with their graphs by chunk, and counts of the batch."""
-
-    kept: dict[int, _States] = field(default_factory=dict)
-    tokens: int | None = None
-    counts: Tensor | None = None
-    metrics: AuxiliaryMetrics | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _Chunks:
-    """A batch's chunks, and their passes to hidden states."""
-
-    encoder: PredictsTokens
-    given: Feed
-    pieces: Sequence[NDArray[np.int64]]
-    lengths: NDArray[np.int64]
-    plan: EncodePlan
-    seed: int
-
-    def first(self) -> _First:
-        """Return the counts of the batch on all ranks, and the states of the chunks that are kept."""
-        room = KeptGraphs(self.encoder.module, self.plan.kept_tokens, self.plan.kept_bytes)
-        kept: dict[int, _States] = {}
-        tokens = 0
-        counts: list[Tensor] = []
-        metrics: AuxiliaryMetrics | None = None
-        for index, piece in enumerate(self.pieces):
-            size = len(piece) * int(self.lengths[piece].max())
-            keep = room.has_room(size)
-            with room.passing(size, keep):
-                found = self.run(index, self.given[index])
-            if keep:
-                kept[index] = found
-                tokens += size
-            if found[1] is not None:
-                counts.append(found[1].counts.detach())
-                metrics = found[1].metrics
-        return _First(kept, tokens, self._total(counts), metrics)
-
-    def _total(self, counts: Sequence[Tensor]) -> Tensor | None:
-        """Return the sum of all ranks' counts; one without texts has none to add."""
-        size = self.plan.ranks.largest(len(counts[0]) if counts else 0)
-        if not size:
-            return None
-        none = torch.zeros(size, dtype=torch.float64, device=device_of(self.encoder))
-        return self.plan.ranks.total(torch.stack(list(counts)).sum(0) if counts else none)
-
-    def run(self, index: int, features: Features) -> _States:
-        """Return the hidden states of a chunk, and the model's own term if it has one."""
-        with self.drawing(index):
-            if isinstance(self.encoder, AddsAuxiliary):
-                return self.encoder.states_and_auxiliary(features)
-            return self.encoder.states(features), None
-
-    @contextlib.contextmanager
-    def drawing(self, *key: object) -> Iterator[None]:
-        """Compute inside in the plan's precision, with random numbers of the key's own.
-
-        A chunk that runs again, in this training or in one that goes on after a kill, draws the same.
-        """
-        torch.manual_seed(stable_seed(self.seed, *key))
-        kind = device_of(self.encoder).type
-        with torch.autocast(kind, dtype=self.plan.autocast, enabled=self.plan.autocast is not None):
-            yield
-
-
-def _labels(labels: Sequence[NDArray[np.int64]], features: Mapping[str, Tensor]) -> Tensor:
+def _place_labels(labels: Sequence[NDArray[np.int64]], features: Mapping[str, Tensor]) -> Tensor:
     """Return labels at the places of a batch of features [b, t], UNSCORED where that is padded."""
     ids = features["input_ids"]
     flat = to_device(torch.from_numpy(np.concatenate(labels)), ids.device)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from emberge import Auxiliary, DatasetInfo, Embeddings, Encoder, Loss, PerDataset
 from emberge.contracts import Embedded
-from emberge.encoding.embedder import EncodePlan, encode_and_backward
+from emberge.encoding import EncodePlan, encode_and_backward
 from emberge.training import FitOptions
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart

@@ -9,9 +9,8 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.contracts import Encoder, TokenisedText
-from emberge.encoding import BatchEmbeddings, TextEmbedder
+from emberge.encoding import BatchEmbeddings, EncodePlan, TextEmbedder, encode_and_backward
 from emberge.encoding.chunks import chunks, equal_chunks, padded_tokens
-from emberge.encoding.embedder import EncodePlan, encode_and_backward
 from emberge_encoder.text_encoder import TextEncoder
 from hypothesis import given, settings
 from hypothesis import strategies as st

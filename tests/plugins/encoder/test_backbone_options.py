@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Encoder
-from emberge.encoding import BatchEmbeddings, TextEmbedder
-from emberge.encoding.embedder import EncodePlan, encode_and_backward
+from emberge.encoding import BatchEmbeddings, EncodePlan, TextEmbedder, encode_and_backward
 from emberge.testing import check_backbone
 from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder

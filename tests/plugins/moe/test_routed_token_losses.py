@@ -13,8 +13,7 @@ import torch
 import transformers
 from emberge import Batch, PerDataset, Pool, Sampler, load_plugins, parse_recipe, run_recipe
 from emberge.contracts import AddsAuxiliary, Part, PredictsTokens
-from emberge.encoding import EncodePlan, corrupted, predict_and_backward
-from emberge.encoding.gradient_cache import PassResult
+from emberge.encoding import EncodePlan, PassResult, corrupted, predict_and_backward
 from emberge.training import FitOptions, FitResult
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_moe.routed import Routed

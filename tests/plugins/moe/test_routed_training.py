@@ -18,8 +18,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.encoding import EncodePlan, draws_random_numbers, encode_and_backward
-from emberge.encoding.gradient_cache import BatchEmbeddings
+from emberge.encoding import BatchEmbeddings, EncodePlan, draws_random_numbers, encode_and_backward
 from emberge.testing import check_backbone
 from emberge.training import FitOptions, FitResult
 from emberge_encoder.lora import Lora

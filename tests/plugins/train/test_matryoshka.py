@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from emberge import DataError, Embeddings, Guide, Loss, ModelRef, TokenisedText
-from emberge.encoding import BatchEmbeddings
-from emberge.encoding.embedder import EncodePlan, encode_and_backward
+from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.testing.batches import example_embeddings, moved, with_layers
 from emberge.testing.words import Words
 from emberge_train.losses.cosent import CoSENT

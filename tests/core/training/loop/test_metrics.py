@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import PerDataset
-from emberge.encoding.gradient_cache import PassResult
+from emberge.encoding import PassResult
 from emberge.ranks import Ranks
 from emberge.training import FitOptions
 from emberge.training.loop.metrics import MetricLog, TrainingError, memory_used

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, PerDataset, TokenLoss
-from emberge.encoding import EncodePlan, corrupted, predict_and_backward
-from emberge.encoding.gradient_cache import PassResult
+from emberge.encoding import EncodePlan, PassResult, corrupted, predict_and_backward
 from emberge.encoding.packing import packed_rows
 from emberge.training import FitOptions, FitResult
 from emberge_train.losses.causal_lm import CausalLM

@@ -1,0 +1,198 @@
+"""Runner of a training batch's chunks: the same random numbers in each pass, graphs kept while memory lasts.
+
+Losses of embeddings and losses over tokens differ in what they make of a chunk's output. How chunks run is
+the same: each by itself, under its own random numbers and in the plan's precision; in a first pass over the
+whole batch, whose counts a model's own loss term needs, as many graphs are kept as fit into memory, and the
+other chunks are run again. Both ways give the same bits, as a chunk sees the same texts, seed and order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from emberge.contracts import Auxiliary, AuxiliaryMetrics
+from emberge.encoding.activation_memory import saved_bytes
+from emberge.encoding.prefetch import Features, Feed
+from emberge.ranks import ALONE, Ranks
+from emberge.seeds import stable_seed
+
+__all__ = ["ChunkOutput", "ChunkRunner", "EncodePlan", "PassResult"]
+
+
+@dataclass(frozen=True)
+class EncodePlan:
+    """Settings of a batch's passes: tokens of a chunk, activations kept, precision, random numbers, ranks.
+
+    Activations are kept for `kept_tokens` tokens, or if that is None for as many as fit into `kept_bytes`;
+    with neither all are: the plain pass. `autocast` is a dtype or None for the weights' own. `dropout`
+    is whether a pass draws random numbers of any kind, which are then the same in both passes. With `sharded`
+    the `ranks` have a share of the weights each, and run as many chunks at the same time. Texts of losses
+    over tokens are packed into rows of `packing` tokens, unless that is None.
+    """
+
+    token_budget: int
+    kept_tokens: int | None = None
+    kept_bytes: int | None = None
+    autocast: torch.dtype | None = None
+    dropout: bool = True
+    ranks: Ranks = ALONE
+    sharded: bool = False
+    packing: int | None = None
+
+
+@dataclass(frozen=True)
+class PassResult:
+    """Loss and counts of tokens of a training pass on one rank.
+
+    `loss` is its share of the batch's, detached and on the device; `tokens` are counted without padding and
+    `padded` with it; of those, activations were kept for `kept`. `counts` are the model's own of the whole
+    batch on all ranks, which `metrics` reads.
+    """
+
+    loss: Tensor
+    tokens: int
+    padded: int
+    kept: int = 0
+    counts: Tensor | None = None
+    metrics: AuxiliaryMetrics | None = None
+
+    def __add__(self, other: PassResult) -> PassResult:
+        """Return both as one pass of a rank."""
+        counts = [one.counts for one in (self, other) if one.counts is not None]
+        return PassResult(
+            self.loss + other.loss,
+            self.tokens + other.tokens,
+            self.padded + other.padded,
+            self.kept + other.kept,
+            torch.stack(counts).sum(0) if counts else None,
+            other.metrics or self.metrics,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkOutput:
+    """Output of a chunk's forward pass: tensors with a row for each text, and the model's own loss term."""
+
+    values: list[Tensor]
+    auxiliary: Auxiliary | None
+
+
+@dataclass(eq=False)
+class ChunkRunner:
+    """Chunks of a batch: those of `feed`, of which the last `idle` only keep step with other ranks.
+
+    `call` makes outputs of a chunk's features. `lengths` are the tokens of each row of the batch.
+    """
+
+    feed: Feed
+    lengths: NDArray[np.int64]
+    call: Callable[[Features], ChunkOutput]
+    plan: EncodePlan
+    seed: int
+    idle: int = 0
+    kept_tokens: int = 0
+    """Padded tokens of the batch's chunks whose graphs the first pass has kept."""
+    metrics: AuxiliaryMetrics | None = None
+    """Reading of the model's counts, after the first pass of a model with a loss term of its own."""
+    _graphs: dict[int, ChunkOutput] = field(default_factory=dict)
+    _counts: list[Tensor] = field(default_factory=list)
+
+    @property
+    def idle_from(self) -> int:
+        """Number of the batch's own chunks, and so the place of the first idle one."""
+        return len(self.feed.pieces) - self.idle
+
+    def run_first_pass(self) -> Iterator[ChunkOutput]:
+        """Run every chunk, keep graphs and counts, and yield the outputs of the batch's own chunks."""
+        room = _GraphRoom(self.feed.encoder.module, self.plan.kept_tokens, self.plan.kept_bytes)
+        for index, piece in enumerate(self.feed.pieces):
+            size = len(piece) * int(self.lengths[piece].max())
+            keep = self._is_kept_by_all(room.has_room(size))
+            with room.passing(size, keep):
+                output = self.run(index, self.feed[index])
+            if keep:
+                self._graphs[index] = output
+            if index >= self.idle_from:
+                continue
+            if keep:
+                self.kept_tokens += size
+            if output.auxiliary is not None:
+                self._counts.append(output.auxiliary.counts.detach())
+                self.metrics = output.auxiliary.metrics
+            yield output
+
+    def _is_kept_by_all(self, keep: bool) -> bool:
+        """Return whether all ranks that run this chunk together keep its graph."""
+        # Split weights are handed round in a pass: a chunk runs again on every rank or on none.
+        return not self.plan.ranks.any_of([not keep])[0] if self.plan.sharded else keep
+
+    def total_counts(self, *, texts_on_all_ranks: bool) -> Tensor | None:
+        """Return the sum of the first pass's counts over chunks and ranks; None without a loss term.
+
+        Unless there are `texts_on_all_ranks`, a rank without a chunk learns from the others how many numbers
+        there are, and adds zeros.
+        """
+        ranks, counts = self.plan.ranks, self._counts
+        if not texts_on_all_ranks:
+            size = ranks.largest(len(counts[0]) if counts else 0)
+            if size and not counts:
+                counts = [torch.zeros(size, dtype=torch.float64, device=self.feed.device)]
+        return ranks.total(torch.stack(counts).sum(0)) if counts else None
+
+    def pop_graph(self, index: int) -> ChunkOutput | None:
+        """Return a chunk's output with its graph and forget it; None if the chunk has to run again."""
+        return self._graphs.pop(index, None)
+
+    def run(self, index: int, features: Features) -> ChunkOutput:
+        """Return a chunk's output."""
+        with self.drawing(index, seeded=self.plan.dropout):
+            return self.call(features)
+
+    @contextlib.contextmanager
+    def drawing(self, *key: object, seeded: bool = True) -> Iterator[None]:
+        """Compute inside in the plan's precision, if `seeded` with random numbers of the key's own."""
+        # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
+        # killed and continued, draw the same numbers.
+        if seeded:
+            torch.manual_seed(stable_seed(self.seed, *key))
+        kind = self.feed.device.type
+        with torch.autocast(kind, dtype=self.plan.autocast, enabled=self.plan.autocast is not None):
+            yield
+
+
+class _GraphRoom:
+    """Room for the activations of chunks: of `room` tokens, or as many as fit into `room_bytes`.
+
+    With neither, all fit. The longest chunk must be the first.
+    """
+
+    def __init__(self, module: nn.Module, room: int | None, room_bytes: int | None) -> None:
+        self._module, self._left = module, room
+        self._bytes = room_bytes if room is None else None
+
+    def has_room(self, tokens: int) -> bool:
+        """Return whether a chunk of so many padded tokens can be kept."""
+        return self._left is None or self._left >= tokens
+
+    @contextlib.contextmanager
+    def passing(self, tokens: int, keep: bool) -> Iterator[None]:
+        """Run a chunk's forward pass inside: with a graph if that is kept, else without one."""
+        with contextlib.ExitStack() as stack:
+            if not keep:
+                stack.enter_context(torch.no_grad())
+            measured = self._bytes is not None
+            counter = stack.enter_context(saved_bytes(self._module)) if measured else [0]
+            yield
+        if self._bytes is not None:
+            # The first chunk is the longest, so none of the others needs more for a token.
+            self._left = int(self._bytes / max(1, counter[0]) * tokens)
+            self._bytes = None
+        if keep and self._left is not None:
+            self._left -= tokens
