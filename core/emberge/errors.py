@@ -16,7 +16,9 @@ __all__ = [
     "Problem",
     "RecipeError",
     "RequirementError",
+    "UnwrittenError",
     "exits_refused",
+    "is_passing",
     "suggest",
 ]
 
@@ -51,6 +53,12 @@ class CheckpointError(EmbergeError):
     exit_code = 2
 
 
+class UnwrittenError(CheckpointError):
+    """A write that the disk refused; the inputs may be sound."""
+
+    exit_code = 1
+
+
 class DataError(EmbergeError):
     """A data file that is missing, is damaged, or has a row that cannot be used."""
 
@@ -61,6 +69,10 @@ class RequirementError(EmbergeError):
     """A `require` of the recipe that was not met, though the work was done."""
 
     exit_code = 3
+
+
+# A file that is missing, or may not be read or written, is so for the same command again.
+_LASTING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,12 @@ def exits_refused(whose: str) -> Iterator[None]:
             f"{whose} called sys.exit({error.code!r}), which would end the whole command; "
             "have it raise an error instead"
         ) from error
+
+
+def is_passing(error: BaseException) -> bool:
+    """Return whether an error is of a disk or a network, so that the same command may go on later."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and not isinstance(cause, _LASTING)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 from emberge import CheckpointError, Plugins
 from emberge.evaluating import read_scores, safe_file_name
-from emberge.files import JSON_LIMIT, HashCache, read_json, read_regular
+from emberge.files import JSON_LIMIT, read_json, read_regular
+from emberge.hashes import HashCache
 from emberge.model_folder import model_fingerprint
 from emberge.recipes import (
     read_artifact,

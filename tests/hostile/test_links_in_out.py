@@ -21,10 +21,10 @@ from emberge.files import (
     ours,
     replace_file,
     require_ours,
+    wait_for_lock,
     working_in,
     write_text,
 )
-from emberge.files.locks import wait_for_lock
 from emberge.recipes import find_leftovers, read_artifact, remove_leftovers, status
 
 from tests.support.steps import Write, recipe, toy

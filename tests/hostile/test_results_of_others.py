@@ -12,8 +12,8 @@ import pytest
 from emberge import run_recipe
 from emberge.cli.main import main
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.files import NotOursError, UserHashes, fill_once, ours
-from emberge.files.user_hashes import LARGE
+from emberge.files import NotOursError, fill_once, ours
+from emberge.hashes import LARGE, UserHashes
 from emberge.numerics import compiling
 from emberge.recipes import require_sound_result
 from emberge.recipes.folder.sound_result import UnsoundResultError
@@ -144,13 +144,13 @@ def test_a_finished_run_again_reads_no_file_twice(
     for path in (out / "a").resolve().rglob("*"):
         os.utime(path, (1, 1))
     rerun(out)
-    monkeypatch.setattr("emberge.files.hashes._FRESH", 0)
+    monkeypatch.setattr("emberge.hashes._FRESH", 0)
     rerun(out)  # by now every file is known, however fresh it was
 
     def refuse(file: Path) -> str:
         raise AssertionError(f"{file} is read again")
 
-    monkeypatch.setattr("emberge.files.hashes._digest", refuse)
+    monkeypatch.setattr("emberge.hashes._hash_file", refuse)
     rerun(out)
     assert RAN == []
 

@@ -11,8 +11,7 @@ import pytest
 from emberge import PluginError, run_recipe
 from emberge.cli.main import main
 from emberge.errors import CheckpointError
-from emberge.files import replace_file, write_text
-from emberge.files.atomic import reserve
+from emberge.files import replace_file, reserve, write_text
 
 from tests.support.steps import Write, recipe, toy
 

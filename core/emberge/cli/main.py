@@ -96,10 +96,10 @@ def _reserved(files: Sequence[Path]) -> Iterator[None]:
     if not files:
         yield
         return
-    atomic = importlib.import_module("emberge.files.atomic")
+    reserve = importlib.import_module("emberge.files").reserve
     with ExitStack() as reserved:
         for path in files:
-            reserved.enter_context(atomic.reserve(path))
+            reserved.enter_context(reserve(path))
         yield
 
 

@@ -11,16 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts import Machine
-from emberge.errors import Problem, RecipeError
-from emberge.files import (
-    NotOursError,
-    OutInUseError,
-    is_passing,
-    lock_holder,
-    publish,
-    require_ours,
-    sync,
-)
+from emberge.errors import Problem, RecipeError, is_passing
+from emberge.files import NotOursError, OutInUseError, lock_holder, publish, require_ours, sync
 from emberge.plugins import Plugins
 from emberge.recipes import (
     Recipe,

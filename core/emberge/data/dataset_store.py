@@ -20,7 +20,7 @@ from emberge.data.file_summary import DataDecisions, FileSummary
 from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import place
 from emberge.errors import DataError
-from emberge.files import publish_once, write_json
+from emberge.files import publish, write_json
 
 __all__ = [
     "FORMAT",
@@ -82,7 +82,7 @@ def open_rows(
         if summary.bad_row_count or not summary.rows:
             return None, summary
         if kept is not None:
-            publish_once(folder, kept)
+            publish(folder, kept, once=True)
             return Rows(kept), summary
         rows = Rows(folder)
         weakref.finalize(rows, shutil.rmtree, folder, ignore_errors=True)

@@ -12,7 +12,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.files import text_keys
+from emberge.hashes import text_keys
 
 __all__ = ["DistinctTexts"]
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from emberge.contracts import Encoder, TokenisedText
 from emberge.encoding.embedder import TextEmbedder
 from emberge.encoding.token_cache import Ragged
-from emberge.files import fill_once, text_keys
+from emberge.files import fill_once
+from emberge.hashes import text_keys
 from emberge.heap import return_freed_memory
 from emberge.ranks import ALONE, Ranks
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emberge.contracts import Media, TokenisedText, split_parts
-from emberge.files import fill_once, text_keys
+from emberge.files import fill_once
+from emberge.hashes import text_keys
 
 if TYPE_CHECKING:
     from emberge.contracts import Encoder

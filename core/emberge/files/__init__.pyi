@@ -1,37 +1,25 @@
 """Public names of files, each with the module that defines it."""
 
 from .atomic import clear_torn as clear_torn
-from .atomic import clear_torn_below as clear_torn_below
 from .atomic import fill_once as fill_once
 from .atomic import link_or_copy as link_or_copy
 from .atomic import make_folder as make_folder
 from .atomic import publish as publish
-from .atomic import publish_once as publish_once
 from .atomic import replace_file as replace_file
 from .atomic import replace_folder as replace_folder
 from .atomic import replace_link as replace_link
-from .atomic import require_free as require_free
+from .atomic import reserve as reserve
 from .atomic import sync as sync
-from .atomic import sync_files as sync_files
 from .atomic import sync_tree as sync_tree
 from .atomic import write_json as write_json
 from .atomic import write_text as write_text
 from .disk_space import disk_space_problems as disk_space_problems
-from .disk_space import is_passing as is_passing
 from .disk_space import require_space as require_space
-from .disk_space import unwritten as unwritten
 from .disk_space import writing as writing
-from .hashes import HashCache as HashCache
-from .hashes import file_fingerprint as file_fingerprint
-from .hashes import file_pieces as file_pieces
-from .hashes import files_fingerprint as files_fingerprint
-from .hashes import sha256_of as sha256_of
-from .hashes import stable_hash as stable_hash
-from .hashes import text_keys as text_keys
-from .locks import Holder as Holder
 from .locks import OutInUseError as OutInUseError
 from .locks import lock_folder as lock_folder
 from .locks import lock_holder as lock_holder
+from .locks import wait_for_lock as wait_for_lock
 from .locks import working_in as working_in
 from .ours import NotOursError as NotOursError
 from .ours import claim_folder as claim_folder
@@ -47,4 +35,3 @@ from .strangers import read_json as read_json
 from .strangers import read_regular as read_regular
 from .strangers import require_inside as require_inside
 from .strangers import require_regular as require_regular
-from .user_hashes import UserHashes as UserHashes

@@ -26,19 +26,15 @@ from emberge.files.ours import is_side_name, require_ours, side_name
 
 __all__ = [
     "clear_torn",
-    "clear_torn_below",
     "fill_once",
     "link_or_copy",
     "make_folder",
     "publish",
-    "publish_once",
     "replace_file",
     "replace_folder",
     "replace_link",
-    "require_free",
     "reserve",
     "sync",
-    "sync_files",
     "sync_tree",
     "write_json",
     "write_text",
@@ -54,25 +50,17 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def sync_files(folder: Path, *, skipped: str = "") -> None:
-    """Wait until the files right in a folder, and all its names, are on the disk.
-
-    Files whose names end with `skipped` are left out.
-    """
-    for path in sorted(folder.iterdir()):
-        passed_over = bool(skipped) and path.name.endswith(skipped)
-        if path.is_file() and not path.is_symlink() and not passed_over:
-            sync(path)
-    sync(folder)
-
-
-def sync_tree(folder: Path, *, skipped: str = "") -> None:
+def sync_tree(folder: Path, *, skipped: str = "", deep: bool = True) -> None:
     """Wait until a folder with all below it is on the disk; its own name belongs to its parent.
 
-    Files whose names end with `skipped` are left out.
+    Files whose names end with `skipped` are left out, and without `deep` so is what is in folders below.
     """
-    for place, _, _ in os.walk(folder, topdown=False):
-        sync_files(Path(place), skipped=skipped)
+    for place, _, files in os.walk(folder, topdown=False) if deep else [next(os.walk(folder))]:
+        for path in [Path(place, name) for name in sorted(files)]:
+            passed_over = bool(skipped) and path.name.endswith(skipped)
+            if path.is_file() and not path.is_symlink() and not passed_over:
+                sync(path)
+        sync(Path(place))
 
 
 def make_folder(folder: Path) -> None:
@@ -83,16 +71,21 @@ def make_folder(folder: Path) -> None:
         sync(one.parent)
 
 
-def publish(side: Path, path: Path) -> None:
+def publish(side: Path, path: Path, *, once: bool = False) -> None:
     """Sync a finished file or folder and move it to `path` by one rename.
 
-    A file, or an empty folder, that is at `path` is replaced.
+    A file, or an empty folder, that is at `path` is replaced. With `once` a full folder there stays, as
+    another process was quicker with the same.
     """
     if side.is_dir() and not side.is_symlink():
         sync_tree(side)
     else:
         sync(side)
-    os.replace(side, path)
+    try:
+        os.replace(side, path)
+    except OSError:
+        if not (once and path.is_dir()):
+            raise
     sync(path.parent)
 
 
@@ -184,18 +177,15 @@ def replace_folder(path: Path, fill: Callable[[Path], None]) -> Path:
     return path
 
 
-def clear_torn(folder: Path) -> None:
-    """Remove files, folders and links that a killed process was still writing; those being written stay."""
-    if folder.is_dir():
-        for path in [path for path in folder.iterdir() if is_side_name(path.name)]:
-            _remove_torn(path)
+def clear_torn(folder: Path, *, deep: bool = False) -> None:
+    """Remove files, folders and links that a killed process was still writing; those being written stay.
 
-
-def clear_torn_below(folder: Path) -> None:
-    """Remove what killed processes were still writing in a folder and in those below it."""
-    for place, folders, _ in os.walk(folder):
-        clear_torn(Path(place))
-        folders[:] = [name for name in folders if not is_side_name(name)]
+    With `deep` this is done in the folders below too.
+    """
+    for place, folders, files in os.walk(folder):
+        for name in filter(is_side_name, (*folders, *files)):
+            _remove_torn(Path(place, name))
+        folders[:] = [name for name in folders if deep and not is_side_name(name)]
 
 
 def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
@@ -212,17 +202,8 @@ def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
     make_folder(folder.parent)
     with _side_folder(folder) as side:
         fill(side)
-        publish_once(side, folder)
+        publish(side, folder, once=True)
     return folder
-
-
-def publish_once(side: Path, folder: Path) -> None:
-    """Publish a filled folder, unless another process was quicker with the same."""
-    try:
-        publish(side, folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
 
 
 def link_or_copy(source: str, target: str) -> None:
@@ -232,16 +213,6 @@ def link_or_copy(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
-
-
-def require_free(path: Path) -> None:
-    """Make sure that nothing is at `path` but perhaps an empty folder.
-
-    Raises:
-        CheckpointError: when something is.
-    """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise CheckpointError(f"{path}: exists already; remove it or choose another folder")
 
 
 @contextmanager

@@ -8,17 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from emberge.errors import CheckpointError, EmbergeError, Problem
+from emberge.errors import EmbergeError, Problem, UnwrittenError
 from emberge.wording import human_size
 
-__all__ = [
-    "UnwrittenError",
-    "disk_space_problems",
-    "is_passing",
-    "require_space",
-    "unwritten",
-    "writing",
-]
+__all__ = ["disk_space_problems", "require_space", "writing"]
 
 _AGAIN = "run again: what is done is kept"
 _ADVICE = {
@@ -29,22 +22,8 @@ _ADVICE = {
     errno.EPERM: "choose another place",
     errno.EROFS: "choose another place",
 }
-# What is missing, or may not be read or written, is so for the same command again.
-_LASTING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 # Configs and tokenizer beside the weights.
 _BESIDE = 1 << 20
-
-
-class UnwrittenError(CheckpointError):
-    """A write that the disk refused; the inputs may be sound."""
-
-    exit_code = 1
-
-
-def unwritten(place: Path, what: str, error: OSError) -> UnwrittenError:
-    """Return the error to raise when `what` could not be written into `place`."""
-    advice = _ADVICE.get(error.errno or 0, f"see to the disk and {_AGAIN}")
-    return UnwrittenError(f"{place}: {what} could not be written ({error.strerror}); {advice}")
 
 
 @contextmanager
@@ -57,13 +36,10 @@ def writing(place: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise unwritten(place, what, error) from error
-
-
-def is_passing(error: BaseException) -> bool:
-    """Return whether an error is of a disk or a network, so that the same command may go on later."""
-    cause = error if isinstance(error, OSError) else error.__cause__
-    return isinstance(cause, OSError) and not isinstance(cause, _LASTING)
+        advice = _ADVICE.get(error.errno or 0, f"see to the disk and {_AGAIN}")
+        raise UnwrittenError(
+            f"{place}: {what} could not be written ({error.strerror}); {advice}"
+        ) from error
 
 
 def require_space(folder: Path, size: int) -> None:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from emberge.errors import CheckpointError, EmbergeError
+from emberge.errors import CheckpointError, EmbergeError, is_passing
 from emberge.files.atomic import make_folder, sync
-from emberge.files.disk_space import is_passing, writing
+from emberge.files.disk_space import writing
 from emberge.files.ours import claim_folder, open_ours, require_tree_ours
 from emberge.files.strangers import open_regular
 from emberge.wording import printable

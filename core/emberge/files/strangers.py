@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +18,6 @@ from emberge.wording import human_size, printable
 __all__ = [
     "JSON_LIMIT",
     "UnsoundFileError",
-    "files_below",
     "open_regular",
     "read_json",
     "read_regular",
@@ -110,14 +108,3 @@ def require_inside(path: Path, *roots: Path) -> Path:
             "put a copy of the file there"
         )
     return real
-
-
-def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the regular files below a folder by name; links are neither entered nor yielded."""
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from files_below(Path(entry.path))
-        elif entry.is_file(follow_symlinks=False):
-            yield Path(entry.path)

@@ -13,12 +13,11 @@ from typing import Any
 
 from emberge.contracts import Machine
 from emberge.errors import CheckpointError
-from emberge.files import require_free
 from emberge.merging.merge_plan import EffectiveWeight, MergePlan, raise_problems
 from emberge.merging.planning.merge_header import header_of
 from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.merging.streaming.build_checkpoint import build_checkpoint
+from emberge.merging.streaming.build_checkpoint import build_checkpoint, require_free
 from emberge.merging.streaming.build_jobs import merge_jobs
 from emberge.merging.streaming.jobs import TensorJob
 from emberge.merging.streaming.remarks import findings_of, warnings_of

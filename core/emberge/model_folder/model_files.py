@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emberge.errors import CheckpointError
-from emberge.files import HashCache, files_fingerprint, link_or_copy, stable_hash
+from emberge.files import link_or_copy
+from emberge.hashes import HashCache, stable_hash
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.file_table import (
     FILES,
@@ -114,7 +115,9 @@ def model_fingerprint(
     if not names:
         raise CheckpointError(f"{folder}: has no model: neither configs nor weights")
     remote = {name: RemoteFile.read(f).content for name, f in names.items() if is_remote(f)}
-    parts = files_fingerprint({name: f for name, f in names.items() if name not in remote}, cache)
+    parts = (cache or HashCache()).of_files(
+        {name: f for name, f in names.items() if name not in remote}
+    )
     parts = stable_hash([parts, remote]) if remote else parts
     if adapter is None:
         return parts

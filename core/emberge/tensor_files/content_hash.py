@@ -12,7 +12,7 @@ from typing import Any
 import xxhash
 
 from emberge.errors import CheckpointError
-from emberge.files import file_pieces
+from emberge.hashes import file_pieces
 from emberge.tensor_files.safetensors_header import TensorSpec, read_header
 
 __all__ = ["ContentHasher", "FileContent", "content_of", "contents_of", "file_content"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from emberge.files import make_folder, sync, unwritten, write_text, writing
+from emberge.files import make_folder, sync, write_text, writing
 from emberge.tensor_files.content_notes import current_notes
 from emberge.tensor_files.direct_file import DirectFile
 from emberge.tensor_files.passing_hash import EarlyPieces, HashThread, PassingHash
@@ -134,7 +134,7 @@ class TensorWriter:
         """Write a filled buffer, on the queue's thread, and pass it on."""
         shard, spec = self._places[name]
         file = self._files[shard]
-        try:
+        with writing(self.folder, name):
             if spec.nbytes < DIRECT:
                 file.write(piece.data, piece.place)
             else:
@@ -142,8 +142,6 @@ class TensorWriter:
                     self._reserved.add(name)
                     file.reserve(spec.offset, spec.nbytes)
                 file.write_direct(piece.data, piece.place)
-        except OSError as error:
-            raise unwritten(self.folder, name, error) from error
         if self._hashing is not None:
             self._hashing.see(self._hashes[shard], piece)
         elif self._queue is not None:

@@ -43,7 +43,7 @@ class FittedFolds:
 def folds_of(texts: Sequence[str]) -> NDArray[np.int64]:
     """Return the fold of each text, 0 to FOLDS - 1, by its content alone: equal texts share one."""
     import numpy as np
-    from emberge.files import text_keys
+    from emberge.hashes import text_keys
 
     keys = np.frombuffer(text_keys(texts), "<u8").reshape(-1, 2)
     return (keys[:, 0] % FOLDS).astype(np.int64)

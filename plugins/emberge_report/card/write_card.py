@@ -96,7 +96,7 @@ def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:
 
 def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
     """Yield the evaluations in OUT that scored exactly these weights under this name."""
-    from emberge.files import HashCache
+    from emberge.hashes import HashCache
     from emberge.model_folder import model_fingerprint
     from emberge.recipes import OutFolder, read_artifact, results_in
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from emberge import Media, join_parts, readable, split_parts
 from emberge.contracts import content_key, has_media, media_kinds, plain_text
-from emberge.files import text_keys
+from emberge.hashes import text_keys
 
 CAT = Media("image", "0" * 32, "/somewhere/a: cat.png")
 MEOW = Media("audio", "1" * 32, "/somewhere/meow.wav")

@@ -137,7 +137,7 @@ def test_a_folder_that_cannot_be_published_is_an_error(tmp_path: Path) -> None:
     side.mkdir()
     (tmp_path / "m").write_text("a file in the way")
     with pytest.raises(OSError):  # noqa: PT011
-        atomic.publish_once(side, tmp_path / "m")
+        atomic.publish(side, tmp_path / "m", once=True)
 
 
 def test_a_new_folder_is_in_a_parent_that_has_its_name(tmp_path: Path, calls: list[str]) -> None:
@@ -161,10 +161,12 @@ def test_some_files_are_left_to_those_who_sync_them(tmp_path: Path, calls: list[
     atomic.sync_tree(tmp_path, skipped=".safetensors")
     assert calls == ["sync a.json", "sync cXXXX", f"sync {tmp_path.name}"]
     calls.clear()
-    atomic.sync_files(tmp_path)
+    atomic.sync_tree(tmp_path)
     assert calls == ["sync a.json", "sync b.safetensors", "sync cXXXX", f"sync {tmp_path.name}"]
     calls.clear()
-    atomic.sync_tree(tmp_path)
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "d").write_text("d")
+    atomic.sync_tree(tmp_path, deep=False)
     assert calls == ["sync a.json", "sync b.safetensors", "sync cXXXX", f"sync {tmp_path.name}"]
 
 
@@ -229,7 +231,7 @@ def test_what_a_kill_left_of_a_file_or_folder_is_removed_by_its_next_writer(
     else:
         atomic.replace_link(tmp_path / "m", "whole")
     assert _names(tmp_path) == [kept.name, "m"]
-    atomic.clear_torn_below(tmp_path.parent)
+    atomic.clear_torn(tmp_path.parent, deep=True)
     assert _names(tmp_path) == ["m"]
 
 
@@ -256,11 +258,3 @@ def test_a_second_writer_of_a_file_or_a_folder_is_turned_away(tmp_path: Path) ->
     atomic.replace_folder(tmp_path / "m", slow)
     assert (tmp_path / "m" / "inner" / "a").read_text() == "first"
     assert _names(tmp_path) == ["a", "m"]
-
-
-def test_only_nothing_or_an_empty_folder_is_free(tmp_path: Path) -> None:
-    atomic.require_free(tmp_path / "none")
-    (tmp_path / "empty").mkdir()
-    atomic.require_free(tmp_path / "empty")
-    with pytest.raises(CheckpointError, match="choose another"):
-        atomic.require_free(tmp_path)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError
-from emberge.files import Holder, OutInUseError, lock_folder, lock_holder, working_in
-from emberge.files.disk_space import UnwrittenError
-from emberge.files.locks import wait_for_lock
+from emberge.errors import UnwrittenError
+from emberge.files import OutInUseError, lock_folder, lock_holder, wait_for_lock, working_in
 
 
 def test_who_has_a_lock_is_known_while_he_has_it(tmp_path: Path) -> None:
@@ -44,7 +43,7 @@ def test_a_lock_is_also_seen_before_its_process_has_written_who_it_is(tmp_path: 
     lock = tmp_path / "lock"
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert lock_holder(lock) == Holder(0, "an unknown host", "an unknown time")
+        assert str(lock_holder(lock)) == "process 0 on an unknown host, since an unknown time"
         with pytest.raises(OutInUseError, match="in use by another process"):
             lock_folder(lock, patience=0).__enter__()
 

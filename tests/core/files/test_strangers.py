@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 from emberge.files import UnsoundFileError, open_regular, read_json, read_regular, require_inside
-from emberge.files.strangers import files_below
 
 
 def test_a_fifo_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
@@ -54,14 +53,3 @@ def test_a_link_may_lead_inside_its_roots_and_not_out_of_them(tmp_path: Path) ->
     assert require_inside(model / "blob", model, cache) == cache / "blob"
     with pytest.raises(UnsoundFileError, match=r"model/out: links to .*secret"):
         require_inside(model / "out", model, cache)
-
-
-def test_a_walk_neither_enters_nor_yields_links(tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    (model / "sub").mkdir(parents=True)
-    (model / "b").write_text("")
-    (model / "sub" / "a").write_text("")
-    (model / "loop").symlink_to(model)
-    (model / "link").symlink_to(model / "b")
-    os.mkfifo(model / "fifo")
-    assert list(files_below(model)) == [model / "b", model / "sub" / "a"]

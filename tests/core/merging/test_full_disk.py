@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Machine
+from emberge.errors import UnwrittenError
 from emberge.files import working_in
-from emberge.files.disk_space import UnwrittenError
 from emberge.merging import MergeInput
 from emberge.merging.streaming.journal import Journal
 from emberge.tensor_files import TensorSpec, TensorWriter

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.files.disk_space import UnwrittenError
+from emberge.errors import UnwrittenError
 from emberge.tensor_files import (
     TensorSpec,
     TensorWriter,

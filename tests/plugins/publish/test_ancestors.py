@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError, RecipeError
-from emberge.files import HashCache
+from emberge.hashes import HashCache
 from emberge.model_folder import model_fingerprint
 from emberge.recipes import Parent, Trained
 from emberge_publish.ancestors import Ancestors, find_ancestors, is_of_hub, shown_name

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from emberge.contracts import Machine
 from emberge.errors import CheckpointError
-from emberge.files import publish, require_free, working_in, writing
+from emberge.files import publish, working_in, writing
 from emberge.merging.adapter_output.adapter_checks import adapter_problems
 from emberge.merging.adapter_output.adapter_writer import AdapterParts
 from emberge.merging.adapter_output.factorise import factorise
@@ -26,6 +26,7 @@ from emberge.merging.merge_plan import MergePlan, TensorPlan, raise_problems
 from emberge.merging.planning.merge_header import header_of
 from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
+from emberge.merging.streaming.build_checkpoint import require_free
 from emberge.merging.streaming.build_jobs import merge_jobs
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
 from emberge.merging.streaming.remarks import findings_of, warnings_of

@@ -12,7 +12,6 @@ from emberge.errors import CheckpointError
 from emberge.files import (
     disk_space_problems,
     publish,
-    require_free,
     working_in,
     write_json,
     write_text,
@@ -101,6 +100,16 @@ def build_checkpoint(
         require_free(out)
         with writing(out, "the result"):
             publish(side, out)
+
+
+def require_free(path: Path) -> None:
+    """Make sure that nothing is at `path` but perhaps an empty folder.
+
+    Raises:
+        CheckpointError: when something is.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise CheckpointError(f"{path}: exists already; remove it or choose another folder")
 
 
 def _job_problems(jobs: Sequence[TensorJob]) -> Iterator[str]:

@@ -13,7 +13,6 @@ from emberge.contracts import Artifact
 from emberge.errors import EmbergeError
 from emberge.files import (
     JSON_LIMIT,
-    Holder,
     UnsoundFileError,
     lock_holder,
     read_json,
@@ -50,7 +49,7 @@ class Status:
     """The steps of an OUT in order, and the process that works there now."""
 
     steps: tuple[StepStatus, ...]
-    holder: Holder | None
+    holder: str | None
 
     @property
     def lines(self) -> Sequence[str]:
@@ -82,8 +81,9 @@ def status(out: Path) -> Status:
         raise NoRunError(f"{out} holds no run of a recipe") from None
     except (ValueError, KeyError, TypeError) as error:
         raise NoRunError(f"{place.status} is damaged; run the recipe again") from error
-    who = lock_holder(place.lock)
-    return Status(tuple(_step(step, place, alive=who is not None) for step in steps), who)
+    holder = lock_holder(place.lock)
+    shown = tuple(_step(step, place, alive=holder is not None) for step in steps)
+    return Status(shown, str(holder) if holder else None)
 
 
 def _step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepStatus:

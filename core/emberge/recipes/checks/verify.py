@@ -11,7 +11,7 @@ from typing import Any, Literal
 from emberge.contracts import DataRef, ModelRef
 from emberge.data import DataEntry
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.files import HashCache
+from emberge.hashes import HashCache
 from emberge.model_folder import Checkpoint, hashed_files, model_fingerprint
 from emberge.plugins import Plugins
 from emberge.recipes.folder.locate import (

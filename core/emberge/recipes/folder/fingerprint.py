@@ -10,7 +10,7 @@ from typing import Any
 from emberge.contracts import PerTensor, Reference
 from emberge.data import DataEntry
 from emberge.errors import PluginError
-from emberge.files import file_fingerprint
+from emberge.hashes import HashCache
 from emberge.plugins import Plugins
 from emberge.recipes.options.component_tree import fields_in, to_plain
 
@@ -59,7 +59,7 @@ def _atom(item: Any) -> Any:
     if isinstance(item, range):
         return [item.start, item.stop, item.step]
     if isinstance(item, Path):
-        return file_fingerprint(item) if item.exists() else item.name
+        return HashCache().of_tree(item) if item.exists() else item.name
     raise PluginError(
         f"an option holds a {type(item).__name__}, of which no stable hash can be made; "
         "options are numbers, text, lists, mappings, references and dataclasses of these"

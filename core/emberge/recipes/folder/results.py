@@ -11,7 +11,7 @@ from typing import Any
 from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference
 from emberge.data import DataEntry
 from emberge.errors import CheckpointError, EmbergeError, RecipeError
-from emberge.files import HashCache, file_fingerprint, stable_hash
+from emberge.hashes import HashCache, stable_hash
 from emberge.model_folder import model_fingerprint
 from emberge.plugins import Plugins
 from emberge.recipes.folder.locate import (
@@ -168,9 +168,9 @@ class Results:
             return locate_adapter(reference, self.plugins)
 
     def _content(self, path: Path, only: Sequence[str]) -> str:
-        parts = [file_fingerprint(path, self.hashes)]
+        parts = [self.hashes.of_tree(path)]
         if path.is_file() and path.suffix in (".yaml", ".yml"):
-            parts += [file_fingerprint(p, self.hashes) for p in _catalogued(path, only)]
+            parts += [self.hashes.of_tree(p) for p in _catalogued(path, only)]
         return stable_hash(parts)
 
 

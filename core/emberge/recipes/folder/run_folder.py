@@ -26,7 +26,6 @@ from emberge.errors import EmbergeError
 from emberge.files import (
     claim_folder,
     clear_torn,
-    clear_torn_below,
     make_folder,
     publish,
     read_json,
@@ -109,7 +108,7 @@ class OutFolder:
         """
         work, result = self.work_of(step, fingerprint), self.result(step, fingerprint)
         output = work / "output"
-        clear_torn_below(output)
+        clear_torn(output, deep=True)
         sync_tree(output)
         write_json(output / ARTIFACT, record)
         if result.exists():  # its artifact.json was removed by hand, to have the step run again

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
-from emberge.files import HashCache, read_json, require_tree_ours
+from emberge.files import read_json, require_tree_ours
+from emberge.hashes import HashCache
 from emberge.model_folder import hashed_files
 from emberge.recipes.folder.provenance import CHANGING
 from emberge.recipes.folder.run_folder import ARTIFACT

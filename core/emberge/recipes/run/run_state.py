@@ -8,7 +8,7 @@ from typing import Any
 
 from emberge.contracts import Artifact, Machine, Rehearsal
 from emberge.errors import EmbergeError, RequirementError
-from emberge.files import HashCache, UserHashes, stable_hash
+from emberge.hashes import HashCache, UserHashes, stable_hash
 from emberge.plugins import Plugins
 from emberge.recipes.folder.fingerprint import plain
 from emberge.recipes.folder.provenance import recipe_hash

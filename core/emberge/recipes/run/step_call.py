@@ -12,7 +12,7 @@ from typing import Any
 
 from emberge.contracts import Machine, Rehearsal
 from emberge.errors import RecipeError
-from emberge.files import HashCache, UserHashes
+from emberge.hashes import HashCache, UserHashes
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.folder.provenance import recipe_hash
 from emberge.recipes.folder.results import Result, Results

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emberge.errors import CheckpointError
-from emberge.files import JSON_LIMIT, require_space, sha256_of, writing
+from emberge.files import JSON_LIMIT, require_space, writing
+from emberge.hashes import sha256_of
 from emberge.network import Stop, UnreachableError, is_address, require_going
 from emberge.tensor_files.remote_file import RemoteFile, server_cache
 from emberge.tensor_files.safetensors_header import header_size, parse_header

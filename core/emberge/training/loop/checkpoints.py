@@ -16,7 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
-from emberge.files import clear_torn, link_or_copy, replace_folder, sha256_of
+from emberge.files import clear_torn, link_or_copy, replace_folder
+from emberge.hashes import sha256_of
 from emberge.training.fit_options import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan, steps_to_keep
 

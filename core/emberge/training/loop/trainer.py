@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.files import clear_torn, sync_files
+from emberge.files import clear_torn, sync_tree
 from emberge.ranks import clip_gradients, gathered_weights, is_split, put, sum_gradients, whole
 from emberge.training.fit_options import FitResult
 from emberge.training.loop.checkpoints import (
@@ -217,7 +217,7 @@ class Trainer:
 
         def save() -> None:
             # A training that goes on from the state does not log again what was logged before it.
-            sync_files(self.work)
+            sync_tree(self.work, deep=False)
             save_state(self.work / "states", step, tensors, facts)
             self.history.drop_unneeded()
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from emberge.contracts import Dataset, DatasetInfo, Example, PerDataset, Rows
 from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter
 from emberge.errors import DataError
-from emberge.files import fill_once, text_keys
+from emberge.files import fill_once
+from emberge.hashes import text_keys
 from emberge.training.fit_options import BatchOptions
 from emberge.training.plan.lazy_rows import in_pieces
 

@@ -30,7 +30,7 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
             text = _text(row, f"{printable(path.name)}:{number}")
             name = _id(row, f"{printable(path.name)}:{number}")
             if name is not None:
-                from emberge.files import text_keys
+                from emberge.hashes import text_keys
 
                 ids += text_keys((name,))
                 texts += text_keys((text,))

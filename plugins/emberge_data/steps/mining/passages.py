@@ -85,7 +85,7 @@ def _groups(arranged: ArrangedSet) -> tuple[NDArray[np.int64], Lists]:
 def _keys(texts: Sequence[str], seed: int) -> NDArray[np.uint64]:
     """Return a random number for each text, which depends on the seed and the text alone."""
     import numpy as np
-    from emberge.files import text_keys
+    from emberge.hashes import text_keys
 
     found = np.frombuffer(text_keys(texts), "<u8")[::2]
     return found ^ np.uint64(stable_seed("mining", seed))

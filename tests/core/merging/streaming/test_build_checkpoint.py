@@ -277,3 +277,9 @@ def test_nothing_takes_the_place_of_what_is_there(dense: Path, tmp_path: Path) -
     with pytest.raises(CheckpointError, match="exists already"):
         build(dense, tmp_path / "out")
     assert content(tmp_path / "out") == {"mine.txt": b"mine"}
+
+
+def test_an_empty_folder_is_no_obstacle(dense: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    build(dense, tmp_path / "out")
+    assert "model.safetensors" in content(tmp_path / "out")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge.files.disk_space import UnwrittenError
+from emberge.errors import UnwrittenError
 from emberge.merging.streaming import journal
 from emberge.merging.streaming.journal import Journal
 

@@ -14,7 +14,7 @@ import torch
 import xxhash
 from emberge import CheckpointError
 from emberge.cli.main import main
-from emberge.files import HashCache, hashes
+from emberge.hashes import HashCache
 from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint, model_fingerprint
 from emberge.recipes import verify_result
@@ -361,7 +361,7 @@ def test_a_hash_that_was_taken_is_not_taken_again(
 ) -> None:
     file = tmp_path / "file"
     file.write_text("content")
-    monkeypatch.setattr(hashes, "_FRESH", -1)
+    monkeypatch.setattr("emberge.hashes._FRESH", -1)
     cache = HashCache()
     cache.learn({file: "as somebody said"})
     assert cache.of(file) == "as somebody said"

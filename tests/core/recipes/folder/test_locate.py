@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError, DataError, DataRef, ModelRef, Plugins, hookimpl
-from emberge.files import HashCache
+from emberge.hashes import HashCache
 from emberge.model_folder import model_fingerprint
 from emberge.recipes import locate_model
 from emberge.recipes.folder.locate import kept_checkpoints, locate_file

@@ -32,7 +32,7 @@ from emberge.cli.launcher_option import launcher_of
 from emberge.cli.main import main
 from emberge.contracts import Ended
 from emberge.devices import torch_threads
-from emberge.files import HashCache
+from emberge.hashes import HashCache
 from emberge.recipes import StepsFailedError, status
 from emberge.recipes.run import parallel as schedule
 from emberge_local.local import Local

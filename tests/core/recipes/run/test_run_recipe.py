@@ -360,7 +360,7 @@ def test_a_lock_left_by_a_dead_process_does_not_block(tmp_path: Path) -> None:
 def other_process_holding(out: Path) -> Iterator[int]:
     """A process that holds the lock of `out`."""
     code = (
-        "import sys, time; from pathlib import Path; from emberge.files.locks import lock_folder\n"
+        "import sys, time; from pathlib import Path; from emberge.files import lock_folder\n"
         "with lock_folder(Path(sys.argv[1])):\n print('held', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen(

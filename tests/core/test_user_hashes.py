@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from emberge.files import HashCache, UserHashes, user_hashes
-from emberge.files.user_hashes import LARGE
+from emberge.hashes import LARGE, HashCache, UserHashes
 
 
 @pytest.fixture
@@ -18,7 +17,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("EMBERGE_HASH_CACHE")
     # Files that changed this moment are not trusted; those of a test are all that young.
-    monkeypatch.setattr("emberge.files.hashes._FRESH", -(1 << 62))
+    monkeypatch.setattr("emberge.hashes._FRESH", -(1 << 62))
     return tmp_path / "cache"
 
 
@@ -79,7 +78,7 @@ def test_a_changed_file_is_read_again_also_under_its_old_date(
 def test_a_file_that_changed_this_moment_is_not_remembered(
     cache: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emberge.files.hashes._FRESH", 1 << 62)
+    monkeypatch.setattr("emberge.hashes._FRESH", 1 << 62)
     reads(file)
     assert reads(file)[1] == 1
 
@@ -98,7 +97,7 @@ def test_what_several_runs_learn_at_once_is_all_kept(cache: Path, file: Path) ->
 def test_the_table_has_no_path_and_forgets_what_it_learned_first(
     cache: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(user_hashes, "ENTRIES", 2)
+    monkeypatch.setattr("emberge.hashes._MOST_FILES", 2)
     files = [file.with_name(f"{number}") for number in range(3)]
     for one in files:
         one.write_bytes(os.urandom(LARGE))

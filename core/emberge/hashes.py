@@ -1,0 +1,273 @@
+"""Hashes of files, folders, plain values and texts; each file is read only once.
+
+A run's `HashCache` knows its files by path. `UserHashes` outlives every OUT, so that a large model is read
+once a machine: it knows a file by device, inode, size and times, under any number of names, and has no path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from emberge.contracts import content_key
+from emberge.errors import EmbergeError
+from emberge.files import (
+    NotOursError,
+    announce,
+    make_folder,
+    read_json,
+    require_ours,
+    wait_for_lock,
+    write_json,
+    write_text,
+)
+
+__all__ = [
+    "LARGE",
+    "HashCache",
+    "UserHashes",
+    "file_pieces",
+    "sha256_of",
+    "stable_hash",
+    "text_keys",
+]
+
+SWITCH = "EMBERGE_HASH_CACHE"
+"""Environment variable: with `never` no hash outlives its run."""
+
+LARGE = 1 << 20
+"""Bytes from which on a file's hash outlives its run; smaller files are hashed at once."""
+
+# Files that `UserHashes` remembers; of more, those remembered first are forgotten.
+_MOST_FILES = 4096
+# A file that changed this many nanoseconds ago could change again within one tick of its clock.
+_FRESH = 100_000_000
+# A megabyte stays in the processor's cache, so that a second hash of it costs half of a read.
+_READ = 1 << 20
+# A window at a time, so that what is resident stays small: a multiple of any machine's page. It takes far
+# longer to hash than another thread keeps the interpreter, for one that is importing torch.
+_MAPPED = 256 << 20
+
+
+class HashCache:
+    """Hashes of files by path, size and times, so that each file is read only once.
+
+    Paths below `root` are remembered relative to it, others as a hash: the cache's own file holds no path.
+    Large files are looked up among the `shared` hashes too. `reading` is called before a large file is read,
+    from any thread.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        root: Path | None = None,
+        shared: UserHashes | None = None,
+        reading: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.path = path
+        self.root = root.resolve() if root else None
+        self._shared, self._reading = shared, reading
+        self._known: dict[str, Any] = {}
+        self._changed = False
+        if path is not None and path.is_file():
+            self._known = _read_table(path)
+            self._changed = not self._known  # a damaged file is replaced
+
+    def of(self, file: Path) -> str:
+        """Return the XXH3 hash of a file's bytes, 128 bits in hex."""
+        status = file.stat()
+        known = self._known.get(self._key(file))
+        if known and known[:3] == _read_stamp(status):
+            return str(known[3])
+        digest = self._shared.find(status) if self._shared is not None else None
+        if digest is None:
+            if status.st_size >= LARGE:
+                self._reading()
+            digest = _hash_file(file)
+        self._remember(file, status, digest)
+        return digest
+
+    def of_tree(self, path: Path) -> str:
+        """Return a hash of a file's bytes, or of all files below a folder except hidden ones."""
+        if not path.is_dir():
+            return self.of(path)
+        inside = {p.relative_to(path): p for p in sorted(path.rglob("*")) if p.is_file()}
+        hidden = {name for name in inside if any(part.startswith(".") for part in name.parts)}
+        return self.of_files({n.as_posix(): p for n, p in inside.items() if n not in hidden})
+
+    def of_files(self, files: Mapping[str, Path]) -> str:
+        """Return a hash of the content of files by name.
+
+        Raises:
+            EmbergeError: for a file that cannot be read.
+        """
+        try:
+            with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+                hashes = pool.map(self.of, files.values())
+                return stable_hash(dict(zip(files, hashes, strict=True)))
+        except OSError as error:
+            raise EmbergeError(f"{error.filename}: cannot be read: {error.strerror}") from error
+
+    def learn(self, hashes: Mapping[Path, str]) -> None:
+        """Remember hashes that were taken of files as they are now."""
+        for file, digest in hashes.items():
+            self._remember(file, file.stat(), digest)
+
+    def _remember(self, file: Path, status: os.stat_result, digest: str) -> None:
+        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _FRESH:
+            self._known[self._key(file)] = [*_read_stamp(status), digest]
+            self._changed = True
+            if self._shared is not None:
+                self._shared.learn(status, digest)
+
+    def save(self) -> None:
+        """Write what was learned; a folder that cannot be written costs only time."""
+        if self._shared is not None:
+            self._shared.save()
+        if self.path is None or not self._changed:
+            return
+        try:
+            with wait_for_lock(self.path.with_suffix(".lock")):  # other processes save theirs too
+                self._known = {**_read_table(self.path), **self._known}
+                write_json(self.path, self._known, durable=False)
+        except OSError:
+            return
+        self._changed = False
+
+    def _key(self, file: Path) -> str:
+        absolute = file.resolve()
+        if self.root is not None and absolute.is_relative_to(self.root):
+            return absolute.relative_to(self.root).as_posix()
+        return hashlib.sha256(os.fsencode(absolute)).hexdigest()
+
+
+class UserHashes:
+    """Hashes by a file's status, kept in the user's cache folder for all runs.
+
+    A folder that cannot be used, as it is another user's, costs only time, and so does a damaged table.
+    """
+
+    def __init__(self) -> None:
+        self.path = _find_user_table()
+        self._known: dict[str, str] | None = None
+        self._new: dict[str, str] = {}
+
+    def find(self, status: os.stat_result) -> str | None:
+        """Return the hash of the file of this status; None when it is not known."""
+        if self.path is None or status.st_size < LARGE:
+            return None
+        if self._known is None:
+            self._known = _read_user_table(self.path)
+        return self._known.get(_build_key(status))
+
+    def learn(self, status: os.stat_result, digest: str) -> None:
+        """Remember the hash of a file that had this status before and after it was read."""
+        if status.st_size >= LARGE:
+            self._new[_build_key(status)] = digest
+
+    def save(self) -> None:
+        """Add what was learned to the table."""
+        if self.path is None or not self._new:
+            return
+        with suppress(OSError, NotOursError):
+            make_folder(self.path.parent)
+            require_ours(self.path.parent)
+            with wait_for_lock(self.path.with_suffix(".lock")):  # other runs save theirs too
+                known = list({**_read_user_table(self.path), **self._new}.items())
+                text = json.dumps(dict(known[-_MOST_FILES:]))
+                write_text(self.path, text, durable=False, shared=True)
+        self._new = {}
+
+
+def file_pieces(path: Path, size: int = _READ) -> Iterator[memoryview]:
+    """Yield a file's bytes in order, at most `size` at once, mapped: a copy takes longer than hashing."""
+    with path.open("rb") as stream:
+        left = os.fstat(stream.fileno()).st_size
+        for start in range(0, left, _MAPPED):
+            mapped = min(_MAPPED, left - start)
+            announce(stream.fileno(), start, start + mapped)
+            window = mmap.mmap(stream.fileno(), mapped, access=mmap.ACCESS_READ, offset=start)
+            view = memoryview(window)
+            yield from (view[at : at + size] for at in range(0, mapped, size))
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def stable_hash(value: object) -> str:
+    """Return the SHA-256 of plain values as JSON, the same in every process."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def text_keys(texts: Iterable[str]) -> bytes:
+    """Return the 128-bit hash of each text, 16 bytes after 16 bytes; media count by their content."""
+    return b"".join(
+        hashlib.blake2b(content_key(text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        for text in texts
+    )
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    """Return the content of a cache's file; nothing when it is missing or damaged."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _read_stamp(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def _hash_file(file: Path) -> str:
+    # XXH3 because hashing must not cost more than merging does: SHA-256 reads a sixteenth as fast. It tells
+    # contents apart; it does not defend against forgery.
+    hasher = xxhash.xxh3_128()
+    for piece in file_pieces(file, _MAPPED):
+        hasher.update(piece)
+    return str(hasher.hexdigest())
+
+
+def _find_user_table() -> Path | None:
+    if os.environ.get(SWITCH) == "never":
+        return None
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home
+        return None
+    return cache / "emberge" / "hashes.json" if cache.is_absolute() else None
+
+
+def _build_key(status: os.stat_result) -> str:
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return ":".join(map(str, (status.st_dev, status.st_ino, status.st_size, *times)))
+
+
+def _read_user_table(path: Path) -> dict[str, str]:
+    try:
+        for one in (path.parent, path):
+            require_ours(one)
+        found: Any = read_json(path)
+    except (OSError, ValueError, NotOursError):
+        return {}
+    if not isinstance(found, Mapping):
+        return {}
+    return {key: digest for key, digest in found.items() if _is_digest(digest)}
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 32
