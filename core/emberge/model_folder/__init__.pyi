@@ -13,6 +13,7 @@ from .compare_models import same_tokenizer as same_tokenizer
 from .compare_models import trunk_config as trunk_config
 from .compare_models import unlike as unlike
 from .compare_models import unlike_trunks as unlike_trunks
+from .config_sizes import size_faults as size_faults
 from .content_hashes import content_fingerprints as content_fingerprints
 from .front_matter import read_front_matter as read_front_matter
 from .json_files import read_json as read_json
@@ -63,7 +64,6 @@ from .st_layout import read_trunk_settings as read_trunk_settings
 from .st_layout import write_layout as write_layout
 from .st_layout import write_modalities as write_modalities
 from .template_checks import code_faults as code_faults
-from .template_checks import size_faults as size_faults
 from .template_checks import template_faults as template_faults
 from .template_checks import tokenizer_faults as tokenizer_faults
 from .template_files import copy_template as copy_template

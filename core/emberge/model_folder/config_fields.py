@@ -11,15 +11,16 @@ import ast
 import functools
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from emberge.model_folder.classic_names import POOLING
 
-__all__ = ["field_faults", "module_faults"]
+__all__ = ["declared_defaults", "field_faults", "module_faults"]
 
-_TYPES: Mapping[str, tuple[type, ...]] = {
+_TYPES: Mapping[str, _Types] = {
     "int": (int,),
     "float": (float,),
     "str": (str,),
@@ -27,14 +28,25 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("list", "tuple", "Sequence"), (list,)),
     **dict.fromkeys(("dict", "Mapping", "PreTrainedConfig", "RopeParameters"), (dict,)),
 }
+_DTYPE = re.compile(r"(torch\.)?(auto|half|double|float|b?float(16|32|64)|float8_\w+)")
 _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 _NAMES |= {list: "a list", dict: "an object", type(None): "null"}
+
+
+@dataclass(frozen=True)
+class _ListOf:
+    """The type of a list, by the types of its items."""
+
+    items: _Types
+
+
+_Types = tuple[type | _ListOf, ...]
 
 
 class _Options(NamedTuple):
     """Options of a module's class: JSON types by name, () where not known, and the names of required ones."""
 
-    types: Mapping[str, tuple[type, ...]]
+    types: Mapping[str, _Types]
     required: Mapping[str, set[str]]
 
 
@@ -42,8 +54,22 @@ def field_faults(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield keys of a config.json whose values transformers' class of its `model_type` does not take."""
     kind = config.get("model_type")
     for name, types in _declared_types(kind).items() if isinstance(kind, str) else ():
-        if name in config:
-            yield from _type_faults(name, config[name], types, str(kind))
+        if name in config and not _fits(config[name], types):
+            yield _type_fault(name, config[name], types, str(kind))
+    for name in ("dtype", "torch_dtype"):
+        if config.get(name) is not None and not _DTYPE.fullmatch(str(config[name])):
+            yield f"{name} is no type of numbers such as float32"
+    if config.get("add_cross_attention"):
+        yield "add_cross_attention asks for weights of a decoder"
+
+
+def declared_defaults(kind: Any) -> Mapping[str, Any]:
+    """Return the plain values that transformers' class of a `model_type` gives to keys that are missing."""
+    return {
+        field.target.id: field.value.value
+        for field in (_fields(kind) if isinstance(kind, str) else ())
+        if isinstance(field.target, ast.Name) and isinstance(field.value, ast.Constant)
+    }
 
 
 def module_faults(kind: str, config: Mapping[str, Any]) -> Iterator[str]:
@@ -54,39 +80,53 @@ def module_faults(kind: str, config: Mapping[str, Any]) -> Iterator[str]:
     for name, value in config.items():
         if name not in options.types:
             yield f"'{name}' is no option of {kind}"
-        elif options.types[name]:
-            yield from _type_faults(name, value, options.types[name], kind)
+        elif options.types[name] and not _fits(value, options.types[name]):
+            yield _type_fault(name, value, options.types[name], kind)
     for name, names in options.required.items():
         if not names & set(config):
             yield f"{name} is missing, which {kind} needs"
 
 
-def _type_faults(name: str, value: Any, types: tuple[type, ...], kind: str) -> Iterator[str]:
-    # A whole number is read as one with a fraction, and truth is no number.
-    if not (type(value) in types or (type(value) is int and float in types)):
-        given = _NAMES.get(type(value), type(value).__name__)
-        yield f"{name} is {given}, and {kind} takes {_words(types)}"
+def _fits(value: Any, types: _Types) -> bool:
+    # Truth is no number.
+    return any(
+        isinstance(value, list) and all(_fits(item, one.items) for item in value)
+        if isinstance(one, _ListOf)
+        else type(value) is one
+        for one in types
+    )
 
 
-def _words(types: tuple[type, ...]) -> str:
-    return " or ".join(dict.fromkeys(_NAMES[one] for one in types))
+def _type_fault(name: str, value: Any, types: _Types, kind: str) -> str:
+    given = _NAMES.get(type(value), type(value).__name__)
+    return f"{name} is {given}, and {kind} takes {_words(types)}"
+
+
+def _words(types: _Types) -> str:
+    return " or ".join(
+        dict.fromkeys(_NAMES[list if isinstance(one, _ListOf) else one] for one in types)
+    )
 
 
 @functools.cache
-def _declared_types(kind: str) -> dict[str, tuple[type, ...]]:
+def _declared_types(kind: str) -> dict[str, _Types]:
     """Return the JSON types of the fields that the config class of a `model_type` declares itself."""
-    source = _source(kind)
-    if source is None:
-        return {}
-    classes = (one for one in ast.parse(source).body if isinstance(one, ast.ClassDef))
-    fields = next((one.body for one in classes if _model_type(one) == kind), [])
-    found: dict[str, tuple[type, ...]] = {}
-    for field in fields:
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            types = _types(field.annotation)
-            if types:
-                found[field.target.id] = types
+    found: dict[str, _Types] = {}
+    for field in _fields(kind):
+        types = _types(field.annotation)
+        if types and isinstance(field.target, ast.Name):
+            found[field.target.id] = types
     return found
+
+
+@functools.cache
+def _fields(kind: str) -> Sequence[ast.AnnAssign]:
+    """Return the fields that the config class of a `model_type` declares itself."""
+    source = _source(kind)
+    tree = ast.parse(source).body if source is not None else []
+    classes = (one for one in tree if isinstance(one, ast.ClassDef))
+    body = next((one.body for one in classes if _model_type(one) == kind), [])
+    return [one for one in body if isinstance(one, ast.AnnAssign)]
 
 
 @functools.cache
@@ -100,11 +140,13 @@ def _module_options(kind: str) -> _Options | None:
     )
     found = next(classes, None)
     functions = {f.name: f for f in found.body if isinstance(f, ast.FunctionDef)} if found else {}
-    if "__init__" not in functions or "load" in functions or functions["__init__"].args.kwarg:
+    if "__init__" not in functions or functions["__init__"].args.kwarg:
+        return None
+    if "load" in functions and kind != "Transformer":
         return None
     taken = functions["__init__"].args
     options = {
-        argument.arg: _types(argument.annotation) if argument.annotation is not None else ()
+        argument.arg: _types_of_argument(argument)
         for argument in [*taken.args[1:], *taken.kwonlyargs]
     }
     required = {a.arg: {a.arg} for a in taken.args[1 : len(taken.args) - len(taken.defaults)]}
@@ -114,9 +156,19 @@ def _module_options(kind: str) -> _Options | None:
             for old, new in renames.items():
                 options[old] = options[new]
                 required.get(new, set()).add(old)
+    if kind == "Transformer":  # its folder is not an option, and older files have other names
+        options |= dict.fromkeys(("model_args", "tokenizer_args", "config_args"), (dict,))
+        del options["model_name_or_path"]
+        required.clear()
     if kind == "Pooling":
         options |= {flag: () for _, flag in POOLING.values()}
     return _Options(options, required)
+
+
+def _types_of_argument(argument: ast.arg) -> _Types:
+    types = _types(argument.annotation) if argument.annotation is not None else ()
+    # A whole number is taken as one with a fraction, unlike by the classes of transformers.
+    return (*types, int) if float in types else types
 
 
 def _snake_case(name: str) -> str:
@@ -146,13 +198,14 @@ def _model_type(node: ast.ClassDef) -> str | None:
     return None
 
 
-def _types(annotation: ast.expr) -> tuple[type, ...]:
+def _types(annotation: ast.expr) -> _Types:
     """Return the JSON types that an annotation allows, none where it has a part that is not known."""
     if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
         left, right = _types(annotation.left), _types(annotation.right)
         return (*left, *right) if left and right else ()
     if isinstance(annotation, ast.Subscript):
-        return _types(annotation.value)
+        outer, inner = _types(annotation.value), _types(annotation.slice)
+        return (_ListOf(inner),) if outer == (list,) and inner else outer
     if isinstance(annotation, ast.Constant) and annotation.value is None:
         return (type(None),)
     return _TYPES.get(ast.unparse(annotation), ())

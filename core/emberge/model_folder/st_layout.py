@@ -31,6 +31,7 @@ __all__ = [
     "ModuleFolder",
     "classic_files",
     "module_config",
+    "module_config_path",
     "read_chain",
     "read_layout",
     "read_modules",
@@ -169,9 +170,21 @@ def read_layout(folder: Path) -> Layout:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Return config_sentence_transformers.json: prompts, similarity, versions; empty without one."""
+    """Return config_sentence_transformers.json: prompts, similarity, versions; empty without one.
+
+    Raises:
+        CheckpointError: for prompts that are not texts by name, and a default that is none of them.
+    """
     path = folder / _SETTINGS
-    return read_object(path) if path.is_file() else {}
+    settings = read_object(path) if path.is_file() else {}
+    prompts, default = settings.get("prompts", {}), settings.get("default_prompt_name")
+    if not (isinstance(prompts, dict) and all(isinstance(one, str) for one in prompts.values())):
+        raise CheckpointError(f"{path}: prompts is no object of texts by name; get the file again")
+    if default is not None and default not in [*prompts]:
+        raise CheckpointError(
+            f"{path}: default_prompt_name '{printable(default, 40)}' is no name of a prompt; write null"
+        )
+    return settings
 
 
 def read_trunk_settings(trunk: Path) -> dict[str, Any]:
@@ -193,7 +206,7 @@ def read_trunk_settings(trunk: Path) -> dict[str, Any]:
 
 def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
     """Return a module's config by classic names where it has them, else as it is."""
-    own = read_object_if_any(folder / _config_path(folder, module))
+    own = read_object_if_any(folder / module_config_path(folder, module))
     classic = classic_module(module.type, own)
     return own if classic is None else classic[1]
 
@@ -229,6 +242,13 @@ def _entries(path: Path) -> list[dict[str, Any]]:
         raise CheckpointError(f"{path}: modules.json must be a list of modules")
     if not listed:
         raise CheckpointError(f"{path}: lists no module; get the file again")
+    names = [entry.get("name") for entry in listed]
+    for entry, name in zip(listed, names, strict=True):
+        texts = all(isinstance(entry.get(key), str) for key in ("name", "path", "type"))
+        if not texts or not name or "." in str(name) or names.count(name) > 1:
+            raise CheckpointError(
+                f"{path}: a module lacks a name of its own, a path or a type; get the file again"
+            )
     return listed
 
 
@@ -274,7 +294,8 @@ def _config_of(folder: Path, module: ModuleFolder) -> dict[str, Any] | None:
     return read_object(path) if path.is_file() else None
 
 
-def _config_path(folder: Path, module: ModuleFolder) -> str:
+def module_config_path(folder: Path, module: ModuleFolder) -> str:
+    """Return the path of a module's own config below the model's folder, whether there is one or not."""
     if module.kind == "Transformer":
         path = _trunk_settings_path(folder / module.path)
         return path.relative_to(folder).as_posix()
@@ -308,7 +329,7 @@ def classic_files(folder: Path) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     types: dict[tuple[str, str], str] = {}
     for module in modules:
-        path = _config_path(folder, module)
+        path = module_config_path(folder, module)
         own = read_object_if_any(folder / path)
         classic = classic_module(module.type, own)
         if classic is None:

@@ -1,4 +1,4 @@
-"""Checks of a template: files that a result needs to be opened, and sizes that agree with the weights.
+"""Checks of a template: files that a result needs to be opened.
 
 A result has its config, modules and tokenizer from the template. What is missing or wrong there would be seen
 by whoever opens the result, so it is found from configs and headers before anything is merged.
@@ -18,27 +18,20 @@ from emberge.model_folder.compare_models import trunk_config
 from emberge.model_folder.config_fields import field_faults, module_faults
 from emberge.model_folder.json_files import read_object, read_object_if_any
 from emberge.model_folder.model_files import tokenizer_folder
-from emberge.model_folder.names.tensor_names import Names, layer_number
-from emberge.model_folder.st_layout import ModuleFolder
+from emberge.model_folder.st_layout import ModuleFolder, module_config_path, read_settings
 from emberge.model_folder.tokenizer_json import read_tokenizer_json
 from emberge.wording import printable
 
-__all__ = ["code_faults", "size_faults", "template_faults", "tokenizer_faults"]
+__all__ = ["code_faults", "template_faults", "tokenizer_faults"]
 
 # Modules that may have neither files nor, as packages lose empty folders, a folder.
 _EMPTY = frozenset({"Normalize"})
 _LIBRARIES = ("sentence_transformers.", "pylate.")
 _TRANSFORMERS = ("Transformer", "MLMTransformer", "CLIPModel")
-# Keys that configs have for the width of the rows of the input embedding.
-_WIDTHS = (
-    *("hidden_size", "embedding_size", "d_model", "n_embd", "dim", "emb_dim", "d_embed"),
-    *("word_embed_proj_dim", "hidden_dim", "embedding_dim"),
-)
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-# Classes whose layers share weights, so that there are fewer tensors than layers.
-_SHARED_LAYERS = frozenset({"albert"})
 # Files of tokenizers that name special tokens.
 _TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+# Classes of tokenizers that have no padding token but the one that files name.
+_WITHOUT_PADDING = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
 # Files of tokenizers that are JSON objects.
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
 
@@ -70,38 +63,68 @@ def template_faults(template: Checkpoint, *, config: bool = True) -> Iterator[st
             continue
         if fault := _missing_part(template.folder, module):
             yield f"{template.folder / 'modules.json'}: {fault}; get the whole model"
-        elif module.path:
-            yield from _module_config_faults(template.folder / module.path / "config.json", module)
+        else:
+            yield from _module_config_faults(template.folder, module)
     if config and _needs_config(template):
         yield from _config_faults(template)
     yield from tokenizer_faults(tokenizer_folder(template))
+    yield from _padding_faults(template)
+    read_settings(template.folder)
 
 
 def tokenizer_faults(folder: Path) -> Iterator[str]:
     """Yield what is wrong with a tokenizer's files."""
     for path in (folder / name for name in _TOKENIZERS):
         if path.is_file():
-            status = path.stat()
-            fault = _tokenizer_fault(path, status.st_ino, status.st_size, status.st_mtime_ns)
+            try:
+                fault = _tokenizer_fault(path)
+            except CheckpointError as error:
+                fault = str(error)
             if fault is not None:
                 yield fault
 
 
-@functools.lru_cache(64)
-def _tokenizer_fault(path: Path, *_stamp: int) -> str | None:
-    """Return what is wrong with a file; one that did not change is parsed once, by plan, run and build."""
-    try:
-        if path.name == "tokenizer.json":
-            read_tokenizer_json(path)
-            return None
+def _tokenizer_fault(path: Path) -> str | None:
+    if path.name != "tokenizer.json":
         content = read_object(path)
-    except CheckpointError as error:
-        return str(error)
-    for name, token in content.items() if path.name in _TOKEN_FILES else ():
-        listed = name.endswith("special_tokens") and isinstance(token, list)
-        tokens = (
-            token if listed else [token] if name.endswith("_token") and token is not None else []
+        return _special_token_fault(path, content) if path.name in _TOKEN_FILES else None
+    status = path.stat()
+    tokenizer = _load_tokenizer_json(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    rows = trunk_config(read_object_if_any(path.with_name("config.json"))).get("vocab_size")
+    pad = _padding_token(path.parent)
+    full = isinstance(rows, int) and tokenizer.get_vocab_size() >= rows
+    if pad is not None and full and tokenizer.token_to_id(pad) is None:
+        return (
+            f"{path}: does not know the pad_token '{printable(pad, 40)}'; get the tokenizer again"
         )
+    return None
+
+
+@functools.lru_cache(4)
+def _load_tokenizer_json(path: Path, *_stamp: int) -> Any:
+    """Return the tokenizer of a file; one that did not change is parsed once, by plan, run and build.
+
+    Raises:
+        CheckpointError: when the tokenizers library does not take it.
+    """
+    from tokenizers import Tokenizer
+
+    read_tokenizer_json(path)
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises Exception itself
+        raise CheckpointError(
+            f"{path}: is no tokenizer: {printable(error, 200)}; get it again"
+        ) from error
+
+
+def _special_token_fault(path: Path, content: Mapping[str, Any]) -> str | None:
+    if not isinstance(content.get("tokenizer_class"), str | None):
+        return f"{path}: tokenizer_class is not the name of a class; get the file again"
+    for name, value in content.items():
+        listed = name.endswith("special_tokens") and isinstance(value, list)
+        flag = name.startswith("add_") or not name.endswith("_token") or value is None
+        tokens = value if listed else [] if flag else [value]
         if not all(map(_is_token, tokens)):
             return (
                 f"{path}: {printable(name, 40)} is neither text nor an object with text as content; "
@@ -111,56 +134,29 @@ def _tokenizer_fault(path: Path, *_stamp: int) -> str | None:
 
 
 def _is_token(token: Any) -> bool:
-    """Return whether it is a special token as tokenizers' files have them, or a flag like add_bos_token."""
-    content = token.get("content") if isinstance(token, dict) else token
-    return isinstance(content, str | bool)
+    return isinstance(token.get("content") if isinstance(token, dict) else token, str)
 
 
-def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) -> Iterator[str]:
-    """Yield sizes in a template's config that its tensors do not have.
-
-    Without `vocabulary` the result gets a vocabulary of its own.
-    """
-    config = trunk_config(template.config)
-    path = template.folder / template.in_trunk("config.json")
-    words = names.embedding()
-    if words is not None and len(words.shape) == 2:
-        rows, width = words.shape
-        size = config.get("vocab_size")
-        if vocabulary and isinstance(size, int) and rows not in _padded(size, config):
-            yield (
-                f"{path}: vocab_size is {size:,}, and '{printable(words.name, 80)}' has {rows:,} rows; "
-                "get the config of these weights"
-            )
-        stated = {key: config[key] for key in _WIDTHS if isinstance(config.get(key), int)}
-        if stated and width not in stated.values():
-            shown = ", ".join(f"{key} is {value:,}" for key, value in list(stated.items())[:2])
-            yield (
-                f"{path}: {shown}, and the rows of '{printable(words.name, 80)}' have {width:,} numbers; "
-                "get the config of these weights"
-            )
-    yield from _layer_faults(path, config, names)
-
-
-def _padded(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the rows that an embedding of `size` words may have, as some classes round them up."""
-    multiple = config.get("pad_vocab_size_multiple")
-    if not isinstance(multiple, int) or multiple < 1:
-        return size, size
-    return size, -(-size // multiple) * multiple
-
-
-def _layer_faults(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
-    stated = next(((key, config[key]) for key in _LAYERS if isinstance(config.get(key), int)), None)
-    if stated is None or config.get("model_type") in _SHARED_LAYERS:
+def _padding_faults(template: Checkpoint) -> Iterator[str]:
+    """Yield a fault for an embedder whose tokenizer cannot make texts of a batch equally long."""
+    folder = tokenizer_folder(template)
+    path = folder / "tokenizer_config.json"
+    if not (template.modules and path.is_file() and (folder / "tokenizer.json").is_file()):
         return
-    numbers = {layer_number(name) for name in names.specs} - {None}
-    # A class may store more, as for predicting several tokens.
-    if numbers and len(numbers) < stated[1]:
+    named = read_object(path).get("tokenizer_class") not in _WITHOUT_PADDING
+    if not named and _padding_token(folder) is None:
         yield (
-            f"{path}: {stated[0]} is {stated[1]:,}, and the weights have {len(numbers):,} layers; "
-            "get the whole model, or the config of these weights"
+            f"{path}: names no pad_token, without which texts of different lengths cannot be embedded "
+            "together; get the file again"
         )
+
+
+def _padding_token(folder: Path) -> str | None:
+    """Return the token that the files of a tokenizer name for padding."""
+    tokens = (read_object_if_any(folder / name).get("pad_token") for name in _TOKEN_FILES)
+    token = next((one for one in tokens if one is not None), None)
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
 
 
 def _needs_config(template: Checkpoint) -> bool:
@@ -197,14 +193,13 @@ def _missing_part(folder: Path, module: ModuleFolder) -> str | None:
     return None
 
 
-def _module_config_faults(path: Path, module: ModuleFolder) -> Iterator[str]:
-    if not module.type.startswith("sentence_transformers.") or module.kind in _TRANSFORMERS:
+def _module_config_faults(folder: Path, module: ModuleFolder) -> Iterator[str]:
+    if not module.type.startswith("sentence_transformers."):
         return
+    path = folder / module_config_path(folder, module)
     config = read_object_if_any(path)
     faults = [printable(fault, 200) for fault in module_faults(module.kind, config)]
     if module.kind == "Pooling" and not faults:
         odd = [mode for mode in pooling_modes(config) if mode not in POOLING]
-        faults = [
-            f"pooling_mode '{printable(mode, 40)}' is none of {', '.join(POOLING)}" for mode in odd
-        ]
+        faults = [f"pooling_mode '{printable(m, 40)}' is none of {', '.join(POOLING)}" for m in odd]
     yield from (f"{path}: {fault}; get the file again" for fault in faults)

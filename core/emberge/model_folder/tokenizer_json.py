@@ -30,7 +30,7 @@ def _fault(content: Any) -> str | None:
         return "it has no model"
     if not _is_vocabulary(content["model"].get("vocab", {})):
         return "its model's vocab has no tokens with ids"
-    added = content.get("added_tokens") or []
+    added = content.get("added_tokens")
     if not isinstance(added, list) or not all(_is_added(one) for one in added):
         return "its added_tokens have no content and id"
     return None

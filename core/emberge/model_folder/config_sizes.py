@@ -1,0 +1,118 @@
+"""Sizes that a model's config states, against those that its tensors have.
+
+A key that is missing counts with the value that the class of the `model_type` gives it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.compare_models import trunk_config
+from emberge.model_folder.config_fields import declared_defaults
+from emberge.model_folder.names.tensor_names import Names, layer_number
+from emberge.wording import printable
+
+__all__ = ["size_faults"]
+
+# Keys that configs have for the width of the rows of the input embedding.
+_WIDTHS = (
+    *("hidden_size", "embedding_size", "d_model", "n_embd", "dim", "emb_dim", "d_embed"),
+    *("word_embed_proj_dim", "hidden_dim", "embedding_dim"),
+)
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+# Classes whose layers share weights, so that there are fewer tensors than layers.
+_SHARED_LAYERS = frozenset({"albert"})
+# Tensors that have as many rows as a key says, in every class that has tensors of these names.
+_ROWS = {
+    "intermediate_size": re.compile(
+        r"\bintermediate\.dense\.weight$|\bmlp\.(up|gate)_proj\.weight$"
+    ),
+    "max_position_embeddings": re.compile(r"\bembeddings\.position_embeddings\.weight$"),
+    "type_vocab_size": re.compile(r"\btoken_type_embeddings\.weight$"),
+}
+
+
+def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) -> Iterator[str]:
+    """Yield sizes in a template's config that its tensors do not have.
+
+    Without `vocabulary` the result gets a vocabulary of its own.
+    """
+    stated = trunk_config(template.config)
+    config = {**declared_defaults(stated.get("model_type")), **stated}
+    path = template.folder / template.in_trunk("config.json")
+    words = names.embedding()
+    if words is not None and len(words.shape) == 2:
+        rows, width = words.shape
+        size = config.get("vocab_size")
+        if vocabulary and isinstance(size, int) and rows not in _padded(size, config):
+            yield (
+                f"{path}: vocab_size is {size:,}, and '{printable(words.name, 80)}' has {rows:,} rows; "
+                "get the config of these weights"
+            )
+        widths = {key: config[key] for key in _WIDTHS if isinstance(config.get(key), int)}
+        if widths and width not in widths.values():
+            shown = ", ".join(f"{key} is {value:,}" for key, value in list(widths.items())[:2])
+            yield (
+                f"{path}: {shown}, and the rows of '{printable(words.name, 80)}' have {width:,} numbers; "
+                "get the config of these weights"
+            )
+    yield from _layer_faults(path, config, names)
+    yield from _row_faults(path, config, names)
+    yield from _number_faults(path, config, vocabulary=vocabulary)
+
+
+def _padded(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the rows that an embedding of `size` words may have, as some classes round them up."""
+    multiple = config.get("pad_vocab_size_multiple")
+    if not isinstance(multiple, int) or multiple < 1:
+        return size, size
+    return size, -(-size // multiple) * multiple
+
+
+def _layer_faults(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
+    stated = next(((key, config[key]) for key in _LAYERS if isinstance(config.get(key), int)), None)
+    if stated is None or str(config.get("model_type")) in _SHARED_LAYERS:
+        return
+    numbers = {layer_number(name) for name in names.specs} - {None}
+    # A class may store more, as for predicting several tokens.
+    if numbers and len(numbers) < stated[1]:
+        yield (
+            f"{path}: {stated[0]} is {stated[1]:,}, and the weights have {len(numbers):,} layers; "
+            "get the whole model, or the config of these weights"
+        )
+
+
+def _row_faults(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
+    for key, pattern in _ROWS.items():
+        size = config.get(key)
+        tensors = (
+            one for one in names.specs.values() if pattern.search(one.name) and len(one.shape) == 2
+        )
+        wrong = next(
+            (one for one in tensors if isinstance(size, int) and one.shape[0] != size), None
+        )
+        if wrong is not None:
+            yield (
+                f"{path}: {key} is {size:,}, and '{printable(wrong.name, 80)}' has {wrong.shape[0]:,} rows; "
+                "get the config of these weights"
+            )
+
+
+def _number_faults(path: Path, config: Mapping[str, Any], *, vocabulary: bool) -> Iterator[str]:
+    """Yield numbers with which transformers' classes make no model."""
+    numbers = {key: value for key, value in config.items() if isinstance(value, int | float)}
+    if {"hidden_size", "num_attention_heads"} <= numbers.keys() and "head_dim" not in config:
+        width, heads = numbers["hidden_size"], numbers["num_attention_heads"]
+        if heads < 1 or width % heads:
+            yield f"{path}: hidden_size {width:,} is no multiple of num_attention_heads {heads:,}"
+    if vocabulary and {"vocab_size", "pad_token_id"} <= numbers.keys():
+        words, pad = numbers["vocab_size"], numbers["pad_token_id"]
+        if not -words <= pad < words:
+            yield f"{path}: pad_token_id is {pad:,}, and there are {words:,} tokens"
+    for key, value in numbers.items():
+        if key.endswith(("dropout", "dropout_prob", "_pdrop")) and not 0 <= value <= 1:
+            yield f"{path}: {printable(key, 60)} is {printable(value, 40)}; write a share from 0 to 1"
