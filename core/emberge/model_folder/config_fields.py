@@ -59,8 +59,9 @@ def field_faults(config: Mapping[str, Any]) -> Iterator[str]:
     for name in ("dtype", "torch_dtype"):
         if config.get(name) is not None and not _DTYPE.fullmatch(str(config[name])):
             yield f"{name} is no type of numbers such as float32"
-    if config.get("add_cross_attention"):
-        yield "add_cross_attention asks for weights of a decoder"
+    decodes = config.get("is_decoder") or config.get("is_encoder_decoder")
+    if config.get("add_cross_attention") and not decodes:
+        yield "add_cross_attention asks for layers that only a decoder has"
 
 
 def declared_defaults(kind: Any) -> Mapping[str, Any]:
