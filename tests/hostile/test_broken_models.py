@@ -108,6 +108,15 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
         with_module("custom_st.Pooling"),
         r"modules\.json: module 'custom_st\.Pooling' is code",
     ),
+    "no words": (remove("tokenizer.json"), r"tokenizer_config\.json and no tokenizer\.json"),
+    "longer texts than positions": (
+        change("sentence_bert_config.json", max_seq_length=10**7),
+        r"sentence_bert_config\.json: max_seq_length is 10,000,000, and '.*' has \d+ positions",
+    ),
+    "a module's folder with an endless name": (
+        change_module(1, path="w" * 300),
+        r"modules\.json: 'w+.*' is no name of a file",
+    ),
     "tokenizer of another kind": (
         write("tokenizer.json", [1]),
         r"tokenizer\.json: is no tokenizer",

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from emberge.network import UnsoundAnswerError, connection, hub_client, request_threads
-from emberge.network import hub_client as client_module
+from emberge.network import hub_requests as client_module
 from emberge.network.connection import WatchedSocket
 from emberge.network.hub_requests import HubClient
 from emberge.network.hub_transport import LONGEST_ANSWER, HubState, _Stream, transport_of

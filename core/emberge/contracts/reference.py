@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self, get_args
 
 __all__ = [
     "Artifact",
@@ -160,6 +160,26 @@ class Artifact:
     parents: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, record: Any) -> Self:
+        """Return the artifact in the content of an artifact.json; other keys are left out.
+
+        Raises:
+            ValueError: for a field of another type, and without a kind.
+        """
+        if not isinstance(record, dict) or record.get("kind") not in get_args(ArtifactKind):
+            raise ValueError("it is of no kind")
+        size, details = record.get("size"), record.get("details", {})
+        if not (size is None or (type(size) is int and size >= 0)):
+            raise ValueError("its size is no number of examples")
+        if not isinstance(details, dict):
+            raise ValueError("its details are no object")
+        lists = [record.get(name, []) for name in ("parents", "warnings")]
+        for one in lists:
+            if not isinstance(one, list) or not all(isinstance(text, str) for text in one):
+                raise ValueError("its parents or its warnings are no list of texts")
+        return cls(record["kind"], size, tuple(lists[0]), details, tuple(lists[1]))
 
 
 @dataclass(frozen=True, slots=True)

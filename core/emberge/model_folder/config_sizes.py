@@ -14,6 +14,7 @@ from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import trunk_config
 from emberge.model_folder.config_fields import declared_defaults
 from emberge.model_folder.names.tensor_names import Names, layer_number
+from emberge.model_folder.st_layout import read_trunk_settings, trunk_settings_path
 from emberge.wording import printable
 
 __all__ = ["size_faults"]
@@ -62,6 +63,7 @@ def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) 
             )
     yield from _layer_faults(path, config, names)
     yield from _row_faults(path, config, names)
+    yield from _length_faults(template, names)
     yield from _number_faults(path, config, vocabulary=vocabulary)
 
 
@@ -100,6 +102,18 @@ def _row_faults(path: Path, config: Mapping[str, Any], names: Names) -> Iterator
                 f"{path}: {key} is {size:,}, and '{printable(wrong.name, 80)}' has {wrong.shape[0]:,} rows; "
                 "get the config of these weights"
             )
+
+
+def _length_faults(template: Checkpoint, names: Names) -> Iterator[str]:
+    """Yield a fault where texts may be longer than the table of positions."""
+    length = read_trunk_settings(template.trunk).get("max_seq_length")
+    pattern = _ROWS["max_position_embeddings"]
+    table = next((one for one in names.specs.values() if pattern.search(one.name)), None)
+    if length is not None and table is not None and length > table.shape[0]:
+        yield (
+            f"{trunk_settings_path(template.trunk)}: max_seq_length is {length:,}, and "
+            f"'{printable(table.name, 80)}' has {table.shape[0]:,} positions; write at most that"
+        )
 
 
 def _number_faults(path: Path, config: Mapping[str, Any], *, vocabulary: bool) -> Iterator[str]:

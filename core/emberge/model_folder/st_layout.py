@@ -38,6 +38,7 @@ __all__ = [
     "read_settings",
     "read_trunk_settings",
     "require_inside",
+    "trunk_settings_path",
     "write_layout",
     "write_modalities",
 ]
@@ -52,6 +53,8 @@ _TRUNK_SETTINGS = tuple(
 )
 _LONGEST = 2**31 - 1
 """Tokens that a text may have at most: what a tokenizer can count."""
+_LONGEST_NAME = 255
+"""Bytes of a name that file systems take."""
 _MODULE_CONFIGS = (
     *("config.json", "cnn_config.json", "lstm_config.json", "wordembedding_config.json"),
 )
@@ -193,7 +196,7 @@ def read_trunk_settings(trunk: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: for a longest text that is no number of tokens.
     """
-    path = _trunk_settings_path(trunk)
+    path = trunk_settings_path(trunk)
     settings = read_object(path) if path.is_file() else {}
     length = settings.get("max_seq_length")
     if length is not None and not (type(length) is int and 1 <= length <= _LONGEST):
@@ -222,7 +225,7 @@ def require_inside(source: Path, name: str) -> None:
         raise CheckpointError(
             f"{source}: names '{printable(name, 80)}', which is outside the model folder; get it again"
         )
-    if not name.isprintable():
+    if not name.isprintable() or len(name.encode()) > _LONGEST_NAME:
         raise CheckpointError(
             f"{source}: '{printable(name, 80)}' is no name of a file; get it again"
         )
@@ -297,13 +300,14 @@ def _config_of(folder: Path, module: ModuleFolder) -> dict[str, Any] | None:
 def module_config_path(folder: Path, module: ModuleFolder) -> str:
     """Return the path of a module's own config below the model's folder, whether there is one or not."""
     if module.kind == "Transformer":
-        path = _trunk_settings_path(folder / module.path)
+        path = trunk_settings_path(folder / module.path)
         return path.relative_to(folder).as_posix()
     paths = [f"{module.path}/{name}".removeprefix("/") for name in _MODULE_CONFIGS]
     return next((path for path in paths if (folder / path).is_file()), paths[0])
 
 
-def _trunk_settings_path(trunk: Path) -> Path:
+def trunk_settings_path(trunk: Path) -> Path:
+    """Return the file with the options of a Transformer module, by any of the names that it has had."""
     paths = [trunk / name for name in _TRUNK_SETTINGS]
     return next((path for path in paths if path.is_file()), paths[0])
 
@@ -368,7 +372,7 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
     path = target / _MODULES
     entries = [{**e, "type": new_type(str(e.get("type", "")))} for e in _entries(path)]
     write_json(path, entries, durable=False)
-    settings = _trunk_settings_path(target / read_modules(target)[0].path)
+    settings = trunk_settings_path(target / read_modules(target)[0].path)
     way = {"method": "forward", "method_output_name": "last_hidden_state"}
     ways: dict[str, Any] = dict.fromkeys(modalities, way)
     own = read_object_if_any(settings)
@@ -415,7 +419,7 @@ def _write_pooling(layout: Layout, before: Layout, path: Path, width: int) -> No
 
 
 def _write_lengths(layout: Layout, before: Layout, target: Path) -> None:
-    path = _trunk_settings_path(target / layout.trunk)
+    path = trunk_settings_path(target / layout.trunk)
     same = (layout.max_length, layout.lower_case) == (before.max_length, before.lower_case)
     if not same or not path.is_file():
         new = {"max_seq_length": layout.max_length, "do_lower_case": layout.lower_case}

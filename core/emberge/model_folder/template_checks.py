@@ -30,8 +30,13 @@ _LIBRARIES = ("sentence_transformers.", "pylate.")
 _TRANSFORMERS = ("Transformer", "MLMTransformer", "CLIPModel")
 # Files of tokenizers that name special tokens.
 _TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
-# Classes of tokenizers that have no padding token but the one that files name.
-_WITHOUT_PADDING = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
+# Classes of tokenizers that have no words and no padding token but those of their files.
+_GENERIC = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
+# Files of tokenizers with words.
+_VOCABULARIES = (
+    *("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "bpe.codes"),
+    *("*.model", "*.spm", "*.bpe", "*.tiktoken"),
+)
 # Files of tokenizers that are JSON objects.
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
 
@@ -74,6 +79,11 @@ def template_faults(template: Checkpoint, *, config: bool = True) -> Iterator[st
 
 def tokenizer_faults(folder: Path) -> Iterator[str]:
     """Yield what is wrong with a tokenizer's files."""
+    config = folder / "tokenizer_config.json"
+    if config.is_file() and not any(path.is_file() for path in _vocabularies(folder)):
+        named = read_object(config).get("tokenizer_class")
+        if named in _GENERIC:  # others may count bytes or characters
+            yield f"{folder}: has tokenizer_config.json and no tokenizer.json; get the whole model"
     for path in (folder / name for name in _TOKENIZERS):
         if path.is_file():
             try:
@@ -82,6 +92,10 @@ def tokenizer_faults(folder: Path) -> Iterator[str]:
                 fault = str(error)
             if fault is not None:
                 yield fault
+
+
+def _vocabularies(folder: Path) -> Iterator[Path]:
+    return (path for pattern in _VOCABULARIES for path in folder.glob(pattern))
 
 
 def _tokenizer_fault(path: Path) -> str | None:
@@ -143,7 +157,7 @@ def _padding_faults(template: Checkpoint) -> Iterator[str]:
     path = folder / "tokenizer_config.json"
     if not (template.modules and path.is_file() and (folder / "tokenizer.json").is_file()):
         return
-    named = read_object(path).get("tokenizer_class") not in _WITHOUT_PADDING
+    named = read_object(path).get("tokenizer_class") not in _GENERIC
     if not named and _padding_token(folder) is None:
         yield (
             f"{path}: names no pad_token, without which texts of different lengths cannot be embedded "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -90,7 +89,9 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
         with warnings.catch_warnings():  # on pickles of other protocols, which load or are refused
             warnings.simplefilter("ignore", UserWarning)
             content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # a damaged one fails anywhere in the unpickler
         raise CheckpointError(
             f"{path}: has more than weights, or is damaged, and was not opened; "
             "ask its author for safetensors"

@@ -14,6 +14,7 @@ from emberge import Backbone, CheckpointError, DataError, ModelRef, RecipeError
 from emberge.data import read_texts
 from emberge.devices import find_machine
 from emberge.files import write_text
+from emberge.merging import whole_faults
 from emberge.model_folder import model_fingerprint
 from emberge.recipes import locate_model
 
@@ -113,13 +114,15 @@ class Space:
         """The loaded model.
 
         Raises:
-            CheckpointError: where only its passport is at hand.
+            CheckpointError: where only its passport is at hand, or the model cannot be opened.
         """
         if self.folder is None:
             raise CheckpointError(
                 f"{self.name}: is a passport without its model, so texts cannot be embedded; give --texts "
                 "and --vectors, what the index has, or the model"
             )
+        if faults := whole_faults(self.folder, None):
+            raise CheckpointError("\n".join(faults))
         return self.backbone.load(self.folder, device=self.device, dtype="float32")
 
     @cached_property

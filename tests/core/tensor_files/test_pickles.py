@@ -123,6 +123,13 @@ def test_code_in_a_pickle_is_not_run(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["pytorch_model.bin"]
 
 
+@pytest.mark.parametrize("content", [b"\x80\x02\x94u.", b"", b"\x80\x02K"])
+def test_a_damaged_pickle_is_named(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin: has more than weights, or is"):
+        convert_pickles(tmp_path)
+
+
 def test_what_is_no_mapping_of_tensors_is_refused(tmp_path: Path) -> None:
     torch.save({"a": {"nested": torch.ones(1)}}, tmp_path / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="no mapping of names to tensors"):

@@ -258,6 +258,16 @@ def test_the_exit_code_is_the_verdict(
     assert "foreign: " in capsys.readouterr().out
 
 
+def test_a_model_that_cannot_be_opened_is_refused_from_its_files(
+    bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Path(shutil.copytree(bert, tmp_path / "model"))
+    settings = model / "sentence_bert_config.json"
+    settings.write_text(json.dumps({"max_seq_length": 10**7}))
+    assert main(["space", str(bert), str(model)]) == 2
+    assert "max_seq_length is 10,000,000" in capsys.readouterr().err
+
+
 def test_an_index_that_kept_its_passport_needs_no_old_model(
     bert: Path, berts: list[Path], texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from emberge.contracts import Artifact
 from emberge.errors import EmbergeError
@@ -22,6 +22,7 @@ from emberge.files import (
 from emberge.recipes.folder.run_folder import ARTIFACT, NoRunError, OutFolder, read_artifact
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.workspace import PROGRESS
+from emberge.wording import human_size, printable
 
 __all__ = ["Status", "StepStatus", "result_table", "results_shown", "status"]
 
@@ -54,11 +55,9 @@ class Status:
     @property
     def lines(self) -> Sequence[str]:
         """The state as a table for people, a step a line."""
-        from emberge.wording import human_size
-
-        width = max((len(step.id) for step in self.steps), default=0)
+        width = max((len(printable(step.id)) for step in self.steps), default=0)
         rows = [
-            f"{s.id:<{width}}  {s.state:<8}  {human_size(s.size) if s.size else '-':>8}  "
+            f"{printable(s.id):<{width}}  {s.state:<8}  {human_size(s.size) if s.size else '-':>8}  "
             f"{f'{s.seconds:.0f} s' if s.seconds is not None else '-':>7}  {_far(s)}".rstrip()
             for s in self.steps
         ]
@@ -76,7 +75,7 @@ def status(out: Path) -> Status:
     """
     place = OutFolder(Path(out))
     try:
-        steps = read_json(place.status)["steps"]
+        steps = [_checked(step) for step in read_json(place.status)["steps"]]
     except (FileNotFoundError, NotADirectoryError):
         raise NoRunError(f"{out} holds no run of a recipe") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -84,6 +83,23 @@ def status(out: Path) -> Status:
     holder = lock_holder(place.lock)
     shown = tuple(_step(step, place, alive=holder is not None) for step in steps)
     return Status(shown, str(holder) if holder else None)
+
+
+def _checked(step: Any) -> dict[str, Any]:
+    """Return a step's entry in the file of states.
+
+    Raises:
+        ValueError: for one that no run wrote.
+    """
+    if not isinstance(step, dict) or step.get("state") not in get_args(State):
+        raise ValueError("a step has no state")
+    texts = [step.get("id"), step.get("kind"), step.get("error", "")]
+    folders = [step.get("work", "work"), step.get("folder", "folder")]
+    if not all(isinstance(text, str) for text in (*texts, *folders)):
+        raise ValueError("a step is not described by texts")
+    if any(Path(name).name != name or len(name.encode()) > 255 for name in folders):
+        raise ValueError("a step's folder is not in OUT")
+    return step
 
 
 def _step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepStatus:
@@ -94,7 +110,7 @@ def _step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepStatus:
     if state not in ("running", "stopped"):
         return known
     work = place.work / step["work"] if "work" in step else place.work
-    progress = _read(work / PROGRESS) if "work" in step else {}
+    progress = _progress(work / PROGRESS) if "work" in step else {}
     return StepStatus(
         known.id,
         known.kind,
@@ -108,13 +124,27 @@ def _step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepStatus:
     )
 
 
+def _progress(path: Path) -> dict[str, Any]:
+    """Return a working step's note of its progress without what is neither a number nor a text there."""
+    found = _read(path)
+    texts = {key: found[key] for key in ("unit", "note") if isinstance(found.get(key), str)}
+    numbers = {key: found[key] for key in ("done", "total", "time") if _is_number(found.get(key))}
+    since = found.get("since")
+    pair = isinstance(since, list) and len(since) == 2 and all(map(_is_number, since))
+    return {**texts, **numbers, **({"since": since} if pair else {})}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < 1e15  # neither NaN nor infinite
+
+
 def _left(progress: dict[str, Any]) -> float | None:
     """Return the seconds left at the rate since the step began to count, or continued."""
     try:
         began, first = progress["since"]
         rate = (progress["done"] - first) / (progress["time"] - began)
         left = (progress["total"] - progress["done"]) / rate - (time.time() - progress["time"])
-    except (KeyError, TypeError, ZeroDivisionError):
+    except (KeyError, ZeroDivisionError):
         return None
     return max(0.0, float(left))
 
@@ -123,18 +153,21 @@ def _done(known: StepStatus, folder: Path) -> StepStatus:
     record = _read(folder / ARTIFACT)
     if not record:
         return StepStatus(known.id, known.kind, "waiting", note="its result was removed")
+    seconds = record.get("seconds")
     return StepStatus(
-        known.id, known.kind, "done", size=_size(folder), seconds=record.get("seconds")
+        *(known.id, known.kind, "done"),
+        size=_size(folder),
+        seconds=seconds if _is_number(seconds) else None,
     )
 
 
 def _far(step: StepStatus) -> str:
     if step.done is None or not step.total:
-        return step.note
-    counted = f"{_count(step.done)} of {_count(step.total)} {step.unit}".rstrip()
+        return printable(step.note)
+    counted = f"{_count(step.done)} of {_count(step.total)} {printable(step.unit)}".rstrip()
     far = f"{step.done / step.total:.0%} ({counted}"
     left = f" {_soon(step.left)} left" if step.left is not None else ""
-    return f"{far}){left} {step.note}".rstrip()
+    return f"{far}){left} {printable(step.note)}".rstrip()
 
 
 def _count(number: float) -> str:

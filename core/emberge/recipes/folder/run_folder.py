@@ -11,7 +11,6 @@ Nothing in it is an absolute path, so that OUT may be moved.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import re
@@ -143,15 +142,10 @@ def read_artifact(folder: Path) -> Artifact | None:
         EmbergeError: for an artifact.json that cannot be understood.
     """
     try:
-        record = read_json(folder / ARTIFACT)
-        names = [f.name for f in dataclasses.fields(Artifact)]
-        known = {name: record[name] for name in names if name in record}
-        for name in ("parents", "warnings"):
-            known[name] = tuple(known.get(name, ()))
-        return Artifact(**known)
+        return Artifact.of(read_json(folder / ARTIFACT))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise EmbergeError(
             f"{folder / ARTIFACT} is damaged ({error}); remove it to have the step run again"
         ) from error
