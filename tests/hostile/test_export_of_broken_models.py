@@ -60,7 +60,7 @@ def export(model: Path, plugins: Plugins, options: str = "formats: [float32]") -
 def test_a_weight_that_is_no_number_is_named(model: Path, value: float, dtype: torch.dtype) -> None:
     require_usable_weights(model)
     name = spoil(model, value, dtype)
-    with pytest.raises(CheckpointError, match=rf"1 tensor with NaN.*{name}"):
+    with pytest.raises(CheckpointError, match=rf"1 tensor with values that are NaN.*{name}"):
         require_usable_weights(model)
 
 

@@ -198,11 +198,8 @@ def pickling(file: Path) -> Iterator[str]:
 
 
 def test_nothing_in_the_project_loads_a_pickle() -> None:
-    """The one place takes the name of an error; what it reads, torch reads as weights only."""
-    places = [place for file in python_files(CORE, PLUGINS) for place in pickling(file)]
-    assert [place.rpartition(":")[0] for place in places] == [
-        "core/emberge/tensor_files/pickles.py"
-    ]
+    """The one that a user asks to convert, torch reads as weights only."""
+    assert not [place for file in python_files(CORE, PLUGINS) for place in pickling(file)]
 
 
 def test_the_rule_on_pickles_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def test_a_records_fields_are_the_artifacts() -> None:
     ids=str,
 )
 def test_a_field_of_another_type_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="^it"):
+    with pytest.raises(ValueError, match=r"^it"):
         Artifact.of({**SOUND, **change})
 
 

@@ -53,7 +53,9 @@ def told(processes: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
 def with_dense(folder: Path, seed: int) -> Path:
     """The same model with a Dense module, whose weights lie in a folder of their own."""
     modules = json.loads((folder / "modules.json").read_text())
-    modules.append({"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
+    modules.append(
+        {"idx": 3, "name": "3", "path": "3_Dense", "type": "sentence_transformers.models.Dense"}
+    )
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "3_Dense").mkdir()
     facts = {"in_features": 32, "out_features": 8, "bias": False}

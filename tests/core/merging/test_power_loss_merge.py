@@ -36,7 +36,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i in (0, 1):
         folder = tiny.checkpoint(root / f"m{i}", "qwen3", seed=i, num_hidden_layers=1)
         modules = json.loads((folder / "modules.json").read_text())
-        modules.append({"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
+        modules.append(
+            {"idx": 3, "name": "3", "path": "3_Dense", "type": "sentence_transformers.models.Dense"}
+        )
         (folder / "modules.json").write_text(json.dumps(modules))
         (folder / "3_Dense").mkdir()
         facts = {"in_features": 32, "out_features": 8, "bias": False}

@@ -157,7 +157,8 @@ def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
         ({"a": "model.safetensors.index.json"}, "no safetensors file"),
         ({"a": "loop.safetensors"}, "'loop.safetensors', which is missing"),
         ({"a": "shard.safetensors\0"}, "no name of a file"),
-        ({"a": "x" * 5000}, "which is missing"),
+        ({"a": "x" * 200}, "which is missing"),
+        ({"a": "x" * 5000}, "is no name of a file"),
         ({"a": "."}, "which is missing"),
         ("text", "no weight_map"),
     ],
@@ -183,7 +184,10 @@ def test_an_index_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
 
 
 def test_modules_without_numbers_stay_in_their_order(tmp_path: Path) -> None:
-    listed = [{"idx": "b", "path": "", "type": "T"}, {"idx": None, "path": "1_P", "type": "P"}]
+    listed = [
+        {"idx": "b", "name": "0", "path": "", "type": "T"},
+        {"idx": None, "name": "1", "path": "1_P", "type": "P"},
+    ]
     (tmp_path / "modules.json").write_text(json.dumps(listed))
     assert [module.kind for module in Checkpoint(tmp_path).modules] == ["T", "P"]
 
@@ -200,7 +204,9 @@ def test_links_as_a_download_cache_makes_them_are_followed(tmp_path: Path) -> No
 def test_a_tensor_of_two_files_is_refused(bert: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(bert, tmp_path / "model")
     modules = json.loads((folder / "modules.json").read_text())
-    modules.append({"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
+    modules.append(
+        {"idx": 3, "name": "3", "path": "3_Dense", "type": "sentence_transformers.models.Dense"}
+    )
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "3_Dense").mkdir()
     save_file({"w": torch.ones(4)}, folder / "3_Dense" / "model.safetensors")
@@ -210,7 +216,8 @@ def test_a_tensor_of_two_files_is_refused(bert: Path, tmp_path: Path) -> None:
 
 
 def test_a_module_outside_the_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "modules.json").write_text(json.dumps([{"idx": 0, "path": "../x", "type": "T"}]))
+    module = {"idx": 0, "name": "0", "path": "../x", "type": "T"}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
     with pytest.raises(CheckpointError, match="outside the model folder"):
         _ = Checkpoint(tmp_path).modules
 
@@ -218,7 +225,9 @@ def test_a_module_outside_the_folder_is_refused(tmp_path: Path) -> None:
 def test_weights_of_a_dense_module_are_tensors_like_any(bert: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(bert, tmp_path / "model")
     modules = json.loads((folder / "modules.json").read_text())
-    modules.append({"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
+    modules.append(
+        {"idx": 3, "name": "3", "path": "3_Dense", "type": "sentence_transformers.models.Dense"}
+    )
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "3_Dense").mkdir()
     save_file({"linear.weight": torch.ones(4, 32)}, folder / "3_Dense" / "model.safetensors")
@@ -230,7 +239,9 @@ def test_weights_of_a_dense_module_are_tensors_like_any(bert: Path, tmp_path: Pa
 def test_a_pickled_dense_module_is_refused(bert: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(bert, tmp_path / "model")
     modules = json.loads((folder / "modules.json").read_text())
-    modules.append({"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
+    modules.append(
+        {"idx": 3, "name": "3", "path": "3_Dense", "type": "sentence_transformers.models.Dense"}
+    )
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "3_Dense").mkdir()
     (folder / "3_Dense" / "pytorch_model.bin").write_bytes(b"anything")

@@ -220,7 +220,9 @@ def test_nan_ends_the_run_in_one_line(place: Path, plugins: Plugins) -> None:
     state["embeddings.LayerNorm.weight"][3] = float("nan")
     save_file(state, folder / "model.safetensors")
     text = "steps:\n  merged:\n    merge: {models: [./a, ./bad], strategy: linear}\n"
-    with pytest.raises(EmbergeError, match=r"LayerNorm\.weight: 'bad' holds NaN") as caught:
+    with pytest.raises(
+        EmbergeError, match=r"LayerNorm\.weight: 'bad' has values that are NaN"
+    ) as caught:
         run(place, text, plugins)
     assert "\n" not in str(caught.value)
     assert not (place / "out" / "merged").exists()

@@ -31,7 +31,8 @@ def write(
 ) -> Path:
     """A model that is its embedding, with a tokenizer of whole words; `added` are special, by id."""
     folder.mkdir()
-    special = [{"id": i, "content": t, "special": True} for t, i in (added or {}).items()]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    special = [{"id": i, "content": t, "special": True, **flags} for t, i in (added or {}).items()]
     vocab = {token: i for i, token in enumerate(tokens)}
     model: dict[str, Any] = {"type": algorithm, "vocab": vocab, "unk_token": tokens[0]}
     if algorithm == "BPE":

@@ -20,7 +20,9 @@ def model(tmp_path: Path) -> Path:
     folder = tmp_path / "model"
     (folder / "1_Pooling").mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    (folder / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "1_Pooling"}]))
+    modules = [{"name": path, "path": path, "type": "T"} for path in ("0", "1_Pooling")]
+    modules[0]["path"] = ""
+    (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling" / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"weights")
     (folder / "tokenizer.json").write_text("{}")
