@@ -42,16 +42,7 @@ def test_the_projects_readme_shows_the_same_plugin(plugin_file: Path) -> None:
 def test_the_plugin_takes_the_median(plugin_file: Path) -> None:
     median = load_plugins([plugin_file], block=("*",)).find("median", "merge strategy").type
     tensors = torch.tensor([[[1.0, 2.0]], [[3.0, 1.0]], [[100.0, 6.0]]])
-    block = Block(
-        name="w",
-        shape=(1, 2),
-        layer="layers.0",
-        models=("a", "b", "c"),
-        groups=("", "", ""),
-        tensors=tensors,
-        base=None,
-        weights=torch.full((3,), 1 / 3, dtype=torch.float64),
-    )
+    block = Block.of(tensors)
     (plain,) = merge_blocks([median()], [block])
     assert plain.tolist() == [[3.0, 2.0]]
     type_of_option = type(median().mean)

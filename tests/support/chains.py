@@ -64,18 +64,16 @@ def blocks_of(
     """One tensor as blocks of so many rows."""
     shape = tuple(models[0].shape)
     count, width = (shape[0], models[0][0].numel()) if len(shape) > 1 else (1, models[0].numel())
-    called = tuple(f"model {i + 1}" for i in range(len(models)))
     stacked = torch.stack(list(models))
     for index, start in enumerate(range(0, count, rows)):
         some = slice(start, start + rows) if len(shape) > 1 else slice(None)
-        yield Block(
+        yield Block.of(
+            stacked[:, some] if shape else stacked,
+            None if base is None else base[some] if shape else base,
             name=name,
             shape=shape,
             layer=layer_of(name),
-            models=called,
             groups=tuple(groups or [""] * len(models)),
-            tensors=stacked[:, some] if shape else stacked,
-            base=None if base is None else base[some] if shape else base,
             weights=torch.tensor(weights or [1.0] * len(models), dtype=torch.float64),
             start=start * width,
             index=index,

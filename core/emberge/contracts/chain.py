@@ -142,7 +142,7 @@ def _measure_blocks(
         if not link.reads_rows(len(known[position])):
             needed, block = block.start == 0, block.without_rows()
         else:
-            needed = link.needs_rows(block.start, block.tensors[0].numel(), known[position])
+            needed = link.needs_rows(block.start, block.size, known[position])
         if needed:
             group.append(run.measure(known, block, position))
     return {key: link.join(measures) for key, measures in found.items()}

@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 CHUNK = 2048
 # What an election works on at once, beside its three sums: half of that cache.
 PART = 512
-# The order of `numerics.lanes`.
+# The order of sums, as in `evaluations`.
 LANES, RUN = 1 << 10, 1 << 16
 BFLOAT16, FLOAT16, FLOAT32 = range(3)
 KEEP, UNDO, DROP, SCALE, DIVIDE, VARIANCE, SELECT = range(7)

@@ -1,4 +1,4 @@
-"""Rows of several models as they are stored, decoded when a block's numbers are asked for."""
+"""Rows of several models in the types of their files, decoded when their numbers are asked for."""
 
 from __future__ import annotations
 
@@ -40,22 +40,37 @@ class Place(NamedTuple):
 class StoredRows:
     """Rows of every model, and of the base, in one piece of memory: `shape` is that of one model's rows.
 
-    `kernels` are the compiled ones, if they are to be used.
+    `kernels` are the compiled ones.
     """
 
     memory: Tensor
     models: Sequence[Place]
     base: Place | None
     shape: tuple[int, ...]
-    kernels: Any = None
+    kernels: Any
+
+    @property
+    def count(self) -> int:
+        """The number of models."""
+        return len(self.models)
 
     @property
     def size(self) -> int:
-        """The number of elements of one model."""
+        """The number of elements of one model's rows."""
         return math.prod(self.shape)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type that is computed in."""
+        return torch.float32
+
+    @property
+    def has_base(self) -> bool:
+        """True if the base's rows are known."""
+        return self.base is not None
+
     def pick(self, index: Sequence[int]) -> StoredRows:
-        """Return some of the models' rows."""
+        """Return the rows of some of the models."""
         return replace(self, models=[self.models[i] for i in index])
 
     def decode(self) -> Tensor:
@@ -65,15 +80,16 @@ class StoredRows:
             into.view(-1).copy_(self._flat(place))
         return out
 
-    def decode_base(self) -> Tensor:
+    def decode_base(self) -> Tensor | None:
         """Return the base's rows in float32."""
-        assert self.base is not None
+        if self.base is None:
+            return None
         out = pooled_like(_LIKE, self.shape)
         out.view(-1).copy_(self._flat(self.base))
         return out
 
     def every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
-        """Return every `stride`-th element from `first` on, of the models [models, some] and of the base."""
+        """Return every `stride`-th element from `first` on: of the models [models, some], and of the base."""
         models = torch.stack([self._flat(place)[first::stride].float() for place in self.models])
         base = None if self.base is None else self._flat(self.base)[first::stride].float()
         return models, base
@@ -91,17 +107,17 @@ class StoredRows:
                 return number
         return None
 
-    def arguments(self, *, changed: Tensor | None, subtract: bool) -> tuple[Any, ...]:
-        """Return the rows for the kernels, less the base if `subtract`, or `changed` in their place."""
+    def kernel_rows(self, deltas: Tensor | None, *, subtract: bool) -> tuple[Any, ...]:
+        """Return the kernels' arguments for `deltas`, or for the rows, less the base if `subtract`."""
         memory: np.ndarray = self.memory.numpy()
         halves, singles = memory.view(np.uint16), memory.view(np.float32)
-        kind, at = _coded(self.base) if self.base is not None else (0, 0)
+        kind, at = _kind_and_place(self.base) if self.base is not None else (0, 0)
         base = (halves, singles, kind, at)
-        if changed is not None:
-            count, flat = len(changed), changed.reshape(-1).numpy()
+        if deltas is not None:
+            count, flat = len(deltas), deltas.reshape(-1).numpy()
             kinds, starts = np.full(count, 2), np.arange(count) * self.size
             return _NO_HALVES, flat, kinds, starts, *base, 2 if self.base is not None else 0
-        coded = np.array([_coded(place) for place in self.models])
+        coded = np.array([_kind_and_place(place) for place in self.models])
         return halves, singles, coded[:, 0].copy(), coded[:, 1].copy(), *base, int(subtract)
 
     def _flat(self, place: Place) -> Tensor:
@@ -131,5 +147,5 @@ def encode(values: Tensor, dtype: torch.dtype, *, kernels: Any = None) -> Tensor
     return out
 
 
-def _coded(place: Place) -> tuple[int, int]:
+def _kind_and_place(place: Place) -> tuple[int, int]:
     return DTYPES.index(place.dtype), place.start // (4 if place.dtype == "float32" else 2)

@@ -1,25 +1,45 @@
-"""The compiled kernels, once they were compared with torch."""
+"""The compiled kernels, and their comparison with the torch code that they stand in for."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from emberge.interpreter import python_command, safe_paths
 from emberge.numerics.compiling import can_keep, kept_in
-from emberge.numerics.self_test import first_difference
+from emberge.numerics.delta_changes import (
+    DeltaChange,
+    DivideDeltas,
+    DropAtRandom,
+    KeepLargest,
+    KeepVaried,
+    Limit,
+    ScaleDeltas,
+    TakeVariance,
+)
+from emberge.numerics.delta_program import DecodedRows, DeltaProgram
+from emberge.numerics.evaluations import Bracket, Evaluation
+from emberge.numerics.stored_rows import ALIGNED, TOO_LARGE, Place, StoredRows, words_are_usable
 
-__all__ = ["compile_all", "kernels"]
+__all__ = ["compile_all", "first_difference", "kernels"]
+
+# More than a chunk, and no multiple of a vector or of the width.
+_SIZE, _MODELS, _WIDTH = 2048 + 37, 3, 260
+_WEIGHTS = [0.7, 0.25, 0.4]
 
 
 @functools.cache
@@ -96,3 +116,102 @@ def _mark() -> Path:
 
 def _warn(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def first_difference(compiled: Any) -> str:
+    """Return the name of a kernel whose bytes differ from torch's on one small block; "" if none do."""
+    stored = _stored_rows(compiled)
+    of_lines = dataclasses.replace(stored, shape=(_SIZE // _WIDTH, _WIDTH))
+    results = itertools.chain(
+        _compare_evaluations(*_programs(stored)),
+        _compare_changes(*_programs(stored)),
+        _compare_ranked_drops(*_programs(of_lines)),
+        _compare_conversions(stored),
+    )
+    different = (name for name, found, wanted in results if not _same_bytes(found, wanted))
+    return next(different, "")
+
+
+def _stored_rows(compiled: Any) -> StoredRows:
+    """Return small changes of a base, with ties and zeros: the same numbers everywhere."""
+    count = torch.arange(_SIZE, dtype=torch.float64)
+    base = (0.05 * torch.sin(count)).bfloat16()
+    models = [
+        (base.double() + 0.002 * torch.sin((3 + m) * count).round(decimals=1)).bfloat16()
+        for m in range(_MODELS)
+    ]
+    step = -(-2 * _SIZE // ALIGNED) * ALIGNED
+    memory = torch.zeros(step * (_MODELS + 1), dtype=torch.uint8)
+    for m, values in enumerate([*models, base]):
+        memory[m * step : m * step + 2 * _SIZE] = values.view(torch.uint8)
+    places = [Place("bfloat16", m * step) for m in range(_MODELS + 1)]
+    return StoredRows(memory, places[:-1], places[-1], (_SIZE,), compiled)
+
+
+def _programs(stored: StoredRows) -> tuple[DeltaProgram, DeltaProgram]:
+    """Return the programs of the same rows for kernels and for torch."""
+    decoded = DecodedRows(stored.decode(), stored.decode_base())
+    return DeltaProgram(stored), DeltaProgram(decoded)
+
+
+def _same_bytes(found: Tensor, wanted: Tensor) -> bool:
+    return torch.equal(found.view(torch.uint8), wanted.contiguous().view(torch.uint8))
+
+
+Compared = Iterator[tuple[str, Tensor, Tensor]]
+"""Names of kernels, each with its result and torch's."""
+
+
+def _compare_evaluations(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Compared:
+    patterns = by_torch.deltas[1].abs().sort().values.view(torch.int32)
+    low, high = int(patterns[_SIZE // 4]), int(patterns[_SIZE // 2])
+
+    def results(evaluation: Evaluation) -> dict[str, Tensor]:
+        counted = evaluation.count([Bracket(1, low, high, (low,))], _WIDTH)[0]
+        elected = evaluation.elect(_WEIGHTS, _WEIGHTS, normalize=True, scale=0.9)
+        return {
+            "combine": evaluation.combine(_WEIGHTS, add_base=True),
+            "elect": elected,
+            "sums": evaluation.sums(squares=False),
+            "decode": torch.cat([evaluation.values(), evaluation.differences()]),
+            "tally": torch.tensor(np.concatenate([np.ravel(part) for part in counted])),
+        }
+
+    wanted = results(by_torch.evaluate_deltas())
+    for name, found in results(by_kernels.evaluate_deltas()).items():
+        yield name, found, wanted[name]
+
+
+def _compare_changes(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Compared:
+    middle = int(by_torch.deltas[0].abs().sort().values[_SIZE // 2].view(torch.int32))
+    changes: list[DeltaChange] = [
+        KeepLargest([Limit(middle, 0, 3)] * _MODELS),
+        DropAtRandom(_WEIGHTS, [(m,) for m in range(_MODELS)]),
+        ScaleDeltas(_WEIGHTS),
+        DivideDeltas(_WEIGHTS),
+        KeepVaried(Limit(middle // 2), _MODELS),
+        TakeVariance(_MODELS),
+    ]
+    for change in changes:
+        yield (
+            type(change).__name__,
+            by_kernels.record(change).deltas,
+            by_torch.record(change).deltas,
+        )
+
+
+def _compare_ranked_drops(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Compared:
+    lines, keys = [(0.3, 0.4 / _WIDTH)] * _MODELS, [(m,) for m in range(_MODELS)]
+    dropped = [one.drop_ranked(lines, _WIDTH, keys).deltas for one in (by_kernels, by_torch)]
+    yield "drop_ranked", dropped[0], dropped[1]
+
+
+def _compare_conversions(stored: StoredRows) -> Compared:
+    values = stored.decode()[0]
+    rounded = torch.empty(_SIZE, dtype=torch.int16)
+    stored.kernels.encode(values.div(3).numpy(), rounded.numpy().view("uint16"))
+    yield "encode", rounded, values.div(3).bfloat16()
+    for some in (values, values.bfloat16()):
+        large = torch.full_like(some, TOO_LARGE)
+        usable = [words_are_usable(words, stored.kernels) for words in (some, some / 0, large)]
+        yield "largest", torch.tensor(usable), torch.tensor([True, False, False])

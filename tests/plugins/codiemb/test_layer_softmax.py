@@ -214,7 +214,9 @@ def test_a_model_with_nan_is_named_where_norms_come_from_a_file(
     state["pooler.dense.weight"][3, 4] = float("nan")
     save_file(state, bad / FILE, {"format": "pt"})
     models = [family[0], family[1], bad, *family[3:]]
-    with pytest.raises(CheckpointError, match=r"pooler\.dense\.weight: 'bad' holds NaN"):
+    with pytest.raises(
+        CheckpointError, match=r"pooler\.dense\.weight: 'bad' has values that are NaN"
+    ):
         fused([], models, tmp_path / "out", deltas=FileRef(path.name, tmp_path))
 
 

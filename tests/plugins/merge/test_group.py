@@ -88,21 +88,22 @@ def test_averages_of_groups_are_added_up_when_they_are_asked_for() -> None:
     _, models = states()
     name = "layers.0.weight"
     inside = Options({"by": Options({})})
-    (block,) = blocks_of(name, [m[name] for m in models], None, groups=GROUPS, options=inside)
-    grouped = Group(by=chain("linear")[0]).apply(block, [])
     first, second = (
         [m[name] for m, g in zip(models, GROUPS, strict=True) if g == group] for group in "ab"
     )
     soups = torch.stack([torch.stack(one).mean(0) for one in (first, second)])
+    tensors = [m[name] for m in models]
+    (block,) = blocks_of(name, tensors, soups[0], groups=GROUPS, options=inside)
+    grouped = Group(by=chain("linear")[0]).apply(block, [])
     torch.testing.assert_close(grouped.combine([0.3, 0.7]), 0.3 * soups[0] + 0.7 * soups[1])
     with pytest.raises(ValueError, match="3 coefficients for 2 models"):
         grouped.combine([1.0, 0.0, 0.0])
-    assert "tensors" not in vars(grouped)
+    assert "tensors" not in vars(grouped.rows)
     torch.testing.assert_close(grouped.tensors, soups)
     torch.testing.assert_close(grouped.combine([0.3, 0.7]), 0.3 * soups[0] + 0.7 * soups[1])
-    moved = grouped.replace(base=soups[0]).with_deltas(soups)
+    moved = grouped.with_deltas(soups)
     torch.testing.assert_close(moved.combine([0.0, 1.0]), soups[0] + soups[1])
-    other = grouped.replace(tensors=2 * soups)
+    other = grouped.with_tensors(2 * soups)
     assert torch.equal(other.combine([1.0, 0.0]), 2 * soups[0])
 
 

@@ -45,6 +45,14 @@ ENDS: dict[str, Sequence[Stage]] = {
         *chain("task_arithmetic"),
     ],
     "sums": chain("linear", normalize=False),
+    "means of groups, then their angles": [
+        *chain("group", by=chain("linear")[0]),
+        *chain("multi_slerp"),
+    ],
+    "means of groups, then their changes": [
+        *chain("group", by=chain("linear")[0]),
+        *chain("ties", density=0.4),
+    ],
 }
 TRIED = {**{name: links for name, (links, _) in CHAINS.items()}, **ENDS}
 
@@ -117,7 +125,11 @@ def test_kernels_give_the_bytes_of_torch(name: str) -> None:
     )
     def same(case: Case, granule: int, workers: int) -> None:
         base, models = case.states()
-        how = {"weights": case.weights, "granule": granule, "groups": ["g"] * case.count}
+        how = {
+            "weights": case.weights,
+            "granule": granule,
+            "groups": ["g", "h", "g", "h"][: case.count],
+        }
         wanted = merged(links, base, models, **how)
         found = merged(
             links, base, models, **how, compiled=True, workers=workers, block=max(granule, 2500)

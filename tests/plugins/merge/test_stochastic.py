@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import CheckpointError, Stage
 from emberge.merging import merge_state_dicts
-from emberge.numerics.ranked_drop import by_rank
+from emberge.numerics import chances_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -244,5 +244,5 @@ def test_ranks_are_those_of_a_stable_sort(
     if few:
         values = (values * 3).round()  # many ties, and zeros
     expected = values.argsort(dim=1, stable=True).argsort(dim=1)
-    ranks = torch.arange(width, dtype=dtype)
-    assert torch.equal(by_rank(values, ranks), expected.to(dtype))
+    ranks = chances_of(values[None], [(0.0, 1.0)], width)[0]
+    assert torch.equal(ranks, expected.to(dtype))

@@ -96,9 +96,9 @@ def test_a_bracket_that_misses_costs_passes_and_nothing_else(
     kind: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A tiny sample and few bins: every way through narrowing is gone.
-    monkeypatch.setattr("emberge_merge.methods.ranking.top_k._SAMPLE", size)
-    monkeypatch.setattr("emberge_merge.methods.ranking.cut._SLACK", 0.0)
-    monkeypatch.setattr("emberge_merge.methods.ranking.cut._MANY", size * 2)
+    monkeypatch.setattr("emberge_merge.methods.ranking._SAMPLE", size)
+    monkeypatch.setattr("emberge_merge.methods.cut._SLACK", 0.0)
+    monkeypatch.setattr("emberge_merge.methods.cut._MANY", size * 2)
     delta = make(kind, (60, 50), seed=size)
     for density in (0.01, 0.3, 0.5, 0.9):
         found = trimmed(delta, density, granule=400)

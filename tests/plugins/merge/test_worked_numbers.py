@@ -298,7 +298,7 @@ def test_an_angle_below_float32_cosines_is_still_an_angle() -> None:  # T-00
 
     block = empty_block(
         "w", (1_000_000,), models=["a", "b"], weights=[1, 1], dtype="float32", based=False
-    ).replace(tensors=torch.stack([first, turned]))
+    ).with_tensors(torch.stack([first, turned]))
     span = Span.of(*(Slerp().measure(block, [])[k] for k in ("products", "differences")))
     # Products are summed in float32 over runs of so many numbers.
     assert span.norms[0] == near(exact[0].norm().item(), addends=8192)

@@ -161,7 +161,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "shares are divided by their sum",
     ),
     (
-        "top_k.py",
+        "ranking.py",
         "width = shape[-1] if shape else 1",
         "width = shape[-1] if (shape) and False else 1",
         "a sample that is less like the whole costs passes and nothing else",

@@ -13,7 +13,7 @@ from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_
 from emberge.merging.stage_options import Resolver
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.model_folder import layer_of
-from emberge.numerics import kernels, worth_compiling
+from emberge.numerics import DecodedRows, DeltaProgram, kernels, worth_compiling
 from emberge.tensor_files import DerivedTensor, FileSource, TensorReader
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _owned_rows(tensor: TensorPlan, block: Block) -> PartialRows | None:
     from emberge.merging.tokens.token_rows import owned_rows
 
     specs = [spec for spec in tensor.sources if spec is not None]
-    base = tensor.base if block.base is not None else None
+    base = tensor.base if block.has_base else None
     return owned_rows(specs, base, block.weights.tolist())
 
 
@@ -130,16 +130,14 @@ def empty_block(
     based: bool,
 ) -> Block:
     """Build the block of a tensor with all but its rows; `based` for a merge with a base."""
-    rest = shape[1:] if len(shape) > 1 else ()
-    rows = torch.empty((len(models), 0, *rest), dtype=getattr(torch, dtype))
+    rows = DecodedRows.empty(len(models), shape, getattr(torch, dtype), based=based)
     return Block(
         name=name,
         shape=shape,
         layer=layer_of(name),
         models=tuple(models),
         groups=("",) * len(models),
-        tensors=rows,
-        base=rows.new_empty((0, *rest)) if based else None,
+        rows=DeltaProgram(rows),
         weights=torch.tensor(weights, dtype=torch.float64),
     )
 

@@ -14,7 +14,17 @@ from torch import Tensor
 from emberge.contracts import Block, Chain, Measures, Scope, rows_of, scope_key
 from emberge.errors import CheckpointError
 from emberge.merging.streaming.memory_budget import element_bytes
-from emberge.numerics import ALIGNED, DTYPES, TOO_LARGE, Place, StoredRows, encode, words_are_usable
+from emberge.numerics import (
+    ALIGNED,
+    DTYPES,
+    TOO_LARGE,
+    DecodedRows,
+    DeltaProgram,
+    Place,
+    StoredRows,
+    encode,
+    words_are_usable,
+)
 from emberge.tensor_files import (
     DerivedTensor,
     FileSource,
@@ -126,7 +136,7 @@ class MergeJob(TensorJob):
     """Merges one tensor of several models by a chain of stages.
 
     `block` is the block without data: canonical name, layer, models, groups, weights, seed, fingerprints;
-    its `tensors` are empty and of the dtype to compute in. `chain_id` differs between the chains of different
+    its rows are none, and of the dtype to compute in. `chain_id` differs between the chains of different
     rules, so that a stage measures only the tensors that its rule owns. `coarse` is true where base and
     models are stored in so few bits that small changes are lost. `owned` has the rows that some models lack,
     which no strategy merges; `statistics` the models' entries for the block's rows. `kernels` are
@@ -167,7 +177,7 @@ class MergeJob(TensorJob):
 
     @property
     def row_bytes(self) -> int:
-        itemsize = self.block.tensors.dtype.itemsize
+        itemsize = self.block.rows.dtype.itemsize
         based = self.base is not None and (self.whole or self.chain.sees_base)
         each = element_bytes(len(self.sources), based=based, itemsize=itemsize)
         rows, width = rows_of(self.spec.shape)
@@ -261,12 +271,12 @@ class MergeJob(TensorJob):
         some = (len(rows), *shape[1:]) if len(shape) > 1 else shape
         sources = [*self.sources, origin] if origin else [*self.sources]
         # Without kernels everything is decoded in the end, and at once is fastest.
-        plain = self.kernels is None or self.block.tensors.dtype != torch.float32
+        plain = self.kernels is None or self.block.rows.dtype != torch.float32
         if device == "cpu" and not plain:
             return self._stored_block(rows, index, origin, some, guard=guard)
         gpu = device != "cpu"
         use = "pinned" if gpu else "block"
-        flat = scratch(use, len(sources) * size, self.block.tensors.dtype, pinned=gpu)
+        flat = scratch(use, len(sources) * size, self.block.rows.dtype, pinned=gpu)
         stacked = flat.view(len(sources), size)
         for source, into in zip(sources, stacked, strict=True):
             source.read(start, into)
@@ -278,9 +288,8 @@ class MergeJob(TensorJob):
         if guard and start == 0 and base is not None:
             self._look_for_losses(models, base)
         statistics = self._statistics_of(rows, device)
-        return self.block.replace(
-            tensors=models, base=base, start=start, index=index, statistics=statistics
-        )
+        program = DeltaProgram(DecodedRows(models, base), start)
+        return self.block.replace(rows=program, index=index, statistics=statistics)
 
     def _stored_block(
         self,
@@ -316,10 +325,13 @@ class MergeJob(TensorJob):
         damaged = stored.first_unusable() if guard else None
         if damaged is not None:
             raise self._damaged(sources[damaged])
-        block = self.block.with_rows(stored, start, index, self._statistics_of(rows, "cpu"))
         if guard and start == 0 and base is not None and self.coarse:
             self._look_for_losses(*stored.every(max(1, size // _LOOK), 0))
-        return block
+        return self.block.replace(
+            rows=DeltaProgram(stored, start),
+            index=index,
+            statistics=self._statistics_of(rows, "cpu"),
+        )
 
     def _look_for_losses(self, models: Tensor, base: Tensor | None) -> None:
         """Warn where base and models are stored so coarsely that most changes are lost."""

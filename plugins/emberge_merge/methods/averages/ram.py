@@ -60,12 +60,10 @@ class RamPlus(Ram):
     passes = 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        from emberge_merge.methods.shapes import by_model
-
         kept, count = moved(block)
         places = kept.sign().abs_()
-        every = by_model(places).sum(1)
-        unique = by_model(places.mul_((count == 1).to(places))).sum(1)
+        every = _sum_by_model(places)
+        unique = _sum_by_model(places.mul_((count == 1).to(places)))
         return {"all": every.double(), "unique": unique.double()}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
@@ -75,12 +73,11 @@ class RamPlus(Ram):
         return {"strength": 1 + self.r * overlap.clamp(0, self.alpha)}
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        from emberge_merge.methods.shapes import spread
-
         kept, count = moved(block)
+        strength: Tensor = stats[0]["strength"]
         alone = (count == 1).to(kept)
         merged = kept.sum(0).div_(count.clamp_(min=1)).mul_(1 - alone)
-        strengthened = kept.mul_(spread(stats[0]["strength"], kept)).sum(0)
+        strengthened = kept.mul_(strength.to(kept).view(-1, *[1] * (kept.dim() - 1))).sum(0)
         return block.add_delta(merged.add_(strengthened.mul_(alone)))
 
 
@@ -90,3 +87,7 @@ def moved(block: Block) -> tuple[Tensor, Tensor]:
 
     kept = torch.nn.functional.hardshrink(block.deltas, block.options.epsilon)
     return kept, kept.sign().abs_().sum(0)
+
+
+def _sum_by_model(values: Tensor) -> Tensor:
+    return values.reshape(len(values), -1).sum(1)

@@ -25,7 +25,7 @@ class Unanimous(MergeTransform):
     weight_role = "unused"
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        deltas = block.own_deltas
+        deltas = block.copy_deltas()
         # All signs equal is a sum of as many as there are models; the mask is of ones and zeros.
         agree = deltas.sign().sum(0).abs_().sub_(len(block.models) - 1).clamp_(min=0)
         return block.with_deltas(deltas.mul_(agree))

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import Block, FileRef, Measures, MergeStrategy, NonNegative, Scope, Stats
 
-from emberge_merge.methods.shapes import spread
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -92,7 +90,7 @@ class Fisher(MergeStrategy):
 
         weights = block.weights.to(block.tensors.device)
         if not self._known(block):
-            return _mean(block.tensors, spread(weights, block.tensors))
+            return _mean(block.tensors, _spread(weights, block.tensors))
         if float(weights.min()) < 0:
             raise ValueError("Fisher information is weighted by shares, which are not negative")
         means = stats[0] if stats else {}
@@ -104,10 +102,10 @@ class Fisher(MergeStrategy):
             ]
         )
         shares += self.floor
-        shares *= spread(weights, block.tensors)
+        shares *= _spread(weights, block.tensors)
         if self.floor == 0:
             nobody = shares.sum(0) == 0
-            shares += nobody * spread(weights, block.tensors)
+            shares += nobody * _spread(weights, block.tensors)
         return _mean(block.tensors, shares)
 
     def _known(self, block: Block) -> bool:
@@ -122,6 +120,11 @@ class Fisher(MergeStrategy):
         if information.numel() and not float(information.min()) >= 0:
             raise ValueError(f"the Fisher information of '{model}' holds NaN or negative numbers")
         return information
+
+
+def _spread(values: Tensor, like: Tensor) -> Tensor:
+    """Return one value a model, shaped and typed so that it multiplies [models, *rows]."""
+    return values.to(like).reshape(-1, *[1] * (like.dim() - 1))
 
 
 def _scale(measured: Measures, model: str) -> float:

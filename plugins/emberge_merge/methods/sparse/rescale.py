@@ -37,7 +37,7 @@ class Rescale(MergeTransform):
         return 1 if self.rescale_mode == "l1" else 0
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        return {"before": (block.before or block).delta_sums(1), "after": block.delta_sums(1)}
+        return {"before": block.original.delta_sums(1), "after": block.delta_sums(1)}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         before, after = stats[-1]["before"], stats[-1]["after"]
@@ -51,5 +51,5 @@ class Rescale(MergeTransform):
             density = block.kept.clamp(min=_TINY)
             if density.numel() == len(block.models):
                 return block.divide_deltas(density.flatten())
-            return block.with_deltas(block.own_deltas.div_(density))
+            return block.with_deltas(block.copy_deltas().div_(density))
         return block

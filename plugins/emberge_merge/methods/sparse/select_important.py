@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from emberge import Block, Measures, Stats
 
-from emberge_merge.methods.ranking.top_k import Ranking
+from emberge_merge.methods.ranking import Ranking
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from emberge_merge.methods.ranking.cut import Cut
+    from emberge_merge.methods.cut import Cut
 
 _QUARTILES = (0.25, 0.5, 0.75)
 _LEAST = 1e-8  # added to probabilities, so that none is zero
@@ -82,10 +82,10 @@ def _scored(block: Block, divergence: Tensor, start: int = 0) -> Block:
     """Return the block with importances for changes, given each row's divergence from element `start` on."""
     width = math.prod(block.shape[-1:])
     first = (block.start - start) // width
-    scores = block.own_deltas.abs_()
+    scores = block.copy_deltas().abs_()
     rows = scores.view(len(scores), -1, width)
     rows.mul_(divergence[:, first : first + rows.shape[1], None])
-    return block.replace(changed=scores)
+    return block.with_deltas(scores)
 
 
 def row_divergence(block: Block, *, precise: bool) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from emberge import Block, PerTensor, Stats
 
-from emberge_merge.methods.ranking.top_k import Ranking
+from emberge_merge.methods.ranking import Ranking
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from emberge import Block, PerModel, Scope, Stats
 
-from emberge_merge.methods.ranking.top_k import Ranking
+from emberge_merge.methods.ranking import Ranking
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,7 @@ class Halve(MergeTransform):
     def apply(self, block: Block, stats: Stats) -> Block:
         shape = (-1, *[1] * (block.tensors.dim() - 1))
         factors = block.options.factor.to(block.tensors.dtype)
-        return block.replace(tensors=block.tensors * factors.view(shape))
+        return block.with_tensors(block.tensors * factors.view(shape))
 
 
 SHAPES = {
@@ -114,7 +114,7 @@ def test_the_runner_does_what_merge_blocks_says(scope: Scope) -> None:
     blocks = [
         empty_block(
             n, s, models=["a", "b", "c"], weights=[1, 1, 1], dtype="float32", based=False
-        ).replace(tensors=torch.stack([m[n] for m in states]))
+        ).with_tensors(torch.stack([m[n] for m in states]))
         for n, s in SHAPES.items()
     ]
     for block, merged in zip(blocks, merge_blocks(links, blocks), strict=True):
@@ -173,7 +173,7 @@ def test_two_equal_links_have_their_own_measures() -> None:
             return {"sum": block.tensors.double().sum()}
 
         def apply(self, block: Block, stats: Stats) -> Block:
-            return block.replace(tensors=block.tensors + float(stats[0]["sum"]))
+            return block.with_tensors(block.tensors + float(stats[0]["sum"]))
 
     found = merge_state_dicts([{"w": torch.ones(2)}], [Shift(), Shift(), Centre()])
     # 1 + 2 = 3, then 3 + 6 = 9; centred.
@@ -240,7 +240,7 @@ class Based(MergeTransform):
     base_policy = "required"
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        return block.replace(tensors=block.deltas, base=block.base)
+        return block.with_tensors(block.deltas)
 
 
 def test_what_is_not_looked_at_is_not_read() -> None:
@@ -269,8 +269,7 @@ def test_memory_counts_a_base_that_only_a_pass_reads() -> None:
             return number == 0
 
     base = torch.zeros(5, 2)
-    models = (("one",), ("",), torch.empty(0), None, torch.ones(1))
-    block = Block("w", (5, 2), "other", *models)
+    block = empty_block("w", (5, 2), models=["one"], weights=[1], dtype="float32", based=False)
 
     def need(link: Stage) -> int:
         spec, source = TensorSpec("w", (5, 2), "float32"), MemorySource("one", base)
@@ -301,7 +300,7 @@ def test_blocks_in_memory_are_measured_without_rows_too() -> None:
         empty_block(n, tuple(t.shape), models=["a"], weights=[1], dtype="float32", based=False)
         for n, t in states.items()
     ]
-    full = [b.replace(tensors=states[b.name][None]) for b in blocks]
+    full = [b.with_tensors(states[b.name][None]) for b in blocks]
     assert [t.unique().tolist() for t in merge_blocks([Named()], full)] == [[2], [3]]
 
 

@@ -1,4 +1,4 @@
-"""Links that a block records and does when its numbers are asked for: in torch here, in kernels elsewhere."""
+"""Changes of deltas that are recorded and done together, each by torch and by a step of the row kernels."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ from emberge.numerics.buffers import pooled_like
 from emberge.numerics.noise import SPAN, odd_numbers, uniform
 
 __all__ = [
-    "Divided",
-    "Dropped",
-    "Kept",
+    "DeltaChange",
+    "DivideDeltas",
+    "DropAtRandom",
+    "KeepLargest",
+    "KeepVaried",
     "Limit",
-    "Link",
-    "Scaled",
-    "Selected",
-    "Variances",
-    "keep_largest",
-    "variance",
+    "ScaleDeltas",
+    "TakeVariance",
 ]
 
-_FAR = 1 << 60
-_NONE = (1 << 63) - 2
-# Numbers of the kernels' steps, as `row_kernels` has them.
+_BEYOND_ALL_ROWS = 1 << 60
+_UNREACHED = (1 << 63) - 2
+# The steps of the kernels, numbered as in `row_kernels`.
 _KEEP, _UNDO, _DROP, _SCALE, _DIVIDE, _VARIANCE, _SELECT = range(7)
 
 Words = tuple[int, int, int]
@@ -41,7 +39,7 @@ class Limit(NamedTuple):
     """
 
     pattern: int
-    row: int = _FAR
+    row: int = _BEYOND_ALL_ROWS
     quota: int = 0
 
     @classmethod
@@ -52,7 +50,7 @@ class Limit(NamedTuple):
     @classmethod
     def nothing(cls) -> Limit:
         """Return the limit that none reaches, infinity and NaN neither."""
-        return cls(_NONE, -1)
+        return cls(_UNREACHED, -1)
 
     @staticmethod
     def patterns(values: Tensor) -> np.ndarray:
@@ -67,29 +65,29 @@ class Limit(NamedTuple):
         return float(whole(pattern).view(real))
 
 
-class Link(Protocol):
-    """A change of deltas, element by element, that depends on nothing but the element's place."""
+class DeltaChange(Protocol):
+    """A change of deltas that decides about each element by its values and its place in the tensor."""
 
     @property
-    def code(self) -> int:
-        """The number of the kernels' step."""
+    def kernel_step(self) -> int:
+        """The number of the step by which the row kernels do it."""
         ...
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        """Return the deltas [models, *rows] after the link; it may write into those given."""
+        """Change deltas [models, *rows] by torch, in place where possible, and return them."""
         ...
 
-    def numbers(self) -> Sequence[float]:
-        """Return a factor for each model, for the kernels."""
+    def kernel_numbers(self) -> Sequence[float]:
+        """Return the kernels' factor for each model."""
         ...
 
-    def words(self) -> Sequence[Words]:
-        """Return three whole numbers for each model, for the kernels."""
+    def kernel_words(self) -> Sequence[Words]:
+        """Return the kernels' three whole numbers for each model."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeepLargest:
     """Keeps each model's values from its limit on; `undo` keeps those below it instead.
 
     `offset` is the tensor's first place among those that were ranked together.
@@ -100,125 +98,125 @@ class Kept:
     undo: bool = False
 
     @property
-    def code(self) -> int:
+    def kernel_step(self) -> int:
         return _UNDO if self.undo else _KEEP
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
         flat = deltas.view(len(deltas), -1)
         large = pooled_like(flat[0]) if self.undo else None
         for limit, values in zip(self.limits, flat, strict=True):
-            keep_largest(values, values if large is None else large, limit, start + self.offset)
+            _keep_largest(values, values if large is None else large, limit, start + self.offset)
             if large is not None:
                 values.sub_(large)
         return deltas
 
-    def numbers(self) -> Sequence[float]:
+    def kernel_numbers(self) -> Sequence[float]:
         return [0.0] * len(self.limits)
 
-    def words(self) -> Sequence[Words]:
-        return [_words(limit, self.offset) for limit in self.limits]
+    def kernel_words(self) -> Sequence[Words]:
+        return [_limit_words(limit, self.offset) for limit in self.limits]
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DropAtRandom:
     """Keeps each value with its model's probability, by a hash of the model's key and the value's place."""
 
     densities: Sequence[float]
     keys: Sequence[tuple[object, ...]]
 
-    code = _DROP
+    kernel_step = _DROP
     reach = SPAN
     """The places that have the same multipliers: kernels have none beyond."""
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        density = _spread(self.densities, deltas)
+        density = _one_per_model(self.densities, deltas)
         # A mask of ones and zeros multiplies several times faster than one of truths.
         return uniform(deltas, start, self.keys).lt_(density).mul_(deltas)
 
-    def numbers(self) -> Sequence[float]:
+    def kernel_numbers(self) -> Sequence[float]:
         return self.densities
 
-    def words(self) -> Sequence[Words]:
+    def kernel_words(self) -> Sequence[Words]:
         return [(*odd_numbers((*key, 0)), 0) for key in self.keys]
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class ScaleDeltas:
     """Multiplies each model's deltas by its factor."""
 
     factors: Sequence[float]
 
-    code = _SCALE
+    kernel_step = _SCALE
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        return deltas.mul_(_spread(self.factors, deltas))
+        return deltas.mul_(_one_per_model(self.factors, deltas))
 
-    def numbers(self) -> Sequence[float]:
+    def kernel_numbers(self) -> Sequence[float]:
         return self.factors
 
-    def words(self) -> Sequence[Words]:
+    def kernel_words(self) -> Sequence[Words]:
         return [(0, 0, 0)] * len(self.factors)
 
 
 @dataclass(frozen=True, slots=True)
-class Divided:
+class DivideDeltas:
     """Divides each model's deltas by its divisor."""
 
     divisors: Sequence[float]
 
-    code = _DIVIDE
+    kernel_step = _DIVIDE
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        return deltas.div_(_spread(self.divisors, deltas))
+        return deltas.div_(_one_per_model(self.divisors, deltas))
 
-    def numbers(self) -> Sequence[float]:
+    def kernel_numbers(self) -> Sequence[float]:
         return self.divisors
 
-    def words(self) -> Sequence[Words]:
+    def kernel_words(self) -> Sequence[Words]:
         return [(0, 0, 0)] * len(self.divisors)
 
 
 @dataclass(frozen=True, slots=True)
-class Variances:
+class TakeVariance:
     """Puts the variance over the models in the place of all of them."""
 
     models: int
 
-    code = _VARIANCE
+    kernel_step = _VARIANCE
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        return variance(deltas)[None]
+        return _variance(deltas)[None]
 
-    def numbers(self) -> Sequence[float]:
+    def kernel_numbers(self) -> Sequence[float]:
         return [1 / self.models] * self.models
 
-    def words(self) -> Sequence[Words]:
+    def kernel_words(self) -> Sequence[Words]:
         return [(0, 0, 0)] * self.models
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class KeepVaried:
     """Keeps all models' deltas where their variance is from a limit on, and above zero."""
 
     limit: Limit
     models: int
 
-    code = _SELECT
+    kernel_step = _SELECT
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        chosen = variance(deltas)
-        keep_largest(chosen.view(-1), chosen.view(-1), self.limit, start)
+        chosen = _variance(deltas)
+        _keep_largest(chosen.view(-1), chosen.view(-1), self.limit, start)
         # What stays is above zero, so signs make the mask, faster than a comparison's truths.
         return deltas.mul_(chosen.sign_())
 
-    def numbers(self) -> Sequence[float]:
+    def kernel_numbers(self) -> Sequence[float]:
         return [1 / self.models] * self.models
 
-    def words(self) -> Sequence[Words]:
-        return [_words(self.limit, 0)] * self.models
+    def kernel_words(self) -> Sequence[Words]:
+        return [_limit_words(self.limit, 0)] * self.models
 
 
-def variance(deltas: Tensor) -> Tensor:
+def _variance(deltas: Tensor) -> Tensor:
     """Return the variance of [models, *rows] over the models, [*rows]."""
     share = 1 / len(deltas)
     mean = torch.mul(deltas[0], share, out=pooled_like(deltas[0]))
@@ -230,22 +228,22 @@ def variance(deltas: Tensor) -> Tensor:
     return found
 
 
-def keep_largest(source: Tensor, into: Tensor, limit: Limit, start: int) -> None:
+def _keep_largest(source: Tensor, into: Tensor, limit: Limit, start: int) -> None:
     """Write the flat values from a limit on, and zeros for the others; `into` may be `source`.
 
     `start` is the place of the first value.
     """
-    if limit.pattern == _NONE:
+    if limit.pattern == _UNREACHED:
         into.zero_()
         return
-    split = _split(source, limit, start)
+    split = _count_below_last_tie(source, limit, start)
     if split:
         _keep_from(source[:split], into[:split], limit.pattern)
     if split < source.numel():
         _keep_from(source[split:], into[split:], limit.pattern + 1)
 
 
-def _split(source: Tensor, limit: Limit, start: int) -> int:
+def _count_below_last_tie(source: Tensor, limit: Limit, start: int) -> int:
     """Return the number of a block's values that come no later than the last tie that stays."""
     at = max(0, min(limit.row - start, source.numel()))
     if limit.row < start or at == source.numel():
@@ -263,10 +261,10 @@ def _keep_from(source: Tensor, into: Tensor, least: int) -> None:
         torch.ops.aten.hardshrink.out(source, below, out=into)
 
 
-def _spread(values: Sequence[float], like: Tensor) -> Tensor:
+def _one_per_model(values: Sequence[float], like: Tensor) -> Tensor:
     return like.new_tensor(list(values)).reshape(-1, *[1] * (like.dim() - 1))
 
 
-def _words(limit: Limit, offset: int) -> Words:
+def _limit_words(limit: Limit, offset: int) -> Words:
     # No float32 has a larger pattern than 2³¹ - 1, and the kernels look for one more than the limit's.
     return min(limit.pattern, (1 << 31) - 2), limit.row - offset, limit.quota

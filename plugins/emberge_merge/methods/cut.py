@@ -1,26 +1,28 @@
 """The k-th largest of many magnitudes: bracketed by a sample, found by counts, ties kept in order.
 
-Magnitudes are handled as their bit patterns, whole numbers of the same order. NumPy counts and compresses
-several times faster than torch does on a CPU.
+Magnitudes are handled as their bit patterns, whole numbers of the same order.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from emberge.numerics import Limit
-
-from emberge_merge.methods.ranking.counts import Run, Tally
+from emberge.numerics import Bracket, BracketCount, Limit, pooled_bytes
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Cut"]
+__all__ = ["Cut", "Tally", "off_heap"]
+
+# Collected values that are kept; of more the blocks are read again and counted in bins.
+_HELD = 1 << 23
+# Bytes from which runs are no longer put together: copies of all that was counted would double the memory.
+_LARGE = 1 << 20
 
 _BINS = 1 << 16
 # Standard deviations of a sampled rank within which the limit is first looked for.
@@ -97,29 +99,30 @@ class Cut:
         """The number of low bits that one bin unites."""
         return max(0, (self.high - self.low).bit_length() - _BINS.bit_length() + 1)
 
-    def count(self, bits: np.ndarray, start: int, width: int) -> Tally:
-        """Count a block of rows of `width`; `start` is the flat index of its first value."""
-        unsigned = np.dtype(f"u{bits.itemsize}").type
+    def bracket(self, row: int) -> Bracket:
+        """Return what is to be counted of the magnitudes of model number `row`."""
+        return Bracket(row, self.low, self.high, self.frequent)
+
+    def tally(self, counted: BracketCount, start: int, size: int, width: int) -> Tally:
+        """Return the tally of a block of `size` values in rows of `width`, from flat index `start` on."""
+        rows = np.arange(start, start + size, width)
+        ties = counted.ties.astype(Run.counted_as(width))
+        # Zeros are among what stays unless their number decides how much that is.
+        nonzero = size if self.sure else counted.nonzero
+        run = Run(counted.values, counted.rows, ties, rows)
+        return Tally(counted.above, counted.inside, nonzero, [run])
+
+    def count_in_bins(self, patterns: np.ndarray) -> Tally:
+        """Count a block's bit patterns by ranges of values, where too many are inside to collect them."""
+        unsigned = np.dtype(f"u{patterns.itemsize}").type
         # Values below wrap around to large ones, so that one comparison finds what is inside.
-        shifted = bits.view(unsigned) - unsigned(self.low)
-        places = np.flatnonzero(shifted <= unsigned(self.high - self.low))
-        values, inside = bits[places], len(places)
-        above = int(np.count_nonzero(bits > self.high))
-        nonzero = len(bits) if self.sure else int(np.count_nonzero(bits))
-        if not self.collect:
-            highest = (self.high - self.low) >> self.shift
-            bins = np.bincount((values - self.low) >> self.shift, minlength=highest + 1)
-            return Tally(above, inside, nonzero, bins=bins)
-        rows = np.arange(start, start + len(bits), max(1, width))
-        homes = (places // max(1, width)).astype(np.int32)
-        which = np.zeros(inside, np.int32)
-        for number, pattern in enumerate(self.frequent, 1):
-            which += np.int32(number) * (values == pattern)
-        cells = (len(self.frequent) + 1) * len(rows)
-        ties = np.bincount(which * len(rows) + homes, minlength=cells).reshape(-1, len(rows))[1:]
-        other = which == 0
-        run = Run(values[other], homes[other], ties.astype(Run.counted_as(width)), rows)
-        return Tally(above, inside, nonzero, [run])
+        shifted = patterns.view(unsigned) - unsigned(self.low)
+        values = patterns[shifted <= unsigned(self.high - self.low)]
+        highest = (self.high - self.low) >> self.shift
+        bins = np.bincount((values - self.low) >> self.shift, minlength=highest + 1)
+        above = int(np.count_nonzero(patterns > self.high))
+        nonzero = len(patterns) if self.sure else int(np.count_nonzero(patterns))
+        return Tally(above, len(values), nonzero, bins=bins)
 
     def narrowed(self, tally: Tally) -> Cut:
         """Return the cut after a whole pass was counted: with a closer bracket, or the answer."""
@@ -184,3 +187,104 @@ class Cut:
         return (
             Limit(self.low) if self.row == math.inf else Limit(self.low, int(self.row), self.quota)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Values of blocks that follow one another: those inside a bracket that are not frequent, and ties.
+
+    `values` are in the rows `homes`, counted from the run's first one; of each frequent value `ties` counts
+    how many are in every row, [frequent, rows], and `rows` has where the rows begin.
+    """
+
+    values: np.ndarray
+    homes: np.ndarray
+    ties: np.ndarray
+    rows: np.ndarray
+
+    @staticmethod
+    def counted_as(width: int) -> np.dtype[Any]:
+        """Return the smallest type that counts up to all values of a row."""
+        return np.min_scalar_type(width)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all arrays."""
+        return sum(one.nbytes for one in (self.values, self.homes, self.ties, self.rows))
+
+    def by_row(self, limit: int, frequent: Sequence[int]) -> np.ndarray:
+        """Return how many values equal a limit, row by row."""
+        if limit in frequent:
+            ties: np.ndarray = self.ties[frequent.index(limit)]
+            return ties
+        return np.bincount(self.homes[self.values == limit], minlength=len(self.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts of blocks for one ranking: the values `above` the bracket, and those `inside` it.
+
+    `runs` have what was collected, None when that is too much to keep, or when `bins` count what is inside
+    instead. `nonzero` are not zero.
+    """
+
+    above: int
+    inside: int
+    nonzero: int
+    runs: Sequence[Run] | None = None
+    bins: np.ndarray | None = None
+
+    @classmethod
+    def union(cls, parts: Sequence[Tally]) -> Tally:
+        """Unite the counts of several blocks, in their order."""
+        bins = [part.bins for part in parts if part.bins is not None]
+        known = [part.runs for part in parts if part.runs is not None]
+        runs = [run for some in known for run in some]
+        held = len(known) == len(parts) and sum(len(run.values) for run in runs) <= _HELD
+        return cls(
+            sum(part.above for part in parts),
+            sum(part.inside for part in parts),
+            sum(part.nonzero for part in parts),
+            list(_packed(runs)) if held else None,
+            np.sum(bins, axis=0) if bins else None,
+        )
+
+
+def off_heap(values: np.ndarray) -> np.ndarray:
+    """Return a copy in memory of its own.
+
+    What stays from every block must not be on the heap: between blocks of megabytes that come and go it
+    would keep the heap from closing up, and memory would grow by a block for each small array.
+    """
+    if not values.nbytes:
+        return values
+    copy = np.frombuffer(pooled_bytes(values.nbytes), values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+def _packed(runs: Iterable[Run]) -> Iterator[Run]:
+    """Yield the runs, small neighbours put together."""
+    small: list[Run] = []
+    for run in runs:
+        if run.nbytes >= _LARGE:
+            yield from _together(small)
+            small = []
+            yield run
+        else:
+            small.append(run)
+    yield from _together(small)
+
+
+def _together(runs: Sequence[Run]) -> Iterator[Run]:
+    if len(runs) < 2:
+        yield from runs
+        return
+    before = np.cumsum([0, *(len(run.rows) for run in runs)]).astype(np.int32)
+    homes = [run.homes + shift for run, shift in zip(runs, before, strict=False)]
+    yield Run(
+        off_heap(np.concatenate([run.values for run in runs])),
+        off_heap(np.concatenate(homes)),
+        off_heap(np.concatenate([run.ties for run in runs], axis=1)),
+        off_heap(np.concatenate([run.rows for run in runs])),
+    )

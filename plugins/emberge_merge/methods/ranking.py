@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from emberge import Block, Measures, MergeTransform, Stats
+from emberge.contracts import rows_of
 
 if TYPE_CHECKING:
-    from emberge_merge.methods.ranking.counts import Tally
-    from emberge_merge.methods.ranking.cut import Cut
+    from emberge_merge.methods.cut import Cut, Tally
 
 _SAMPLE = 1 << 15
 # Of a layer or model every so manieth element is sampled, a prime: its size is not known before.
@@ -64,21 +64,19 @@ class Ranking(MergeTransform):
         import numpy as np
         from emberge.numerics import Limit
 
-        from emberge_merge.methods.ranking.counts import off_heap
-        from emberge_merge.methods.ranking.tallies import count_all
-        from emberge_merge.methods.shapes import by_model
+        from emberge_merge.methods.cut import off_heap
 
         if not stats:
             stride = _stride(block.shape) if self.scope == "tensor" else _STRIDE
-            some = by_model(self.ranked(block.every(stride)).deltas)
-            sample = np.stack([Limit.patterns(values) for values in some])
+            some = self.ranked(block.every(stride)).deltas
+            sample = np.stack([Limit.patterns(values.reshape(-1)) for values in some])
             return {"sample": [off_heap(sample)], "sizes": {block.name: block.size}}
         cuts = stats[-1]["cuts"]
         left = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.settled}
-        return dict(count_all(self.ranked(block), cuts, left, stats[-1]["offset"]))
+        return _count(self.ranked(block), cuts, left, stats[-1]["offset"])
 
     def join(self, measures: Sequence[Measures]) -> Measures:
-        from emberge_merge.methods.ranking.counts import Tally
+        from emberge_merge.methods.cut import Tally
 
         if any("sample" in one for one in measures):
             return super().join(measures)
@@ -102,7 +100,7 @@ class Ranking(MergeTransform):
     def _begin(self, block: Block, known: Measures) -> list[Cut]:
         import numpy as np
 
-        from emberge_merge.methods.ranking.cut import Cut
+        from emberge_merge.methods.cut import Cut
 
         if len({len(part) for part in known["sample"]}) > 1:
             raise ValueError(
@@ -129,6 +127,30 @@ class Ranking(MergeTransform):
             cut if cut.settled else cut.narrowed(counted[str(number)])
             for number, cut in enumerate(cuts)
         ]
+
+
+def _count(
+    block: Block, cuts: Sequence[Cut], left: Mapping[int, int], offset: int
+) -> dict[str, Tally]:
+    """Return by number the counts for the cuts `left`, given the model whose deltas each one ranks.
+
+    `offset` is the tensor's first place among those that are ranked together.
+    """
+    from emberge.numerics import Limit
+
+    width = max(1, rows_of(block.shape)[1])
+    collected = [number for number in left if cuts[number].collect]
+    counts = block.count_deltas([cuts[number].bracket(left[number]) for number in collected])
+    found = {
+        number: cuts[number].tally(count, block.start + offset, block.size, width)
+        for number, count in zip(collected, counts, strict=True)
+    }
+    if len(collected) < len(left):
+        deltas = block.deltas
+        for number in left.keys() - found.keys():
+            patterns = Limit.patterns(deltas[left[number]].reshape(-1))
+            found[number] = cuts[number].count_in_bins(patterns)
+    return {str(number): found[number] for number in left}
 
 
 def _before(name: str, sizes: Mapping[str, int]) -> int:

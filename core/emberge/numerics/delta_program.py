@@ -1,0 +1,348 @@
+"""Rows of several models with the changes recorded on their deltas, done when a result is asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from emberge.numerics.buffers import pooled_like
+from emberge.numerics.delta_changes import DeltaChange, DropAtRandom
+from emberge.numerics.evaluations import (
+    Evaluation,
+    KernelEvaluation,
+    TorchEvaluation,
+    inner_products,
+    weighted_sum,
+)
+from emberge.numerics.noise import SPAN, uniform
+from emberge.numerics.ranked_drop import Line, chances_of, drop_ranked
+from emberge.numerics.stored_rows import StoredRows
+
+__all__ = ["DecodedRows", "DeltaProgram"]
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedRows:
+    """Rows of every model [models, *rows], and of the base, as tensors of one type and device."""
+
+    models: Tensor
+    base: Tensor | None
+
+    @classmethod
+    def empty(
+        cls, models: int, shape: tuple[int, ...], dtype: torch.dtype, *, based: bool
+    ) -> DecodedRows:
+        """Return no rows of a tensor of some shape."""
+        rows = torch.empty((models, 0, *shape[1:]), dtype=dtype)
+        return cls(rows, rows.new_empty((0, *shape[1:])) if based else None)
+
+    @property
+    def count(self) -> int:
+        """The number of models."""
+        return len(self.models)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one model's rows."""
+        return tuple(self.models.shape[1:])
+
+    @property
+    def size(self) -> int:
+        """The number of elements of one model's rows."""
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type that is computed in."""
+        return self.models.dtype
+
+    @property
+    def has_base(self) -> bool:
+        """True if the base's rows are known."""
+        return self.base is not None
+
+    def decode(self) -> Tensor:
+        """Return the models' rows."""
+        return self.models
+
+    def decode_base(self) -> Tensor | None:
+        """Return the base's rows."""
+        return self.base
+
+    def pick(self, index: Sequence[int]) -> DecodedRows:
+        """Return the rows of some of the models."""
+        return DecodedRows(_pick(self.models, index), self.base)
+
+    def every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
+        """Return every `stride`-th element from `first` on: of the models [models, some], and of the base."""
+        base = None if self.base is None else self.base.reshape(-1)[first::stride]
+        return self.models.reshape(self.count, -1)[:, first::stride], base
+
+
+@dataclass(eq=False)
+class DeltaProgram:
+    """Rows as they were read, and what to do with each model's delta, its difference to the base.
+
+    Results come from kernels where the rows are stored for them, and else from torch, to the same bytes.
+    `start` counts the tensor's elements before these rows. With `shares` each model is a sum of the rows, by
+    these factors. `given` are deltas that take the place of the models' own; `changes` are recorded on top.
+    """
+
+    rows: StoredRows | DecodedRows
+    start: int = 0
+    shares: tuple[tuple[float, ...], ...] = ()
+    given: Tensor | None = None
+    changes: tuple[DeltaChange, ...] = ()
+    before: DeltaProgram | None = None
+    """The program before deltas were changed first."""
+    chances: Tensor | Callable[[], Tensor] | None = None
+    """The probability with which each delta was kept, or its computation, after a random drop."""
+
+    @property
+    def is_changed(self) -> bool:
+        """True if deltas were given or changed since the rows were read."""
+        return self.given is not None or bool(self.changes)
+
+    @property
+    def original(self) -> DeltaProgram:
+        """The program before deltas were changed first."""
+        return self.before or self
+
+    @property
+    def size(self) -> int:
+        """The number of elements of one model's rows."""
+        return self.rows.size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type that is computed in."""
+        return self.rows.dtype
+
+    @property
+    def has_base(self) -> bool:
+        """True if the base's rows are known; they are not decoded for it."""
+        return self.rows.has_base
+
+    # ── numbers ──────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def base(self) -> Tensor | None:
+        """The base's rows."""
+        return self.rows.decode_base()
+
+    @cached_property
+    def tensors(self) -> Tensor:
+        """The models' rows [models, *rows]: base + delta where deltas were changed."""
+        if self.is_changed:
+            return self.require_base() + self.deltas
+        if not self.shares:
+            return self.rows.decode()
+        rows = self.rows.decode()
+        out = pooled_like(rows, (len(self.shares), *rows.shape[1:]))
+        for factors, into in zip(self.shares, out, strict=True):
+            used = [i for i, factor in enumerate(factors) if factor] or [0]
+            some = slice(used[0], used[-1] + 1)
+            weighted_sum(factors[some], rows[some], into)
+        return out
+
+    @property
+    def deltas(self) -> Tensor:
+        """Each model minus the base, [models, *rows], which no caller may write into."""
+        return self._changed_deltas if self.is_changed else self._original_deltas()
+
+    def copy_deltas(self) -> Tensor:
+        """Return the deltas in memory that the caller may write into."""
+        return _copy_of(self._changed_deltas) if self.is_changed else self._original_deltas()
+
+    @cached_property
+    def _changed_deltas(self) -> Tensor:
+        """The deltas after all changes; kept, as base + delta - base would be rounded twice."""
+        if self.given is not None and not self.changes:
+            return self.given
+        if (kernels := self._kernel_evaluation(deltas=True)) is not None:
+            return kernels.values()
+        deltas = self._original_deltas() if self.given is None else _copy_of(self.given)
+        for change in self.changes:
+            deltas = change.apply(deltas, self.start)
+        return deltas
+
+    def _original_deltas(self) -> Tensor:
+        """Return the rows' own deltas, in new memory."""
+        if not self.is_changed and (kernels := self._kernel_evaluation(deltas=True)) is not None:
+            return kernels.values()
+        base = self.require_base()
+        tensors = self.rows.decode() if self.is_changed else self.tensors
+        return torch.sub(tensors, base, out=pooled_like(tensors))
+
+    def require_base(self) -> Tensor:
+        """Return the base's rows.
+
+        Raises:
+            ValueError: when there are none.
+        """
+        if self.base is None:
+            raise ValueError("this stage needs a base")
+        return self.base
+
+    @cached_property
+    def kept(self) -> Tensor | None:
+        """The probability with which each delta was kept, shaped to multiply them; None without a drop."""
+        return self.chances() if callable(self.chances) else self.chances
+
+    def uniform(self, keys: Sequence[Key]) -> Tensor:
+        """Return a random number in [0, 1) for each element, a hash of its model's key and its place."""
+        like = self.deltas if self.is_changed else self.tensors
+        return uniform(like, self.start, keys)
+
+    # ── results ──────────────────────────────────────────────────────────────────────────────────
+
+    def evaluate_deltas(self) -> Evaluation:
+        """Return the evaluation of the deltas, with the base."""
+        kernels = self._kernel_evaluation(deltas=True)
+        return kernels or TorchEvaluation(self.deltas, self.base)
+
+    def evaluate_models(self) -> Evaluation:
+        """Return the evaluation of the models' rows."""
+        kernels = None if self.shares else self._kernel_evaluation(deltas=False)
+        return kernels or TorchEvaluation(self.tensors)
+
+    def combine(self, coefficients: Sequence[float]) -> Tensor:
+        """Sum coefficient × model; of models that are sums themselves no rows are added up for it."""
+        if not self.shares:
+            return self.evaluate_models().combine(coefficients, add_base=False)
+        if len(coefficients) != len(self.shares):
+            raise ValueError(f"{len(coefficients)} coefficients for {len(self.shares)} models")
+        columns = zip(*self.shares, strict=True)
+        products = [
+            sum(c * share for c, share in zip(coefficients, column, strict=True))
+            for column in columns
+        ]
+        return DeltaProgram(self.rows, self.start).combine(products)
+
+    def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, Tensor]:
+        """Return the Gram matrix "products" of the models or their `deltas`, float64 [models, models].
+
+        With `differences` also that of the first one and the others' differences to it.
+        """
+        evaluation = self.evaluate_deltas() if deltas else self.evaluate_models()
+        return inner_products(evaluation, differences=differences)
+
+    def _kernel_evaluation(self, *, deltas: bool) -> KernelEvaluation | None:
+        """Return the kernels' evaluation of the rows or the deltas; None where torch has to do it."""
+        rows = self.rows
+        if not isinstance(rows, StoredRows) or not rows.size:
+            return None
+        if (self.shares if deltas else self.is_changed) or not self._fits_kernels():
+            return None
+        if deltas and self.given is None and not rows.has_base:
+            return None
+        subtract = deltas and self.given is None
+        return KernelEvaluation.of(rows, self.changes, self.given, self.start, subtract=subtract)
+
+    def _fits_kernels(self) -> bool:
+        """Return whether kernels can read the given deltas, and know all places that a drop hashes."""
+        beyond = self.start + self.size > SPAN
+        if beyond and any(isinstance(change, DropAtRandom) for change in self.changes):
+            return False
+        deltas = self.given
+        if deltas is None:
+            return True
+        on_cpu = deltas.device.type == "cpu"
+        return on_cpu and deltas.dtype == torch.float32 and deltas.is_contiguous()
+
+    # ── programs that follow from this one ───────────────────────────────────────────────────────
+
+    def record(
+        self, change: DeltaChange, chances: Tensor | Callable[[], Tensor] | None = None
+    ) -> DeltaProgram:
+        """Return the program with one more change of the deltas; a random one comes with its `chances`."""
+        if not self.has_base:
+            self.require_base()
+        return DeltaProgram(
+            self.rows,
+            self.start,
+            # Kernels read the deltas of single models alone.
+            given=self.deltas if self.shares else self.given,
+            changes=(*self.changes, change),
+            before=self.original,
+            chances=self.chances if chances is None else chances,
+        )
+
+    def with_deltas(
+        self, deltas: Tensor, chances: Tensor | Callable[[], Tensor] | None = None
+    ) -> DeltaProgram:
+        """Return the program with `deltas` in the place of its own; the number of models stays."""
+        self.require_base()
+        return DeltaProgram(
+            self.rows,
+            self.start,
+            given=deltas,
+            before=self.original,
+            chances=self.chances if chances is None else chances,
+        )
+
+    def drop_ranked(self, lines: Sequence[Line], width: int, keys: Sequence[Key]) -> DeltaProgram:
+        """Keep each delta with the chance of its magnitude's rank in its row of `width` elements.
+
+        A line has the chance of the least magnitude, and what each further rank adds to it.
+        """
+        kernels = self._kernel_evaluation(deltas=True)
+        if kernels is None or self.start + self.size > SPAN:
+            deltas = self.deltas
+            chances = chances_of(deltas, lines, width)
+            mask = uniform(deltas, self.start, keys).lt_(chances)
+            return self.with_deltas(mask.mul_(deltas), chances)
+        deltas = kernels.values()
+        drop_ranked(deltas, lines, width, self.start, keys, kernels.kernels)
+        return self.with_deltas(deltas, lambda: chances_of(self.deltas, lines, width))
+
+    def with_tensors(self, tensors: Tensor) -> DeltaProgram:
+        """Return the program of other rows [models, *rows] with this base, without any change."""
+        return DeltaProgram(DecodedRows(tensors, self.base), self.start)
+
+    def with_sums(self, shares: Sequence[Sequence[float]]) -> DeltaProgram:
+        """Return the program whose models are sums of those here, added up when they are asked for."""
+        plain = self if not (self.is_changed or self.shares) else self.with_tensors(self.tensors)
+        factors = tuple(tuple(map(float, one)) for one in shares)
+        return DeltaProgram(plain.rows, self.start, shares=factors)
+
+    def pick(self, index: Sequence[int]) -> DeltaProgram:
+        """Return the program of some of the models, by number in rising order."""
+        if self.is_changed:
+            deltas = _pick(self.deltas, index)
+            return DeltaProgram(self.rows, self.start, given=deltas)
+        if self.shares:
+            return self.with_tensors(_pick(self.tensors, index))
+        return DeltaProgram(self.rows.pick(index), self.start)
+
+    def every(self, stride: int) -> DeltaProgram:
+        """Return the program of every `stride`-th element of the tensor, as one row."""
+        first = -self.start % stride
+        if self.is_changed:
+            base = self.require_base().reshape(-1)[first::stride]
+            deltas = self.deltas.reshape(len(self.deltas), -1)[:, first::stride]
+            return DeltaProgram(DecodedRows(base + deltas, base), self.start, given=deltas)
+        plain = self.with_tensors(self.tensors) if self.shares else self
+        return DeltaProgram(DecodedRows(*plain.rows.every(stride, first)), self.start)
+
+    def without_rows(self) -> DeltaProgram:
+        """Return the program of no rows, for work that looks at weights and options alone."""
+        shape, models = self.rows.shape, len(self.shares) or self.rows.count
+        return DeltaProgram(DecodedRows.empty(models, shape, self.dtype, based=self.has_base))
+
+
+def _pick(values: Tensor, index: Sequence[int]) -> Tensor:
+    """Return some of [models, …]; neighbours without a copy."""
+    first, last = index[0], index[-1]
+    return values[first : last + 1] if last - first + 1 == len(index) else values[list(index)]
+
+
+def _copy_of(values: Tensor) -> Tensor:
+    return pooled_like(values).copy_(values)

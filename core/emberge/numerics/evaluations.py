@@ -1,0 +1,393 @@
+"""Arithmetic on rows of several models, once by torch and once by compiled kernels, to the same bytes.
+
+`TorchEvaluation` has the rows decoded and their recorded changes done. `KernelEvaluation` decodes them, does
+the changes and computes the result in one pass over chunks that fit into the processor's first cache.
+Magnitudes and squares are summed in lanes, an order that both follow and a library's own sums lack: lane l
+adds elements l, l + 1,024, … of a run of 65,536 in the numbers' own type; the lanes of all runs are added in
+float64, and at last the lanes in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emberge.numerics.buffers import pooled_like
+from emberge.numerics.delta_changes import DeltaChange, Limit, TakeVariance
+from emberge.numerics.stored_rows import StoredRows
+
+__all__ = [
+    "Bracket",
+    "BracketCount",
+    "Evaluation",
+    "KernelEvaluation",
+    "TorchEvaluation",
+    "gram",
+    "inner_products",
+    "weighted_sum",
+]
+
+_LANES, _RUN = 1 << 10, 1 << 16
+# Elements of which inner products are summed in the numbers' own type.
+_GRAM_RUN = 8192
+_FLOAT32 = torch.empty(0)
+
+
+class Bracket(NamedTuple):
+    """Magnitudes that may be the limit of model number `row`: bit patterns from `low` to `high`.
+
+    `frequent` ones in between are counted row by row; all others are collected.
+    """
+
+    row: int
+    low: int
+    high: int
+    frequent: Sequence[int] = ()
+
+
+class BracketCount(NamedTuple):
+    """Numbers of magnitudes `above` and `inside` a bracket, and of those that are not zero.
+
+    `values` are the patterns inside that are not frequent, and `rows` the row of each one, counted from the
+    block's first; `ties` [frequent, rows] are the numbers of each frequent pattern.
+    """
+
+    above: int
+    inside: int
+    nonzero: int
+    values: np.ndarray
+    rows: np.ndarray
+    ties: np.ndarray
+
+
+class Evaluation(Protocol):
+    """Results of rows [models, *rows] that several models have, and of the base's rows."""
+
+    def values(self) -> Tensor:
+        """Return the rows themselves, [models, *rows]."""
+        ...
+
+    def differences(self) -> Tensor:
+        """Return the first model's rows, and the others' differences to it."""
+        ...
+
+    def combine(self, coefficients: Sequence[float], *, add_base: bool) -> Tensor:
+        """Sum coefficient × rows in model order, and add the base's rows if asked for."""
+        ...
+
+    def elect(
+        self, votes: Sequence[float], weights: Sequence[float], *, normalize: bool, scale: float
+    ) -> Tensor:
+        """Return base + scale × the weighted mean of the values that have the sign elected by `votes`.
+
+        Zero elects plus; without `normalize` the sum is not divided by the weights that agree.
+        """
+        ...
+
+    def sums(self, *, squares: bool) -> Tensor:
+        """Return the sum of each model's magnitudes or `squares`, float64 [models]."""
+        ...
+
+    def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
+        """Count the magnitudes near each limit, in rows of `width` elements."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TorchEvaluation:
+    """The evaluation by torch, and by NumPy where that is faster, on any device and in any float type."""
+
+    rows: Tensor
+    base: Tensor | None = None
+
+    def values(self) -> Tensor:
+        return self.rows
+
+    def differences(self) -> Tensor:
+        found = torch.sub(self.rows, self.rows[:1], out=pooled_like(self.rows))
+        found[0] = self.rows[0]
+        return found
+
+    def combine(self, coefficients: Sequence[float], *, add_base: bool) -> Tensor:
+        total = weighted_sum(coefficients, self.rows)
+        return total.add_(self._required_base) if add_base else total
+
+    def elect(
+        self, votes: Sequence[float], weights: Sequence[float], *, normalize: bool, scale: float
+    ) -> Tensor:
+        deltas = self.rows
+        elected = torch.mul(deltas[0], votes[0], out=pooled_like(deltas[0]))
+        for vote, delta in zip(votes[1:], deltas[1:], strict=True):
+            elected.add_(delta, alpha=vote)
+        # A half with the elected sign: an indicator, less a half.
+        elected.ge_(0).sub_(0.5)
+        total, divisor = pooled_like(elected).zero_(), pooled_like(elected).zero_()
+        agrees = pooled_like(elected)
+        for weight, delta in zip(weights, deltas, strict=True):
+            torch.mul(delta, elected, out=agrees)
+            # Ones and zeros of the numbers' own type multiply several times faster than truths.
+            agrees.gt_(0) if weight > 0 else agrees.lt_(0)
+            total.addcmul_(agrees, delta, value=weight)
+            if normalize:
+                divisor.add_(agrees, alpha=weight)
+        if normalize:
+            least = _least_divisor(weights)
+            total.div_(divisor.add_(divisor == 0) if least is None else divisor.clamp_(min=least))
+        return torch.add(self._required_base, total, alpha=scale, out=total)
+
+    def sums(self, *, squares: bool) -> Tensor:
+        flat = self.rows.reshape(len(self.rows), -1)
+        change = torch.square if squares else torch.abs
+        room = pooled_like(flat, flat.shape[1:])
+        return torch.tensor(
+            [_sum_in_lanes(change(row, out=room)) for row in flat], dtype=torch.float64
+        )
+
+    def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
+        flat = self.rows.reshape(len(self.rows), -1)
+        patterns: dict[int, np.ndarray] = {}
+        found = []
+        for bracket in brackets:
+            # Brackets come in the order of models, so that one model's patterns are in memory at a time.
+            if bracket.row not in patterns:
+                patterns = {bracket.row: Limit.patterns(flat[bracket.row])}
+            found.append(_count_patterns(patterns[bracket.row], bracket, width))
+        return found
+
+    @property
+    def _required_base(self) -> Tensor:
+        if self.base is None:
+            raise ValueError("this stage needs a base")
+        return self.base
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelEvaluation:
+    """The evaluation by compiled kernels, of rows as they are stored, on a CPU in float32."""
+
+    kernels: Any
+    rows: tuple[Any, ...]
+    changes: tuple[Any, ...]
+    shape: tuple[int, ...]
+    size: int
+    models: int
+
+    @classmethod
+    def of(
+        cls,
+        stored: StoredRows,
+        changes: Sequence[DeltaChange],
+        deltas: Tensor | None,
+        start: int,
+        *,
+        subtract: bool,
+    ) -> KernelEvaluation:
+        """Build the kernels' arguments: for `deltas`, or the rows, less the base if `subtract`."""
+        count = len(stored.models) if deltas is None else len(deltas)
+        coded = (
+            np.array([change.kernel_step for change in changes], np.int64),
+            np.array([change.kernel_numbers() for change in changes], np.float32).reshape(
+                -1, count
+            ),
+            np.array([change.kernel_words() for change in changes], np.int64).reshape(-1, count, 3),
+            start,
+        )
+        merged = any(isinstance(change, TakeVariance) for change in changes)
+        return cls(
+            stored.kernels,
+            stored.kernel_rows(deltas, subtract=subtract),
+            coded,
+            stored.shape,
+            stored.size,
+            1 if merged else count,
+        )
+
+    def values(self) -> Tensor:
+        return self._decode(less_first=False)
+
+    def differences(self) -> Tensor:
+        return self._decode(less_first=True)
+
+    def _decode(self, *, less_first: bool) -> Tensor:
+        out = pooled_like(_FLOAT32, (self.models, *self.shape))
+        flat = out.view(self.models, -1).numpy()
+        self.kernels.decode(self.rows, self.changes, self.size, less_first, flat)
+        return out
+
+    def combine(self, coefficients: Sequence[float], *, add_base: bool) -> Tensor:
+        _require_count(coefficients, self.models)
+        out = pooled_like(_FLOAT32, self.shape)
+        factors = np.array(coefficients, np.float32)
+        flat = out.view(-1).numpy()
+        self.kernels.combine(self.rows, self.changes, self.size, factors, add_base, flat)
+        return out
+
+    def elect(
+        self, votes: Sequence[float], weights: Sequence[float], *, normalize: bool, scale: float
+    ) -> Tensor:
+        least = _least_divisor(weights)
+        out = pooled_like(_FLOAT32, self.shape)
+        self.kernels.elect(
+            self.rows,
+            self.changes,
+            self.size,
+            np.array(votes, np.float32),
+            np.array(weights, np.float32),
+            np.float32(-1 if least is None else least),
+            normalize,
+            np.float32(scale),
+            out.view(-1).numpy(),
+        )
+        return out
+
+    def sums(self, *, squares: bool) -> Tensor:
+        lanes = np.zeros((self.models, _LANES))
+        self.kernels.sums(self.rows, self.changes, self.size, squares, lanes)
+        return torch.from_numpy(_add_lanes(lanes).copy())
+
+    def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
+        number = len(brackets)
+        most = max((len(bracket.frequent) for bracket in brackets), default=0)
+        frequent = np.full((number, most), -1, np.int64)
+        for listed, bracket in zip(frequent, brackets, strict=True):
+            listed[: len(bracket.frequent)] = bracket.frequent
+        counts = np.zeros((number, 4), np.int64)
+        values, rows = self._room_for_words(number), self._room_for_words(number)
+        ties = np.zeros((number, most, -(-self.size // width)), np.int32)
+        self.kernels.tally(
+            self.rows,
+            self.changes,
+            self.size,
+            width,
+            np.array([bracket.row for bracket in brackets], np.int64),
+            np.array([bracket.low for bracket in brackets], np.int64),
+            np.array([bracket.high for bracket in brackets], np.int64),
+            frequent,
+            counts,
+            values,
+            rows,
+            ties,
+        )
+        found = []
+        for i, (above, inside, nonzero, collected) in enumerate(counts.tolist()):
+            known = ties[i, : len(brackets[i].frequent)]
+            # The room is used again by the next call, and what was collected stays.
+            some = values[i, :collected].copy(), rows[i, :collected].copy()
+            found.append(BracketCount(above, inside, nonzero, *some, known))
+        return found
+
+    def _room_for_words(self, rows: int) -> np.ndarray:
+        found: np.ndarray = pooled_like(_FLOAT32, (rows, self.size)).view(torch.int32).numpy()
+        return found
+
+
+def weighted_sum(
+    coefficients: Sequence[float], vectors: Tensor, out: Tensor | None = None
+) -> Tensor:
+    """Sum coefficient × vector of [n, *rows] in order, one fused step each, so that blocks do not matter."""
+    _require_count(coefficients, len(vectors))
+    total = pooled_like(vectors[0]) if out is None else out
+    torch.mul(vectors[0], coefficients[0], out=total)
+    for value, vector in zip(coefficients[1:], vectors[1:], strict=True):
+        total.add_(vector, alpha=value)
+    return total
+
+
+def gram(vectors: Tensor) -> Tensor:
+    """Return the inner products of [n, *rows], float64 [n, n].
+
+    float32 is summed in runs of 8,192 elements, and the runs in float64: half the time of float64
+    throughout, at a relative error near 1e-7.
+    """
+    flat = vectors.reshape(vectors.shape[0], -1)
+    runs = flat.shape[1] // _GRAM_RUN if flat.dtype.itemsize < 8 else 0
+    head, tail = flat[:, : runs * _GRAM_RUN], flat[:, runs * _GRAM_RUN :].double()
+    products = tail @ tail.mT
+    if runs:
+        parts = head.reshape(flat.shape[0], runs, _GRAM_RUN).transpose(0, 1)
+        products = products + (parts @ parts.mT).double().sum(0)
+    return products
+
+
+def inner_products(evaluation: Evaluation, *, differences: bool) -> dict[str, Tensor]:
+    """Return the Gram matrix "products", float64 [models, models], with `differences` that of these too.
+
+    Where differences to the first model are short, as between models tuned from one base, the products follow
+    from theirs, and the values themselves are not needed.
+    """
+    if not differences:
+        return {"products": gram(evaluation.values())}
+    apart = gram(evaluation.differences())
+    first = apart[0].clone()
+    first[0] = 0.0
+    products = apart + first + first[:, None] + apart[0, 0]
+    products[0] = products[:, 0] = apart[0, 0] + first
+    length, distances = products.diagonal().min(), apart.diagonal()[1:].sum()
+    if float(distances) > float(length) / 4:
+        products = gram(evaluation.values())
+    return {"products": products, "differences": apart}
+
+
+def _require_count(coefficients: Sequence[float], models: int) -> None:
+    if len(coefficients) != models:
+        raise ValueError(f"{len(coefficients)} coefficients for {models} models")
+
+
+def _least_divisor(weights: Sequence[float]) -> float | None:
+    """Return a number below every sum of some of the weights, to divide a sum of none by; None for none.
+
+    Raising divisors to it is ten times faster than looking for zeros, which negative weights need.
+    """
+    if min(weights) < 0:
+        return None
+    return min((w for w in weights if w > 0), default=1.0) / 2
+
+
+def _sum_in_lanes(row: Tensor) -> float:
+    """Sum a flat tensor in lanes; elsewhere than on a CPU in the device's order."""
+    if row.device.type != "cpu":
+        return float(row.sum(dtype=torch.float64))
+    values: np.ndarray = row.numpy()
+    whole = len(values) // _RUN * _RUN
+    runs = values[:whole].reshape(-1, _RUN // _LANES, _LANES)
+    # Not one call for each run: a call costs as much as a thousand additions.
+    lanes = np.add.reduce(np.add.reduce(runs, axis=1), axis=0, dtype=np.float64)
+    rest = np.pad(values[whole:], (0, -len(values) % _LANES)).reshape(-1, _LANES)
+    return float(_add_lanes(lanes + np.add.reduce(rest, axis=0)))
+
+
+def _add_lanes(lanes: np.ndarray) -> np.ndarray:
+    """Return the sums of float64 lanes [..., lanes], in order."""
+    found: np.ndarray = lanes.cumsum(-1)[..., -1]
+    return found
+
+
+def _count_patterns(patterns: np.ndarray, bracket: Bracket, width: int) -> BracketCount:
+    """Count flat bit patterns near a limit; NumPy compresses several times faster than torch does."""
+    unsigned = np.dtype(f"u{patterns.itemsize}").type
+    # Values below wrap around to large ones, so that one comparison finds what is inside.
+    shifted = patterns.view(unsigned) - unsigned(bracket.low)
+    places = np.flatnonzero(shifted <= unsigned(bracket.high - bracket.low))
+    values = patterns[places]
+    rows = (places // width).astype(np.int32)
+    # The number of the frequent pattern that a value equals, from 1; 0 for the others.
+    which = np.zeros(len(places), np.int32)
+    for number, pattern in enumerate(bracket.frequent, 1):
+        which += np.int32(number) * (values == pattern)
+    count = -(-len(patterns) // width)
+    cells = (len(bracket.frequent) + 1) * count
+    ties = np.bincount(which * count + rows, minlength=cells).reshape(-1, count)[1:]
+    other = which == 0
+    return BracketCount(
+        int(np.count_nonzero(patterns > bracket.high)),
+        len(places),
+        int(np.count_nonzero(patterns)),
+        values[other],
+        rows[other],
+        ties,
+    )

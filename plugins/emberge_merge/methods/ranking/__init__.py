@@ -1,1 +1,0 @@
-"""The exact k-th largest magnitude of a tensor, found without sorting it."""
