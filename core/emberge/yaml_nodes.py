@@ -2,6 +2,9 @@
 
 PyYAML reads YAML 1.1, where `on` is true and `12:30` is 750. Only its scanner and composer are used here;
 the meaning of a plain word follows the core schema of YAML 1.2, with `<<` kept for merging anchors.
+
+The composer keeps what an alias repeats as one shared node, so a text of a few lines may mean billions of
+values, and a walk through them would not end. `alias_problem` counts them while it visits each node once.
 """
 
 from __future__ import annotations
@@ -20,14 +23,15 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from emberge.errors import Problem
-from emberge.yaml_aliases import alias_problem
 
 __all__ = [
+    "MOST_REPEATED",
     "Fields",
     "Items",
     "Node",
     "Scalar",
     "StepUse",
+    "alias_problem",
     "is_number",
     "node_of",
     "plain",
@@ -85,6 +89,10 @@ class StepUse:
 
 
 Node = Scalar | Items | Fields | StepUse
+
+# Values that aliases may repeat in one document. Training options under one anchor in fifty steps are a
+# thousand; a check of as many as this takes seconds.
+MOST_REPEATED = 50_000
 
 _TAG = "tag:yaml.org,2002:"
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
@@ -156,6 +164,66 @@ def _syntax(error: yaml.MarkedYAMLError) -> str:
         return "a tab stands here; indent with spaces"
     context = f"{error.context}, " if error.context and error.problem else ""
     return f"this is not YAML: {context}{message}"
+
+
+def alias_problem(root: yaml.Node | None) -> tuple[int, str] | None:
+    """Return line and message for a document that repeats too much, None for any other.
+
+    `<<` counts like every other use of an alias. The line is that of the list or mapping in which the limit
+    is passed. An anchor that contains itself counts once and is left to the reader of the nodes.
+
+    Raises:
+        RecursionError: for a document that is nested too deeply.
+    """
+    try:
+        if root is not None:
+            _Counting().size(root, root)
+    except _TooMuchError as error:
+        message = f"aliases repeat more than {MOST_REPEATED:,} values by here; repeat fewer"
+        return error.line, message
+    return None
+
+
+class _TooMuchError(Exception):
+    """Excess of repeated values in the list or mapping at `line`."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+class _Counting:
+    """Counter of a document's values as if each alias were written out."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+        self._open: set[int] = set()
+        self._repeated = 0
+
+    def size(self, node: yaml.Node, around: yaml.Node) -> int:
+        """Return how many values the node means, itself included.
+
+        Raises:
+            _TooMuchError: at the line of `around` when an alias in it passes the limit.
+        """
+        key = id(node)
+        if key in self._open:
+            return 1
+        if key in self._sizes:
+            self._repeated += self._sizes[key]
+            if self._repeated > MOST_REPEATED:
+                raise _TooMuchError(around.start_mark.line + 1)
+            return self._sizes[key]
+        self._open.add(key)
+        self._sizes[key] = 1 + sum(self.size(inner, node) for inner in _inside(node))
+        self._open.discard(key)
+        return self._sizes[key]
+
+
+def _inside(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [value for pair in node.value for value in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
 class _Reading:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from emberge import DataError, RecipeError, load_plugins, load_recipe
 from emberge.data import load_catalogue
-from emberge.yaml_aliases import MOST_REPEATED, alias_problem
+from emberge.yaml_nodes import MOST_REPEATED, alias_problem
 
 
 def nested(depth: int, width: int = 9, key: str = "x-a{}") -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from emberge import RecipeError, load_plugins, parse_recipe, run_recipe
 from emberge.cli.main import main
 from emberge.recipes import verify_result, write_with_record
-from emberge.tensor_files import file_content
+from emberge.tensor_files import FileContent
 from emberge_publish.publication import Publication
 
 from tests.support.loopback_hub import Hub
@@ -96,7 +96,7 @@ def rewritten(folder: Path, name: str, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     record = json.loads((folder / "artifact.json").read_text())
-    record["files"][name] = file_content(path).plain()
+    record["files"][name] = FileContent.of_file(path).plain()
     (folder / "artifact.json").write_text(json.dumps(record))
 
 
@@ -144,7 +144,7 @@ def test_a_record_that_names_files_of_elsewhere_is_refused(
     (tmp_path / "secret.txt").write_text("s")
     for name in ("../secret.txt", str(tmp_path / "secret.txt")):
         record = json.loads((folder / "artifact.json").read_text())
-        content = file_content(tmp_path / "secret.txt").plain()
+        content = FileContent.of_file(tmp_path / "secret.txt").plain()
         (folder / "artifact.json").write_text(
             json.dumps({**record, "files": {**record["files"], name: content}})
         )
@@ -216,7 +216,7 @@ def test_a_record_has_the_hash_of_every_other_file(
     for place in (folder, hub.root / "me/soup/main"):
         record = json.loads((place / "artifact.json").read_text())
         files = {
-            p.relative_to(place).as_posix(): file_content(p).plain()
+            p.relative_to(place).as_posix(): FileContent.of_file(p).plain()
             for p in place.rglob("*")
             if p.is_file() and p.name not in ("artifact.json", ".gitattributes")
         }

@@ -11,8 +11,7 @@ from emberge import CheckpointError, load_plugins
 from emberge.network import addresses, connection
 from emberge.network.addresses import Origin, is_public, require_address, require_redirect
 from emberge.network.request_errors import ForbiddenAddressError
-from emberge.tensor_files import ServerFile
-from emberge.tensor_files.servers import server_file
+from emberge.tensor_files import ServerFile, server_file
 from huggingface_hub import constants
 
 from tests.support.hostile_server import Request, answer, hostile

@@ -22,8 +22,7 @@ import pytest
 from emberge import CheckpointError
 from emberge.network import Stop, UnreachableError, UnsoundAnswerError, connection, request_threads
 from emberge.network.request_errors import RequestStoppedError
-from emberge.tensor_files import ServerFile
-from emberge.tensor_files.servers import kinds, server_file
+from emberge.tensor_files import ServerFile, server_file, server_kinds
 
 from tests.support.hostile_server import Request, answer, hostile, pausing
 
@@ -186,7 +185,7 @@ def test_a_bucket_that_sends_too_little_is_given_up(monkeypatch: pytest.MonkeyPa
         def open(self, *_: object, **__: object) -> Short:
             return Short()
 
-    monkeypatch.setattr(kinds, "_bucket", lambda url: (Files(), url))
+    monkeypatch.setattr(server_kinds, "_bucket", lambda url: (Files(), url))
     with pytest.raises(UnreachableError, match=r"s3://b/m: .*9 bytes in place of 10, 8 times"):
         ServerFile("s3://b/m", 100, "v").read(0, 10)
 

@@ -24,7 +24,7 @@ from emberge.data.file_summary import shown
 from emberge.errors import DataError, suggest
 from emberge.files import UnsoundFileError, read_regular
 from emberge.wording import printable
-from emberge.yaml_aliases import alias_problem
+from emberge.yaml_nodes import alias_problem
 
 __all__ = ["CATALOGUE_BYTES", "FREE", "INSTRUCTION", "instruction_prompt", "load_catalogue"]
 

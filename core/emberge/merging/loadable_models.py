@@ -19,10 +19,11 @@ from emberge.model_folder import (
     Checkpoint,
     canonical_names,
     is_buffer,
+    other_format,
     size_faults,
     template_faults,
 )
-from emberge.tensor_files import DerivedTensor, TensorSpec, other_format
+from emberge.tensor_files import DerivedTensor, TensorSpec
 
 __all__ = ["whole_faults", "whole_model"]
 

@@ -11,7 +11,7 @@ from emberge.errors import CheckpointError, Problem
 from emberge.merging.request import MergeRequest, MergeSlice, shifted, slice_of
 from emberge.merging.stage_options import Resolver
 from emberge.model_folder import Checkpoint, layer_number
-from emberge.tensor_files import TensorSpec, main_dtype, total_bytes
+from emberge.tensor_files import TensorSpec, main_dtype
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
@@ -121,7 +121,7 @@ class MergePlan:
     @property
     def bytes(self) -> int:
         """Bytes of the weights of the result."""
-        return total_bytes(plan.out for plan in self.tensors)
+        return sum(plan.out.nbytes for plan in self.tensors)
 
     @property
     def numbers(self) -> int:

@@ -15,6 +15,7 @@ from .compare_models import unlike as unlike
 from .compare_models import unlike_trunks as unlike_trunks
 from .config_sizes import size_faults as size_faults
 from .content_hashes import content_fingerprints as content_fingerprints
+from .foreign_formats import other_format as other_format
 from .front_matter import read_front_matter as read_front_matter
 from .json_files import read_json as read_json
 from .json_files import read_object as read_object

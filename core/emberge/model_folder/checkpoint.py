@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
 from emberge.files import JSON_LIMIT, read_regular
+from emberge.model_folder.foreign_formats import other_format, pickles_in
 from emberge.model_folder.json_files import read_object, read_object_if_any
 from emberge.model_folder.sound_folder import real_file
 from emberge.model_folder.st_layout import (
@@ -20,11 +21,9 @@ from emberge.model_folder.st_layout import (
 )
 from emberge.tensor_files import (
     WEIGHTS,
+    RemoteFile,
     TensorSpec,
-    here_or_remote,
-    other_format,
     parse_json,
-    pickles_in,
     read_header,
     require_count,
 )
@@ -157,7 +156,7 @@ class Checkpoint:
             for name, spec in read_header(file)[0].items():
                 _require_distinct(name, spec, specs)
                 specs[name] = spec
-        if here_or_remote(folder / WEIGHTS) is None:
+        if RemoteFile.find(folder / WEIGHTS) is None:
             _require_index(folder / f"{WEIGHTS}.index.json", specs)
         return specs
 
@@ -180,7 +179,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
     In the place of one on a server there is a note of it.
     """
-    single, index = here_or_remote(folder / WEIGHTS), folder / f"{WEIGHTS}.index.json"
+    single, index = RemoteFile.find(folder / WEIGHTS), folder / f"{WEIGHTS}.index.json"
     if single is not None or not index.is_file():
         return [single] if single is not None else []
     weights = _weight_map(index)
@@ -220,7 +219,7 @@ def _require_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
 def _file(path: Path) -> Path | None:
     """Return a file of weights or the note of one; None if there is none, or the name cannot be one."""
     try:
-        return here_or_remote(path)
+        return RemoteFile.find(path)
     except OSError:  # too long a name
         return None
 

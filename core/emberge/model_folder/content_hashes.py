@@ -8,7 +8,7 @@ from pathlib import Path
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.file_table import TOKENIZER_FILES
 from emberge.model_folder.model_files import tokenizer_folder
-from emberge.tensor_files import FileContent, current_notes, file_content
+from emberge.tensor_files import FileContent, current_notes
 
 __all__ = ["content_fingerprints"]
 
@@ -39,7 +39,7 @@ def _content(file: Path) -> FileContent:
     notes = current_notes()
     content = notes.of(file) if notes else None
     if content is None:
-        content = file_content(file)
+        content = FileContent.of_file(file)
         if notes:
             notes.note(file, content)
     return content

@@ -22,7 +22,7 @@ from emberge.model_folder.file_table import (
 )
 from emberge.model_folder.sound_folder import real_file, require_sound
 from emberge.model_folder.st_layout import read_chain
-from emberge.tensor_files import RemoteFile, is_remote
+from emberge.tensor_files import RemoteFile
 
 __all__ = [
     "copied_files",
@@ -114,7 +114,9 @@ def model_fingerprint(
     names = {file.relative_to(folder).as_posix(): file for file in hashed_files(folder)}
     if not names:
         raise CheckpointError(f"{folder}: has no model: neither configs nor weights")
-    remote = {name: RemoteFile.read(f).content for name, f in names.items() if is_remote(f)}
+    remote = {
+        name: RemoteFile.read(f).content for name, f in names.items() if RemoteFile.is_note(f)
+    }
     parts = (cache or HashCache()).of_files(
         {name: f for name, f in names.items() if name not in remote}
     )

@@ -1,15 +1,11 @@
 """Public names of tensor_files, each with the module that defines it."""
 
 from .content_hash import FileContent as FileContent
-from .content_hash import content_of as content_of
 from .content_hash import contents_of as contents_of
-from .content_hash import file_content as file_content
 from .content_notes import current_notes as current_notes
 from .content_notes import noting_contents as noting_contents
 from .derived_tensor import DerivedTensor as DerivedTensor
 from .derived_tensor import RowReader as RowReader
-from .foreign_formats import other_format as other_format
-from .foreign_formats import pickles_in as pickles_in
 from .fp8 import dequantised as dequantised
 from .pickles import convert_pickles as convert_pickles
 from .provenance_header import HEADER as HEADER
@@ -17,8 +13,6 @@ from .provenance_header import header_texts as header_texts
 from .provenance_header import read_provenance as read_provenance
 from .provenance_header import versions as versions
 from .remote_file import RemoteFile as RemoteFile
-from .remote_file import here_or_remote as here_or_remote
-from .remote_file import is_remote as is_remote
 from .safetensors_header import WEIGHTS as WEIGHTS
 from .safetensors_header import TensorSpec as TensorSpec
 from .safetensors_header import encode_header as encode_header
@@ -26,9 +20,8 @@ from .safetensors_header import main_dtype as main_dtype
 from .safetensors_header import parse_json as parse_json
 from .safetensors_header import read_header as read_header
 from .safetensors_header import require_count as require_count
-from .safetensors_header import total_bytes as total_bytes
-from .servers.server_file import ServerFile as ServerFile
-from .servers.tensor_fetcher import FetchedFile as FetchedFile
+from .server_file import ServerFile as ServerFile
+from .tensor_fetcher import FetchedFile as FetchedFile
 from .tensor_reader import TensorReader as TensorReader
 from .tensor_reader import bytes_of as bytes_of
 from .tensor_reader import scratch as scratch

@@ -15,7 +15,7 @@ from emberge.errors import CheckpointError
 from emberge.hashes import file_pieces
 from emberge.tensor_files.safetensors_header import TensorSpec, read_header
 
-__all__ = ["ContentHasher", "FileContent", "content_of", "contents_of", "file_content"]
+__all__ = ["ContentHasher", "FileContent", "contents_of"]
 
 _WEIGHTS = ".safetensors"
 
@@ -37,7 +37,22 @@ class FileContent:
         return {**found, "tensors": dict(self.tensors)} if self.tensors else found
 
     @classmethod
-    def of(cls, plain: Any) -> FileContent | None:
+    def of_file(cls, path: Path) -> FileContent:
+        """Return a file's hash and, of a sound file of weights, those of its tensors, from one reading."""
+        hasher = ContentHasher(_read_specs(path))
+        for piece in file_pieces(path):
+            hasher.see(piece)
+        return hasher.content()
+
+    @classmethod
+    def of_bytes(cls, content: bytes) -> FileContent:
+        """Return the size and the hash of a file's bytes."""
+        hasher = ContentHasher(())
+        hasher.see(memoryview(content))
+        return hasher.content()
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> FileContent | None:
         """Return the content that values of JSON describe; None for values of another kind."""
         if not isinstance(plain, Mapping):
             return None
@@ -68,23 +83,8 @@ def contents_of(
         if name not in leave and not any(part.startswith(".") for part in name.split("/"))
     }
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        found = pool.map(lambda path: known(path) or file_content(path), files.values())
+        found = pool.map(lambda path: known(path) or FileContent.of_file(path), files.values())
         return dict(zip(files, found, strict=True))
-
-
-def file_content(path: Path) -> FileContent:
-    """Return a file's hash and, of a sound file of weights, those of its tensors, from one reading."""
-    hasher = ContentHasher(_specs(path))
-    for piece in file_pieces(path):
-        hasher.see(piece)
-    return hasher.content()
-
-
-def content_of(content: bytes) -> FileContent:
-    """Return the size and the hash of a file's bytes."""
-    hasher = ContentHasher(())
-    hasher.see(memoryview(content))
-    return hasher.content()
 
 
 class ContentHasher:
@@ -119,7 +119,7 @@ class ContentHasher:
         return FileContent(self.seen, str(self._whole.hexdigest()), tensors)
 
 
-def _specs(path: Path) -> list[TensorSpec]:
+def _read_specs(path: Path) -> list[TensorSpec]:
     if path.suffix != _WEIGHTS:
         return []
     try:

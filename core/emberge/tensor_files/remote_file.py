@@ -18,7 +18,7 @@ from emberge.files import NotOursError, claim_folder, read_json, require_ours
 from emberge.network import require_scheme
 from emberge.wording import printable
 
-__all__ = ["RemoteFile", "here_or_remote", "is_remote", "server_cache"]
+__all__ = ["RemoteFile", "server_cache"]
 
 _SUFFIX = ".remote"
 # Bytes of a note: of the longest header there is, in base64.
@@ -43,20 +43,9 @@ def server_cache() -> Path:
     return folder
 
 
-def is_remote(path: Path) -> bool:
-    """Return whether a path is that of a note of weights on a server."""
-    return path.suffix == _SUFFIX
-
-
-def here_or_remote(path: Path) -> Path | None:
-    """Return the path of a file of weights, or that of the note in its place; None where there is neither."""
-    note = path.with_name(path.name + _SUFFIX)
-    return path if path.is_file() else note if note.is_file() else None
-
-
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A safetensors file on a server, as it was when it was looked at.
+    """A safetensors file on a server, as it was when its facts were read.
 
     `version` is the text that the server changes with the content: a hash, an ETag, a time. `sha256` is the
     hash of the whole file where the server gives it. `header` are the bytes before those of tensors.
@@ -81,6 +70,17 @@ class RemoteFile:
         note.write_text(json.dumps({**facts, "header": header}, indent=1), encoding="utf-8")
         return note
 
+    @staticmethod
+    def is_note(path: Path) -> bool:
+        """Return whether a path is that of a note."""
+        return path.suffix == _SUFFIX
+
+    @staticmethod
+    def find(path: Path) -> Path | None:
+        """Return the path of a file of weights, or that of the note in its place; None without either."""
+        note = path.with_name(path.name + _SUFFIX)
+        return path if path.is_file() else note if note.is_file() else None
+
     @classmethod
     def read(cls, note: Path) -> RemoteFile:
         """Read a note of emberge's own cache.
@@ -90,7 +90,7 @@ class RemoteFile:
         """
         _require_own(note)
         try:
-            return cls._of(read_json(note, limit=_LONGEST_NOTE))
+            return cls._parse(read_json(note, limit=_LONGEST_NOTE))
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise CheckpointError(
                 f"{note}: is no note of weights on a server ({type(error).__name__}); remove its folder, "
@@ -98,7 +98,7 @@ class RemoteFile:
             ) from None
 
     @classmethod
-    def _of(cls, facts: dict[str, object]) -> RemoteFile:
+    def _parse(cls, facts: dict[str, object]) -> RemoteFile:
         """Return the note of these facts; a ValueError, TypeError or KeyError for wrong ones."""
         url, size, sha256 = str(facts["url"]), facts["size"], facts["sha256"]
         if type(size) is not int or size < 0:

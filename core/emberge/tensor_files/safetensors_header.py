@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
-from emberge.tensor_files.remote_file import RemoteFile, is_remote
+from emberge.tensor_files.remote_file import RemoteFile
 from emberge.wording import printable
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "parse_header",
     "read_header",
     "require_count",
-    "total_bytes",
 ]
 
 WEIGHTS = "model.safetensors"
@@ -126,7 +125,7 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
         CheckpointError: for a file that cannot be read or is truncated, or whose header is no header, names
             a tensor twice, leaves bytes to no tensor, or points outside the file or into another tensor.
     """
-    raw, size = _raw_remote_header(path) if is_remote(path) else _raw_header(path)
+    raw, size = _raw_remote_header(path) if RemoteFile.is_note(path) else _raw_header(path)
     return _parsed(path, raw, size)
 
 
@@ -363,8 +362,3 @@ def encode_header(
     raw += b" " * (-len(raw) % 8)
     opening = struct.pack("<Q", len(raw)) + raw
     return opening, {name: len(opening) + place for name, place in places.items()}
-
-
-def total_bytes(specs: Iterable[TensorSpec]) -> int:
-    """Return the bytes of all the tensors together."""
-    return sum(spec.nbytes for spec in specs)

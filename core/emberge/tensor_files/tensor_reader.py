@@ -14,9 +14,9 @@ from torch import Tensor
 from emberge.errors import CheckpointError
 from emberge.files import announce
 from emberge.tensor_files.derived_tensor import DerivedTensor, read_derived, read_derived_bytes
-from emberge.tensor_files.remote_file import is_remote
+from emberge.tensor_files.remote_file import RemoteFile
 from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.servers.tensor_fetcher import FetchedFile, TensorFetcher
+from emberge.tensor_files.tensor_fetcher import FetchedFile, TensorFetcher
 
 __all__ = ["TensorReader", "bytes_of", "scratch"]
 
@@ -103,7 +103,7 @@ class TensorReader:
 
     def expect(self, works: Iterable[Sequence[TensorSpec]]) -> None:
         """Begin to fetch from servers the tensors that pieces of work will read, one after the other."""
-        remote = [[spec for spec in specs if is_remote(spec.file)] for specs in works]
+        remote = [[spec for spec in specs if RemoteFile.is_note(spec.file)] for specs in works]
         if any(remote):
             self._servers().expect(remote)
 
@@ -143,7 +143,7 @@ class TensorReader:
     def _handle(self, spec: TensorSpec, start: int, end: int) -> int:
         """Return the handle of an open file with bytes `start` to `end` of the spec's file."""
         path = spec.file
-        if is_remote(path):
+        if RemoteFile.is_note(path):
             return self._servers().fetched(spec, start, end)
         handle = self._files.get(path)
         if handle is None:

@@ -16,7 +16,7 @@ from emberge.files import make_folder, sync, write_text, writing
 from emberge.tensor_files.content_notes import current_notes
 from emberge.tensor_files.direct_file import DirectFile
 from emberge.tensor_files.passing_hash import EarlyPieces, HashThread, PassingHash
-from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header, total_bytes
+from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header
 from emberge.tensor_files.tensor_reader import bytes_of
 from emberge.tensor_files.write_queue import QUEUE, Filled, WriteQueue
 from emberge.wording import parse_size
@@ -170,10 +170,13 @@ class TensorWriter:
             placed = [replace(spec, offset=places[spec.name]) for spec in named]
             for spec in placed:
                 self._places[prefix + spec.name] = (len(self._shards), spec)
-            size = len(opening) + total_bytes(shard)
+            size = len(opening) + sum(spec.nbytes for spec in shard)
             self._shards.append(_Shard(folder / name, opening, size, placed))
         if len(shards) > 1:
-            index = {"metadata": {"total_size": total_bytes(specs)}, "weight_map": weights}
+            index = {
+                "metadata": {"total_size": sum(spec.nbytes for spec in specs)},
+                "weight_map": weights,
+            }
             self._indices[folder / f"{WEIGHTS}.index.json"] = json.dumps(index, indent=2) + "\n"
 
     def __del__(self) -> None:

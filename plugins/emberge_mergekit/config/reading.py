@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from emberge import Problem, RecipeError, suggest
-from emberge.yaml_aliases import alias_problem
+from emberge.yaml_nodes import alias_problem
 
 __all__ = ["Faults", "Found", "documents", "no_longer"]
 

@@ -10,7 +10,6 @@ from emberge.tensor_files import (
     FileContent,
     contents_of,
     current_notes,
-    file_content,
     noting_contents,
 )
 from emberge.tensor_files.content_notes import ContentNotes
@@ -27,7 +26,7 @@ def test_a_noted_file_is_not_read_and_any_other_is(tmp_path: Path) -> None:
     found = contents_of(tmp_path, known=notes.of)
     assert found == {
         "a.safetensors": NOTED,
-        "b.safetensors": file_content(tmp_path / "b.safetensors"),
+        "b.safetensors": FileContent.of_file(tmp_path / "b.safetensors"),
     }
     assert contents_of(tmp_path)["a.safetensors"] == found["b.safetensors"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from emberge.tensor_files import FileContent, file_content, read_header
+from emberge.tensor_files import FileContent, read_header
 from emberge.tensor_files.direct_file import PAGE, DirectFile
 from emberge.tensor_files.passing_hash import HELD, EarlyPieces, PassingHash
 from emberge.tensor_files.write_queue import Filled
@@ -34,7 +34,7 @@ class Passing:
         self.hash = PassingHash(
             self.file, opening, specs, lambda p: self.released.append(p.place), early
         )
-        self.expected = file_content(path)
+        self.expected = FileContent.of_file(path)
         self.places = list(range(self.begins, len(self.raw), PIECE))
 
     def pass_by(self, places: Sequence[int]) -> None:

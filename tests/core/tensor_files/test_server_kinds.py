@@ -13,8 +13,7 @@ import pytest
 from emberge import CheckpointError
 from emberge.network import Stop, UnsoundAnswerError
 from emberge.network.request_errors import RequestStoppedError
-from emberge.tensor_files import ServerFile
-from emberge.tensor_files.servers import kinds, server_file
+from emberge.tensor_files import ServerFile, server_file, server_kinds
 
 from tests.support.hostile_server import Request, answer, hostile, pausing
 from tests.support.hub_here import hub_at
@@ -109,7 +108,7 @@ def test_a_list_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
     drawn = itertools.count()
     monkeypatch.setattr("huggingface_hub.HfApi", Api)
-    monkeypatch.setattr(kinds, "MOST_FILES", 20)
+    monkeypatch.setattr(server_kinds, "MOST_FILES", 20)
     with pytest.raises(CheckpointError, match="lists more than 20 files"):
         ServerFile.listed(f"hf://owner/m@{COMMIT}")
     assert next(drawn) <= 41
@@ -206,7 +205,7 @@ def test_a_bucket_that_hangs_has_a_time_limit_and_ends_with_the_work(
     bucket.wait.clear()
     file = ServerFile("s3://b/m", 100, "one")
     with monkeypatch.context() as patch:
-        patch.setattr(kinds, "_PATIENCE", 0.1)
+        patch.setattr(server_kinds, "_PATIENCE", 0.1)
         with pytest.raises(UnsoundAnswerError, match="no answer within"):
             file.read(0, 10)
     threading.Timer(0.05, file.stop.set).start()
@@ -224,9 +223,9 @@ def test_a_large_part_of_a_bucket_has_longer(
         allowed.append(seconds)
         return call()
 
-    monkeypatch.setattr(kinds, "call_within", within)
+    monkeypatch.setattr(server_kinds, "call_within", within)
     ServerFile("s3://b/m", 100, "one").read(0, 50)
-    assert allowed == [kinds._PATIENCE + 50 / 1000]
+    assert allowed == [server_kinds._PATIENCE + 50 / 1000]
 
 
 def test_a_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,18 +242,21 @@ def test_a_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("size", ["-1", "1e3", "٣", "9" * 19, "", None, 1.5, "+5"])
 def test_what_is_no_size_is_none(size: object) -> None:
-    assert kinds._count(size) is None
+    assert server_kinds._count(size) is None
 
 
 def test_a_size_is_a_count_of_bytes() -> None:
-    assert [kinds._count(size) for size in (0, " 12 ", "9" * 18)] == [0, 12, int("9" * 18)]
+    assert [server_kinds._count(size) for size in (0, " 12 ", "9" * 18)] == [0, 12, int("9" * 18)]
 
 
 def test_the_hash_of_a_web_server_is_read_where_it_is_one() -> None:
     digest = hashlib.sha256(b"x").hexdigest()
-    assert kinds._digest("md5=AAAA, SHA-256=LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=") == digest
+    assert (
+        server_kinds._digest("md5=AAAA, SHA-256=LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=")
+        == digest
+    )
     for wrong in ("", "sha-256=?", "sha-256=AAAA", "md5=AAAA"):
-        assert kinds._digest(wrong) is None
+        assert server_kinds._digest(wrong) is None
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,7 @@ def test_the_hash_of_a_web_server_is_read_where_it_is_one() -> None:
 def test_the_version_of_a_buckets_file_is_the_first_that_its_client_gives(
     info: dict[str, Any], size: int | None, version: str | None
 ) -> None:
-    assert kinds._facts_of_bucket(info) == kinds.Facts(size, version)
+    assert server_kinds._facts_of_bucket(info) == server_kinds.Facts(size, version)
 
 
 @pytest.mark.parametrize(
@@ -299,16 +301,16 @@ def test_a_read_names_its_range_and_a_version_that_fits_one_content(
 @pytest.mark.parametrize(
     ("headers", "facts"),
     [
-        (["ETag: x", "Last-Modified: y"], kinds.Facts(3, "x")),
-        (["Last-Modified: y", "Digest: md5=A"], kinds.Facts(3, "y")),
-        ([], kinds.Facts(3, None)),
+        (["ETag: x", "Last-Modified: y"], server_kinds.Facts(3, "x")),
+        (["Last-Modified: y", "Digest: md5=A"], server_kinds.Facts(3, "y")),
+        ([], server_kinds.Facts(3, None)),
     ],
 )
 def test_the_facts_of_a_web_servers_file_are_its_headers(
-    headers: list[str], facts: kinds.Facts
+    headers: list[str], facts: server_kinds.Facts
 ) -> None:
     with hostile(lambda _: iter([answer("200 OK", b"", *headers, length=3)])) as server:
-        assert kinds.server_of(f"{server.url}/m", Stop()).look() == facts
+        assert server_kinds.server_of(f"{server.url}/m", Stop()).look() == facts
     assert [request.method for request in server.requests] == ["HEAD"]
 
 

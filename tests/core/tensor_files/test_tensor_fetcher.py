@@ -14,13 +14,11 @@ from emberge.tensor_files import (
     RemoteFile,
     ServerFile,
     TensorSpec,
-    here_or_remote,
-    is_remote,
     read_header,
+    tensor_fetcher,
 )
 from emberge.tensor_files.remote_file import server_cache
-from emberge.tensor_files.servers import tensor_fetcher
-from emberge.tensor_files.servers.tensor_fetcher import TensorFetcher, _blocks
+from emberge.tensor_files.tensor_fetcher import TensorFetcher, _blocks
 from safetensors.numpy import save_file
 
 from tests.support.range_server import Faults, serving_ranges
@@ -61,8 +59,8 @@ def noted(url: str, folder: Path) -> dict[str, TensorSpec]:
     found = ServerFile.look(f"{url}/web/owner/m/model.safetensors")
     assert found is not None
     note = found.note().write(folder / "model.safetensors")
-    assert is_remote(note)
-    assert here_or_remote(folder / "model.safetensors") == note
+    assert RemoteFile.is_note(note)
+    assert RemoteFile.find(folder / "model.safetensors") == note
     return read_header(note)[0]
 
 
@@ -118,8 +116,8 @@ def test_a_note_is_read_as_it_was_written(sha256: str | None) -> None:
     assert note == server_cache() / "model.safetensors.remote"
     assert RemoteFile.read(note) == file
     assert file.content == (sha256 or "https://x/m 10 v")
-    assert not is_remote(note.with_suffix(""))
-    assert here_or_remote(note.with_name("other.safetensors")) is None
+    assert not RemoteFile.is_note(note.with_suffix(""))
+    assert RemoteFile.find(note.with_name("other.safetensors")) is None
 
 
 def test_blocks_are_as_large_and_as_many_as_the_page_on_servers_has_it() -> None:

@@ -17,10 +17,10 @@ import pytest
 import torch
 from emberge.errors import UnwrittenError
 from emberge.tensor_files import (
+    FileContent,
     TensorSpec,
     TensorWriter,
     contents_of,
-    file_content,
     noting_contents,
     tensor_writer,
 )
@@ -99,7 +99,7 @@ def test_threads_write_the_same_and_hashes_are_taken_on_the_way(
         writer.finish()
     files = sorted(tmp_path.glob("*.safetensors"))
     assert len(files) == (1 if limit > 10**6 else 4)
-    assert [notes.of(file) for file in files] == [file_content(file) for file in files]
+    assert [notes.of(file) for file in files] == [FileContent.of_file(file) for file in files]
     assert contents_of(tmp_path, known=notes.of) == contents_of(tmp_path)
 
 
@@ -120,7 +120,7 @@ def test_a_continued_file_is_hashed_with_what_it_had(
     path = tmp_path / "model.safetensors"
     save_file(tensors, tmp_path / "expected", metadata={"format": "pt"})
     assert path.read_bytes() == (tmp_path / "expected").read_bytes()
-    assert notes.of(path) == file_content(path)
+    assert notes.of(path) == FileContent.of_file(path)
 
 
 def test_direct_is_what_goes_direct(

@@ -238,7 +238,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
     "servers": Room(
         (
             "core/emberge/network/*.py",
-            "core/emberge/tensor_files/servers/*.py",
+            "core/emberge/tensor_files/*.py",
             "core/emberge/tensor_files/remote_file.py",
         ),
         (

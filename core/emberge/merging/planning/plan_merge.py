@@ -34,12 +34,12 @@ from emberge.model_folder import (
     depths,
     expert_count,
     layer_of,
+    other_format,
     parts_as_in,
     same_tokenizer,
     size_faults,
     text_trunk,
 )
-from emberge.tensor_files import other_format
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan

@@ -21,7 +21,7 @@ from emberge.merging.streaming.jobs import TensorJob
 from emberge.merging.streaming.scheduler import Limits, Progress
 from emberge.merging.streaming.stream import stream
 from emberge.model_folder import Checkpoint, code_faults, copy_template, template_faults
-from emberge.tensor_files import TensorSpec, TensorWriter, header_texts, main_dtype, total_bytes
+from emberge.tensor_files import TensorSpec, TensorWriter, header_texts, main_dtype
 from emberge.wording import parse_size
 
 __all__ = ["build_checkpoint"]
@@ -74,7 +74,7 @@ def build_checkpoint(
     problems = [*_job_problems(jobs), *_file_problems(files or {})]
     own_config = template.in_trunk("config.json") in (files or {})
     problems += [*code_faults(template), *template_faults(template, config=not own_config)]
-    problems += map(str, disk_space_problems(total_bytes(specs), out.parent, side))
+    problems += map(str, disk_space_problems(sum(spec.nbytes for spec in specs), out.parent, side))
     if problems:
         raise CheckpointError("\n".join(problems))
     header = header_texts(provenance or {})

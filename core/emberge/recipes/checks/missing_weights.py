@@ -6,9 +6,9 @@ from pathlib import Path
 
 from emberge.contracts import ModelRef
 from emberge.errors import CheckpointError
-from emberge.model_folder import Checkpoint
+from emberge.model_folder import Checkpoint, other_format
 from emberge.recipes.folder.locate import LocatedModel, is_folder
-from emberge.tensor_files import WEIGHTS, other_format
+from emberge.tensor_files import WEIGHTS
 
 __all__ = ["missing_weights"]
 

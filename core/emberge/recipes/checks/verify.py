@@ -140,7 +140,7 @@ def _files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
         return
     there = contents_of(folder, leave=(ARTIFACT,))
     for name, entry in listed.items():
-        yield _held_to(name, FileContent.of(entry), there.get(name))
+        yield _held_to(name, FileContent.from_plain(entry), there.get(name))
     if record.get("kind") == "model":
         decisive = (path.relative_to(folder).as_posix() for path in hashed_files(folder))
         extra = [name for name in decisive if name not in listed]

@@ -17,7 +17,7 @@ from emberge.plugins import Plugins
 from emberge.recipes.folder.run_folder import ARTIFACT
 from emberge.recipes.options.component_tree import parts_of
 from emberge.recipes.recipe import Recipe
-from emberge.tensor_files import FileContent, content_of
+from emberge.tensor_files import FileContent
 
 __all__ = [
     "CHANGING",
@@ -88,7 +88,7 @@ def _input(one: Input) -> dict[str, Any]:
 
 def with_contents(record: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Any]:
     """Return the record of a result of which some files have other contents, by their names."""
-    files = {name: content_of(content).plain() for name, content in contents.items()}
+    files = {name: FileContent.of_bytes(content).plain() for name, content in contents.items()}
     return {**record, "files": {**record["files"], **files}}
 
 

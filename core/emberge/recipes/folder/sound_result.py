@@ -60,7 +60,7 @@ def _differences(
 ) -> Iterator[str]:
     """Yield each file that is not as it was published, with what is wrong."""
     for name, entry in listed.items():
-        path, known = folder / name, FileContent.of(entry)
+        path, known = folder / name, FileContent.from_plain(entry)
         if name in CHANGING:
             continue
         if known is None or ".." in path.parts:

@@ -18,7 +18,7 @@ from emberge.hashes import HashCache
 from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint, model_fingerprint
 from emberge.recipes import verify_result
-from emberge.tensor_files import contents_of, file_content
+from emberge.tensor_files import FileContent, contents_of
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.spherical.slerp import Slerp
 from safetensors import safe_open
@@ -333,7 +333,7 @@ def test_the_hash_of_a_recipe_is_that_of_the_text_beside_the_results(made: Path)
 
 def test_hashes_are_those_of_the_bytes(made: Path) -> None:
     path = made / "merged" / WEIGHTS
-    found = file_content(path)
+    found = FileContent.of_file(path)
     raw = path.read_bytes()
     assert (found.size, found.hash) == (len(raw), xxhash.xxh3_128(raw).hexdigest())
     assert found.hash == HashCache().of(path)

@@ -20,7 +20,7 @@ from emberge.files import require_space, writing
 from emberge.network import Stop
 from emberge.tensor_files.remote_file import RemoteFile
 from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.servers.server_file import ServerFile, other_content
+from emberge.tensor_files.server_file import ServerFile, other_content
 
 __all__ = ["FetchedFile", "TensorFetcher"]
 

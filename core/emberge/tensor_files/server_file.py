@@ -18,7 +18,7 @@ from emberge.hashes import sha256_of
 from emberge.network import Stop, UnreachableError, is_address, require_going
 from emberge.tensor_files.remote_file import RemoteFile, server_cache
 from emberge.tensor_files.safetensors_header import header_size, parse_header
-from emberge.tensor_files.servers.kinds import Facts, causes, files_below, server_of, status_of
+from emberge.tensor_files.server_kinds import Facts, causes, files_below, server_of, status_of
 from emberge.wording import human_size
 
 __all__ = ["ServerFile", "UnreachableError", "insist", "other_content"]

@@ -1,1 +1,0 @@
-"""Files on servers, read by ranges."""
