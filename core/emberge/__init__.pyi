@@ -3,6 +3,7 @@
 from .contracts.backbone import Auxiliary as Auxiliary
 from .contracts.backbone import Backbone as Backbone
 from .contracts.backbone import Encoder as Encoder
+from .contracts.backbone import EncoderFacts as EncoderFacts
 from .contracts.backbone import TokenisedText as TokenisedText
 from .contracts.block import Block as Block
 from .contracts.chain import merge_blocks as merge_blocks

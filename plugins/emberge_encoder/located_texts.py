@@ -23,7 +23,7 @@ def locate(
     limit: int | None,
     stride: int | None,
 ) -> list[LocatedText]:
-    """Return the tokens of texts, or of pairs, with their places; see `LocatesTokens.locate`.
+    """Return the tokens of texts, or of pairs, with their places; see `TokenEncoder.locate`.
 
     Raises:
         CheckpointError: for a tokenizer that does not know them.

@@ -9,8 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge import Backbone, CheckpointError, Encoder, MediaFacts, TextLength
+from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, MediaFacts, TextLength
 from emberge.architectures import find_config_class
+from emberge.contracts import PredictionFacts
 from emberge.model_folder import (
     Attention,
     Checkpoint,
@@ -53,6 +54,10 @@ _NO_MASK = (
     "backbone: {text_encoder: {mask_token: …}}"
 )
 _NO_BOS = "its tokenizer has no BOS token for texts to begin with; take bos out of the loss"
+_NO_PROMPT = (
+    "include_prompt: false has no effect without a prompt; give prompts `query` or `document` here, or "
+    "query_prompt or document_prompt beside, or a prompt in the data"
+)
 _LORA_HAS_NO_HEAD = "lora trains no head that predicts tokens; leave it out for losses over tokens"
 
 
@@ -130,51 +135,81 @@ class TextEncoder(Backbone):
     def leaves_adapter(self) -> bool:
         return self.lora is not None and not self.lora.fold
 
-    def check(self, checkpoint: Path) -> list[str]:
-        """Return problems of this backbone on that checkpoint, from configs alone."""
+    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
-            chat_format(*self._layout(checkpoint))
-            if not has_tokenizer(Checkpoint(checkpoint)):
-                return [f"{checkpoint}: has no tokenizer; get its files"]
+            layout, config = self._layout(checkpoint)
+            chat_format(layout, config)
+            problems = self._option_problems(checkpoint, layout, config)
+            return (
+                EncoderFacts(problems=tuple(problems))
+                if problems
+                else self._facts(checkpoint, layout, config, predicts)
+            )
         except CheckpointError as error:
-            return [str(error)]
+            return EncoderFacts(problems=(str(error),))
+
+    def _option_problems(
+        self, checkpoint: Path, layout: Layout, config: Mapping[str, Any]
+    ) -> list[str]:
+        """Return reasons why a checkpoint is not loaded with these options, in this environment."""
+        if not has_tokenizer(Checkpoint(checkpoint)):
+            return [f"{checkpoint}: has no tokenizer; get its files"]
         if problem := self._slow_experts(checkpoint):
             return [problem]
         if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
             return ["attn_implementation flash_attention_2 needs the package flash-attn"]
-        return self._freezing_problems(checkpoint)
-
-    def _freezing_problems(self, checkpoint: Path) -> list[str]:
         if not self.freeze:
             return []
         from emberge_encoder.media.frozen_parts import freezing_problems
 
-        layout, config = self._layout(checkpoint)
         return freezing_problems(layout.trunk_folder, config, self.freeze)
 
-    def check_predicts(
-        self, checkpoint: Path, *, causal: bool = False, bos: bool = False
-    ) -> list[str]:
-        """Return problems of head, attention and tokens, from configs, tokenizer and headers."""
+    def _facts(
+        self, checkpoint: Path, layout: Layout, config: Mapping[str, Any], predicts: bool
+    ) -> EncoderFacts:
+        """Return the facts of an encoder that can be loaded.
+
+        Raises:
+            CheckpointError: for a config that transformers refuses.
+        """
+        from emberge_encoder.trunk_weights import config_of
+
+        built = config_of(layout.trunk_folder, config)
+        way = media_way(layout, config)
+        return EncoderFacts(
+            training_problems=_unbalanced(layout, built),
+            prompt_problems=self._prompt_problems(layout),
+            changes=self._changes(checkpoint),
+            dimension=_dimension(layout, int(built.get_text_config().hidden_size)),
+            causal=is_causal(config),
+            media=() if way is None else way.kinds,
+            prediction=self._prediction(layout, config) if predicts else None,
+        )
+
+    def _prediction(self, layout: Layout, config: Mapping[str, Any]) -> PredictionFacts:
+        """Return problems of head, attention and tokens for losses over tokens."""
         from emberge_encoder.token_head import head_problems
 
-        if self.check(checkpoint):
-            return []
         if self.lora is not None:
-            return [_LORA_HAS_NO_HEAD]
-        layout, config = self._layout(checkpoint)
-        found = [] if self.fresh_head else head_problems(layout.trunk_folder, config)
-        if is_causal(config) != causal:
-            found.append(f"{layout.trunk_folder}: {_OTHER_ATTENTION[causal]}")
-        tokenizer = load_tokenizer(layout)
-        if bos and tokenizer.bos_token_id is None:
-            found.append(f"{layout.folder}: {_NO_BOS}")
+            return PredictionFacts(problems=(_LORA_HAS_NO_HEAD,))
+        problems = [] if self.fresh_head else head_problems(layout.trunk_folder, config)
+        no_mask, no_bos = [], []
         try:
-            if self._mask_id(layout, config, tokenizer) is None and not causal:
-                found.append(f"{layout.folder}: {_NO_MASK}")
+            tokenizer = load_tokenizer(layout)
+            if tokenizer.bos_token_id is None:
+                no_bos = [f"{layout.folder}: {_NO_BOS}"]
+            if self._mask_id(layout, config, tokenizer) is None:
+                no_mask = [f"{layout.folder}: {_NO_MASK}"]
         except CheckpointError as error:
-            found.append(str(error))
-        return found
+            problems.append(str(error))
+        causal = is_causal(config)
+        attention = f"{layout.trunk_folder}: {_OTHER_ATTENTION[not causal]}"
+        return PredictionFacts(
+            problems=tuple(problems),
+            hidden=(attention, *no_mask) if causal else tuple(no_mask),
+            causal=() if causal else (attention,),
+            bos=tuple(no_bos),
+        )
 
     def _mask_id(self, layout: Layout, config: Mapping[str, Any], tokenizer: Any) -> int | None:
         from emberge_encoder.token_head import mask_id_of
@@ -183,54 +218,13 @@ class TextEncoder(Backbone):
         text = config_of(layout.trunk_folder, config).get_text_config()
         return mask_id_of(layout.folder, tokenizer, self.mask_token, int(text.vocab_size))
 
-    def check_without_prompts(self, checkpoint: Path) -> list[str]:
-        """Return a problem if prompts are to be left out and the model has none of its own either."""
-        if self.include_prompt is not False or self.check(checkpoint):
-            return []
-        layout, _ = self._layout(checkpoint)
-        if any(layout.prompts.get(name) for name in ("query", "document", "passage")):
-            return []  # of the model's prompts a training takes no others
-        return [
-            "include_prompt: false has no effect without a prompt; give prompts `query` or `document` here, "
-            "or query_prompt or document_prompt beside, or a prompt in the data"
-        ]
+    def _prompt_problems(self, layout: Layout) -> tuple[str, ...]:
+        """Return the problem of prompts that are to be left out, where the model has none of its own."""
+        named = any(layout.prompts.get(name) for name in ("query", "document", "passage"))
+        # Of the model's prompts a training takes no others.
+        return () if self.include_prompt is not False or named else (_NO_PROMPT,)
 
-    def check_training(self, checkpoint: Path) -> list[str]:
-        """Return the problem of a model with routers, which would be trained without a balance."""
-        from emberge_encoder.trunk_weights import config_of
-
-        if self.check(checkpoint):
-            return []
-        layout, config = self._layout(checkpoint)
-        path = layout.trunk_folder / "config.json"
-        experts = expert_count(config_of(layout.trunk_folder, config).to_dict())
-        if experts < 2:
-            return []
-        return [
-            f"{path}: the model has routers with {experts} experts each, and trained without a balance they "
-            "soon use few of them; write backbone: {routed: {inner: {text_encoder: …}}}, with "
-            "balance: 0 beside inner to do without"
-        ]
-
-    def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
-        """Return the kinds, images and clips of a data set that the model does not read, with places."""
-        if self.check(checkpoint):
-            return []
-        layout, config = self._layout(checkpoint)
-        way = media_way(layout, config)
-        missing = [kind for kind in media.kinds if way is None or kind not in way.kinds]
-        if missing or way is None:
-            reads = join_some(["text", *(way.kinds if way is not None else ())])
-            return [
-                f"{media.where}: the data has {join_some(missing)}, and the model in {checkpoint} reads "
-                f"{reads}; take a model with such a tower, or leave the data set out"
-            ]
-        from emberge_encoder.media.features import media_problems, media_readers
-
-        readers = media_readers(way, resample=self.resample, shrink=self.shrink)
-        return media_problems(media, readers, self.max_length or layout.max_length)
-
-    def not_native(self, checkpoint: Path) -> list[str]:
+    def _changes(self, checkpoint: Path) -> tuple[str, ...]:
         """Return attention and pooling that are not the checkpoint's own."""
         layout = read_layout(checkpoint)
         causal = is_causal(read_object(layout.trunk_folder / "config.json"))
@@ -239,27 +233,27 @@ class TextEncoder(Backbone):
             "pooling": " and ".join(layout.pooling),
         }
         given = {"attention": self.attention, "pooling": self.pooling}
-        return [
+        return tuple(
             f"{name}: {value}; the model's own is {own[name]}"
             for name, value in given.items()
             if own[name] and value not in (own[name], "as is", None)
-        ]
+        )
 
-    def causal(self, checkpoint: Path) -> bool | None:
-        return is_causal(self._layout(checkpoint)[1])
+    def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
+        """Return the kinds, images and clips of a data set that the model does not read, with places."""
+        if problems := super().check_media(checkpoint, media):
+            return problems
+        try:
+            layout, config = self._layout(checkpoint)
+        except CheckpointError:
+            return []  # a problem of `describe`
+        way = media_way(layout, config)
+        if way is None:
+            return []
+        from emberge_encoder.media.features import media_problems, media_readers
 
-    def dimension(self, checkpoint: Path) -> int | None:
-        """Return the last Dense's outputs, or the hidden size once for each way of pooling."""
-        from emberge_encoder.trunk_weights import config_of
-
-        layout, config = self._layout(checkpoint)
-        size = int(config_of(layout.trunk_folder, config).get_text_config().hidden_size)
-        for entry in layout.modules:
-            if entry.kind == "Pooling":
-                size *= max(1, len(layout.pooling))
-            elif entry.kind == "Dense":
-                size = int(read_object(layout.folder / entry.path / "config.json")["out_features"])
-        return size
+        readers = media_readers(way, resample=self.resample, shrink=self.shrink)
+        return media_problems(media, readers, self.max_length or layout.max_length)
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from emberge_encoder.text_model import TextModel, with_limits
@@ -344,15 +338,6 @@ class TextEncoder(Backbone):
             f"{path}: experts_implementation: batched_mm copies an expert's weights for every token, which "
             "is for GPUs alone; take it out, and grouped_mm is used"
         )
-
-    def options(self) -> Mapping[str, Any]:
-        """Return the options that differ from the checkpoint's own."""
-        given = {
-            f.name: value
-            for f in dataclasses.fields(self)
-            if (value := getattr(self, f.name)) != f.default and value != {}
-        }
-        return given if self.lora is None else {**given, "lora": dataclasses.asdict(self.lora)}
 
     def _layout(self, checkpoint: Path) -> tuple[Layout, dict[str, Any]]:
         """Return the checkpoint's layout with the options applied, and its trunk's config.
@@ -462,6 +447,29 @@ class TextEncoder(Backbone):
                 raise CheckpointError(f"{layout.folder}: {problem}; {_remedy(self.attention)}")
         elif not all(mixer.later for mixer in mixers):
             _refuse_blind_pooling(layout, config)
+
+
+def _dimension(layout: Layout, hidden_size: int) -> int:
+    """Return the last Dense's outputs, or the hidden size once for each way of pooling."""
+    size = hidden_size
+    for entry in layout.modules:
+        if entry.kind == "Pooling":
+            size *= max(1, len(layout.pooling))
+        elif entry.kind == "Dense":
+            size = int(read_object(layout.folder / entry.path / "config.json")["out_features"])
+    return size
+
+
+def _unbalanced(layout: Layout, built: Any) -> tuple[str, ...]:
+    """Return the problem of a model with routers, which would be trained without a balance."""
+    experts = expert_count(built.to_dict())
+    if experts < 2:
+        return ()
+    return (
+        f"{layout.trunk_folder / 'config.json'}: the model has routers with {experts} experts each, and "
+        "trained without a balance they soon use few of them; write backbone: {routed: {inner: "
+        "{text_encoder: …}}}, with balance: 0 beside inner to do without",
+    )
 
 
 def _remedy(attention: Attention) -> str:

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class PredictingModel(TextModel):
-    """An encoder of text that predicts tokens, too (see `PredictsTokens`); `language_model` has its trunk.
+    """An encoder of text that predicts tokens, too (see `TokenPredictor`); `language_model` has its trunk.
 
     It is saved with the head under the names that transformers gives it, or without if `keep_head` is False.
     """

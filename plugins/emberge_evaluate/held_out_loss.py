@@ -85,17 +85,16 @@ class HeldOutLoss(BatchOptions, Evaluator):
             yield from self._look_ahead(context)
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
-        if problems := self.backbone.check(checkpoint):
-            return problems
-        harm = self.backbone.check_training(checkpoint)
-        return [*harm, *dimension_problems(self.loss, self.backbone.dimension(checkpoint))]
+        facts = self.backbone.describe(checkpoint)
+        harm = facts.problems or facts.training_problems
+        return [*harm, *dimension_problems(self.loss, facts.dimension)]
 
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         losses = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
         for guide in (one.guided_by for several in losses for one in several or ()):
             folder = context.model(guide.model) if guide is not None else None
             if guide is not None and folder is not None:
-                for message in guide.backbone_beside(self.backbone).check(folder):
+                for message in guide.backbone_beside(self.backbone).describe(folder).problems:
                     yield context.problem(f"guide: {message}", "evaluators")
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:

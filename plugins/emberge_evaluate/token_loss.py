@@ -34,7 +34,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import Part
+from emberge.contracts import Part, prediction_problems
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,10 +92,8 @@ class TokenLossOnTexts(Evaluator):
                 yield context.problem(_of_pairs(head.info.name, head.info.task), "evaluators")
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
-        causal, bos = self.loss.causal, self.loss.bos
-        return self.backbone.check(checkpoint) or self.backbone.check_predicts(
-            checkpoint, causal=causal, bos=bos
-        )
+        problems = self.backbone.describe(checkpoint).problems
+        return problems or prediction_problems([self.loss], self.backbone, checkpoint)
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         if self.metric != "loss":

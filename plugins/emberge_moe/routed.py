@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from emberge import (
     Backbone,
     CheckpointError,
     Encoder,
+    EncoderFacts,
     MediaFacts,
     NonNegative,
     NumberRange,
@@ -20,6 +19,8 @@ from emberge import (
 from emberge.model_folder import read_layout, read_object
 
 __all__ = ["Routed"]
+
+_COMPILED = "routed listens to routers, which torch_compile makes impossible: leave that out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,20 +76,21 @@ class Routed(Backbone):
     def leaves_adapter(self) -> bool:
         return self.inner.leaves_adapter
 
-    def check(self, checkpoint: Path) -> list[str]:
-        """Return problems of the inner backbone, and of a model without routers or with a jitter already."""
-        problems = self.inner.check(checkpoint)
-        if problems:
-            return problems
+    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+        """Return the inner backbone's facts; a model without routers is a problem, and training is none."""
+        facts = self.inner.describe(checkpoint, predicts=predicts)
+        if facts.problems:
+            return facts
         try:
             self._router(checkpoint)
         except CheckpointError as error:
-            return [str(error)]
+            return EncoderFacts(problems=(str(error),))
         if getattr(self.inner, "torch_compile", False):
-            return [
-                "routed listens to routers, which torch_compile makes impossible: leave that out"
-            ]
-        return []
+            return EncoderFacts(problems=(_COMPILED,))
+        return replace(facts, training_problems=())
+
+    def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
+        return self.inner.check_media(checkpoint, media)
 
     def _router(self, checkpoint: Path) -> str:
         """Return the path of the model's routers.
@@ -113,48 +115,13 @@ class Routed(Backbone):
             )
         return ROUTERS[kind]
 
-    def check_without_prompts(self, checkpoint: Path) -> list[str]:
-        return self.inner.check_without_prompts(checkpoint)
-
-    def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
-        return self.inner.check_media(checkpoint, media)
-
-    def not_native(self, checkpoint: Path) -> list[str]:
-        return self.inner.not_native(checkpoint)
-
-    def causal(self, checkpoint: Path) -> bool | None:
-        return self.inner.causal(checkpoint)
-
-    def dimension(self, checkpoint: Path) -> int | None:
-        return self.inner.dimension(checkpoint)
-
-    def check_predicts(
-        self, checkpoint: Path, *, causal: bool = False, bos: bool = False
-    ) -> list[str]:
-        """Return problems of the inner backbone's head."""
-        if self.check(checkpoint):
-            return []
-        return self.inner.check_predicts(checkpoint, causal=causal, bos=bos)
-
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from emberge_moe.balance import RouterLosses
         from emberge_moe.routed_encoder import PredictingRoutedEncoder, RoutedEncoder
         from emberge_moe.routers import RouterTaps
 
         path = self._router(checkpoint)
-        given: dict[str, Any] = (
-            {"predicts": True} if predicts else {}
-        )  # not every backbone takes it
-        encoder = self.inner.load(checkpoint, device=device, dtype=dtype, **given)
+        encoder = self.inner.load(checkpoint, device=device, dtype=dtype, predicts=predicts)
         losses = RouterLosses(self.balance, self.form, self.z_loss)
         kind = PredictingRoutedEncoder if predicts else RoutedEncoder
         return kind(encoder, RouterTaps(encoder.module, path, self.jitter), losses)
-
-    def options(self) -> Mapping[str, Any]:
-        """Return the options that differ from their defaults, and those of the inner backbone."""
-        given = {
-            f.name: value
-            for f in dataclasses.fields(self)
-            if f.name != "inner" and (value := getattr(self, f.name)) != f.default
-        }
-        return {**given, **self.inner.options()}

@@ -103,7 +103,7 @@ class RoutedEncoder:
 
 
 class PredictingRoutedEncoder(RoutedEncoder):
-    """A routed encoder that predicts tokens, too (see `PredictsTokens`)."""
+    """A routed encoder that predicts tokens, too (see `TokenPredictor`)."""
 
     @property
     def mask_id(self) -> int | None:

@@ -37,7 +37,7 @@ from emberge.data import check_eval_sets, eval_texts, pick_eval_sets
 from emberge_mteb.domains import Domains
 from emberge_mteb.index_options import index_contents, index_faults, index_widths, unsearched
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets
-from emberge_mteb.media_inputs import first_tasks, kinds_read, missing_packages, unread_media
+from emberge_mteb.media_inputs import first_tasks, missing_packages, unread_media
 from emberge_mteb.media_sides import local_media
 from emberge_mteb.prompts import Prompts
 
@@ -190,11 +190,14 @@ class Mteb(Evaluator):
         return self._at_sizes(self._on_indexes(tasks, contents))
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterator[str]:
-        if self.backbone is None or self.backbone.check(checkpoint):
+        if self.backbone is None:
+            return
+        facts = self.backbone.describe(checkpoint)
+        if facts.problems:
             return
         yield from index_widths(self.documents_of, self.backbone, checkpoint, context)
         if self.dims:
-            yield from self._too_wide(self.backbone.dimension(checkpoint))
+            yield from self._too_wide(facts.dimension)
         if self.tasks or self.benchmark:
             yield from self._unread(self.backbone, checkpoint)
 
@@ -392,7 +395,7 @@ class Mteb(Evaluator):
             similarity=similarity if similarity in SIMILARITIES else "cosine",
             count=shown.embedded,
             media=media,
-            kinds=kinds_read(self.backbone, model.folder),
+            kinds=self.backbone.describe(model.folder).media,
         )
 
     def _embed(

@@ -34,7 +34,9 @@ def index_faults(
         if context.adapter(index.model) is not None:
             yield f"{index.model}: an index is of a whole model, not of an adapter; merge it first"
         folder = context.model(index.model)
-        for problem in backbone.check(folder) if backbone and folder is not None else ():
+        for problem in (
+            backbone.describe(folder).problems if backbone and folder is not None else ()
+        ):
             yield f"{index.model}: {problem}"
 
 
@@ -52,12 +54,10 @@ def index_widths(
     indexes: Sequence[KeptIndex], backbone: Backbone, checkpoint: Path, context: Preflight
 ) -> Iterator[str]:
     """Yield the indexes that a model cannot search, because their vectors have another size than its own."""
-    wanted = backbone.dimension(checkpoint)
+    wanted = backbone.describe(checkpoint).dimension
     for index in indexes:
         folder = None if index.translations else context.model(index.model)
-        if folder is None or backbone.check(folder):
-            continue
-        width = backbone.dimension(folder)
+        width = None if folder is None else backbone.describe(folder).dimension
         if None not in (width, wanted) and width != wanted:
             yield wrong_width(index.label, width, wanted)
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from emberge import Backbone, DataError, Media, MediaFacts, MediaKind, join_parts
 from emberge.media import MediaFolder
 
-__all__ = ["batch_inputs", "first_tasks", "kinds_read", "missing_packages", "unread_media"]
+__all__ = ["batch_inputs", "first_tasks", "missing_packages", "unread_media"]
 
 _KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 # Module that mteb's data of a kind is read with, and the package that has it.
@@ -87,8 +87,3 @@ def unread_media(
         return []
     facts = MediaFacts(pair=f"{'+'.join(kinds)}-text", kinds=tuple(kinds), where=where)
     return backbone.check_media(checkpoint, facts)
-
-
-def kinds_read(backbone: Backbone, checkpoint: Path) -> list[MediaKind]:
-    """Return the kinds of media that a model reads."""
-    return [kind for kind in _KINDS if not unread_media(backbone, checkpoint, [kind], kind)]

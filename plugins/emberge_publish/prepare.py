@@ -137,7 +137,7 @@ def _board(
         "licence": terms.licence,
         "languages": ancestors.languages,
         "bases": ancestors.bases,
-        "dimension": None if backbone.check(folder) else backbone.dimension(folder),
+        "dimension": backbone.describe(folder).dimension,
         "reference": repository.url,
         "trained_on": sorted(frozenset().union(*known)) if whole else None,
         "results": list(results),

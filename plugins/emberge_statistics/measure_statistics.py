@@ -124,12 +124,11 @@ class MeasureStatistics(BatchOptions, Step):
             folder = context.model(model)
             if folder is None:
                 continue
-            problems = self.backbone.check(folder)
-            for message in problems:
+            facts = self.backbone.describe(folder)
+            for message in facts.problems:
                 yield context.problem(message, "models")
-            if self.measure == "fisher" and not problems:
-                dimension = self.backbone.dimension(folder)
-                for message in dimension_problems(self.loss, dimension):
+            if self.measure == "fisher":
+                for message in dimension_problems(self.loss, facts.dimension):
                     yield context.problem(message, "loss")
         if self.data:
             yield from self._check_data(context)

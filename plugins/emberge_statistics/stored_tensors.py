@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import CheckpointError
-from emberge.contracts import NamesWeights
 
 if TYPE_CHECKING:
     from emberge import Encoder
@@ -29,11 +28,6 @@ class StoredTensors:
         Raises:
             CheckpointError: when a parameter has none, or another shape on disk.
         """
-        if not isinstance(encoder, NamesWeights):
-            raise CheckpointError(
-                f"{type(encoder).__name__} does not name its weights as they are on disk (stored_names), "
-                "so nothing can be measured of it"
-            )
         stored = encoder.stored_names()
         names = dict(zip(stored, self._canonical(list(stored.values())), strict=True))
         found = {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import dimension_problems, loss_problems, predicting_ways
+from emberge.contracts import dimension_problems, loss_problems, prediction_problems
 from emberge.recipes import write_bags
 from emberge.training import FitOptions, FitResult
 
@@ -154,14 +155,13 @@ class Train(FitOptions, Step):
         if self.model.adapter is not None:
             yield context.problem("training starts from a whole model, not an adapter", "model")
         elif folder is not None:
-            problems = self.backbone.check(folder)
-            for message in problems or self.backbone.check_training(folder):
+            facts = self.backbone.describe(folder)
+            for message in facts.problems or facts.training_problems:
                 yield context.problem(message, "backbone")
-            dimension = None if problems else self.backbone.dimension(folder)
-            for message in dimension_problems(self.loss, dimension):
+            for message in dimension_problems(self.loss, facts.dimension):
                 yield context.problem(message, "loss")
-            if changed := [] if problems else self.backbone.not_native(folder):
-                context.note("not native", changed)
+            if facts.changes:
+                context.note("not native", facts.changes)
 
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         losses = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
@@ -169,7 +169,7 @@ class Train(FitOptions, Step):
             guide = loss.guided_by if isinstance(loss, Loss) else None
             folder = context.model(guide.model) if guide is not None else None
             if guide is not None and folder is not None:
-                for message in guide.backbone_beside(self.backbone).check(folder):
+                for message in guide.backbone_beside(self.backbone).describe(folder).problems:
                     yield context.problem(f"guide: {message}", "loss")
             if isinstance(loss, Loss) and folder is not None and loss.compares_with_guide:
                 yield from self._check_width(context, loss, folder)
@@ -178,9 +178,10 @@ class Train(FitOptions, Step):
         """Yield the problem of a space that cannot be kept because its vectors have another size."""
         own, guide = context.model(self.model), loss.guided_by
         backbone = guide.backbone_beside(self.backbone) if guide is not None else self.backbone
-        if own is None or self.backbone.check(own) or backbone.check(folder):
+        if own is None:
             return
-        width, old = self.backbone.dimension(own), backbone.dimension(folder)
+        width = self.backbone.describe(own).dimension
+        old = backbone.describe(folder).dimension
         if None not in (width, old) and width != old:
             fault = (
                 f"loss {type(loss).__name__}: its guide has embeddings of {old} numbers and {self.model} of "
@@ -217,13 +218,12 @@ class Train(FitOptions, Step):
 
     def _check_head(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         folder = context.model(self.model)
-        if folder is None or self.backbone.check(folder):
+        if folder is None:
             return
         infos = [head.info for head in checked.heads if head.info.task == "text"]
         losses = [one for info in infos for one in self.loss.of(info.name, info.task) or ()]
-        for causal, bos in predicting_ways(losses):
-            for message in self.backbone.check_predicts(folder, causal=causal, bos=bos):
-                yield context.problem(message, "backbone")
+        for message in prediction_problems(losses, self.backbone, folder):
+            yield context.problem(message, "backbone")
 
     def _check_media(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         folder = context.model(self.model)
@@ -240,7 +240,7 @@ class Train(FitOptions, Step):
             given += [option.default or "", *option.by_task.values(), *option.by_dataset.values()]
         if any(given) or checked.problems or folder is None:
             return
-        for message in self.backbone.check_without_prompts(folder):
+        for message in self.backbone.describe(folder).prompt_problems:
             yield context.problem(message, "backbone")
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
@@ -383,9 +383,23 @@ class Train(FitOptions, Step):
             "scores_on_the_way": [list(scored) for scored in result.scores],
             "result_step": result.result_step,
             "checkpoints": [path.as_posix() for path in result.checkpoints],
-            "backbone": dict(self.backbone.options()),
+            "backbone": _changed_options(self.backbone),
             **({"figures": list(result.figures)} if result.figures else {}),
         }
+
+
+def _changed_options(backbone: Backbone) -> dict[str, Any]:
+    """Return the options that differ from their defaults; those of a backbone inside come last."""
+    found: dict[str, Any] = {}
+    inner: dict[str, Any] = {}
+    for option in dataclasses.fields(backbone):
+        value = getattr(backbone, option.name)
+        if isinstance(value, Backbone):
+            inner |= _changed_options(value)
+        elif value not in (option.default, {}):
+            nested = is_dataclass(value) and not isinstance(value, type)
+            found[option.name] = dataclasses.asdict(value) if nested else value
+    return {**found, **inner}
 
 
 def _last(losses: Sequence[tuple[str, float]]) -> float:

@@ -224,7 +224,7 @@ def _alone(
     step: SearchOptions, reference: ModelRef, folder: Path, context: Preflight
 ) -> Iterator[Problem]:
     """Yield problems of one model."""
-    for fault in step.backbone.check(folder):
+    for fault in step.backbone.describe(folder).problems:
         yield context.problem(f"{reference}: {fault}", "models")
     similarity = read_settings(folder).get("similarity_fn_name") or "cosine"
     if similarity != "cosine":

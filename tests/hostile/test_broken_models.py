@@ -389,7 +389,7 @@ def test_texts_are_embedded_with_words_alone(model: Path) -> None:
     with pytest.raises(EmbergeError, match="has no tokenizer"):
         TextEncoder().load(model, device="cpu", dtype="float32")
     (model / "tokenizer_config.json").unlink()
-    assert "has no tokenizer" in TextEncoder().check(model)[0]
+    assert "has no tokenizer" in TextEncoder().describe(model).problems[0]
 
 
 @pytest.mark.parametrize("length", [0, -1, 2**31, True, 1.5, "64", [64]])

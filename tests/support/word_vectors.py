@@ -55,6 +55,9 @@ class _Encoder:
         there = (ids >= 0).unsqueeze(-1)
         return Embedded((self.module["words"][ids.clamp(min=0)] * there).sum(1))
 
+    def stored_names(self) -> Mapping[str, str]:
+        return {"words": "words"}
+
     def save(self, folder: Path) -> None:
         (folder / "config.json").write_text(json.dumps({"model_type": "words"}))
         save_file({"words": self.module["words"].detach()}, folder / "model.safetensors")

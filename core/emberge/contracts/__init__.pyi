@@ -1,18 +1,17 @@
 """Public names of contracts, each with the module that defines it."""
 
-from .backbone import AddsAuxiliary as AddsAuxiliary
 from .backbone import Auxiliary as Auxiliary
+from .backbone import AuxiliaryEncoder as AuxiliaryEncoder
 from .backbone import AuxiliaryMetrics as AuxiliaryMetrics
 from .backbone import Backbone as Backbone
 from .backbone import Embedded as Embedded
 from .backbone import Encoder as Encoder
+from .backbone import EncoderFacts as EncoderFacts
 from .backbone import LocatedText as LocatedText
-from .backbone import LocatesTokens as LocatesTokens
-from .backbone import NamesWeights as NamesWeights
-from .backbone import PacksTexts as PacksTexts
-from .backbone import PredictsTokens as PredictsTokens
-from .backbone import ReadsTokens as ReadsTokens
+from .backbone import PredictionFacts as PredictionFacts
+from .backbone import TokenEncoder as TokenEncoder
 from .backbone import TokenisedText as TokenisedText
+from .backbone import TokenPredictor as TokenPredictor
 from .block import Block as Block
 from .block import Options as Options
 from .block import rows_of as rows_of
@@ -53,7 +52,7 @@ from .loss import Tokens as Tokens
 from .loss import dimension_problems as dimension_problems
 from .loss import kind_problems as kind_problems
 from .loss import loss_problems as loss_problems
-from .loss import predicting_ways as predicting_ways
+from .loss import prediction_problems as prediction_problems
 from .loss import score_problems as score_problems
 from .media import MEDIA_KINDS as MEDIA_KINDS
 from .media import Media as Media

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from emberge.contracts.media import Media, MediaFacts
+from emberge.contracts.media import Media, MediaFacts, MediaKind
+from emberge.wording import join_some
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,18 +17,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
-    "AddsAuxiliary",
     "Auxiliary",
+    "AuxiliaryEncoder",
     "AuxiliaryMetrics",
     "Backbone",
     "Embedded",
     "Encoder",
+    "EncoderFacts",
     "LocatedText",
-    "LocatesTokens",
-    "NamesWeights",
-    "PacksTexts",
-    "PredictsTokens",
-    "ReadsTokens",
+    "PredictionFacts",
+    "TokenEncoder",
+    "TokenPredictor",
     "TokenisedText",
 ]
 
@@ -142,26 +142,25 @@ class Encoder(Protocol):
         """Embed one batch that is on the module's device."""
         ...
 
+    def stored_names(self) -> Mapping[str, str]:
+        """Return the name of every parameter of `module` with its tensor's name in a checkpoint.
+
+        The trunk's may have any prefix; those of further modules begin with their folder (`2_Dense.`).
+        Parameters of no stored tensor, such as those of an adapter, are left out.
+        """
+        ...
+
     def save(self, folder: Path) -> None:
         """Write a SentenceTransformers folder that loads without remote code."""
         ...
 
 
 @runtime_checkable
-class NamesWeights(Protocol):
-    """Encoder that names its weights as they are on disk: statistics of a model need it."""
+class TokenEncoder(Encoder, Protocol):
+    """Encoder of which single tokens are known: their hidden states, and their places in the text.
 
-    def stored_names(self) -> Mapping[str, str]:
-        """Return the name of every parameter of `module` with its tensor's name in a checkpoint.
-
-        The trunk's may have any prefix; those of further modules begin with their folder (`2_Dense.`).
-        """
-        ...
-
-
-@runtime_checkable
-class ReadsTokens(Protocol):
-    """Encoder that gives the hidden states of single tokens: measures of a text's tokens need it."""
+    Measures of a text's tokens, and heads for words and answers need it.
+    """
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         """Return the last hidden states [b, t, d] of a batch that is on the module's device.
@@ -169,11 +168,6 @@ class ReadsTokens(Protocol):
         They are what pooling gets, one for each place of the padded batch.
         """
         ...
-
-
-@runtime_checkable
-class LocatesTokens(Encoder, ReadsTokens, Protocol):
-    """Encoder that knows where tokens are in their texts: heads for words and answers need it."""
 
     def locate(
         self,
@@ -188,12 +182,15 @@ class LocatesTokens(Encoder, ReadsTokens, Protocol):
 
         With a `stride` long second texts become several windows, which share so many tokens, and at most a
         quarter of a window; a first text has half of it at most.
+
+        Raises:
+            CheckpointError: for a tokenizer that does not know the places of its tokens.
         """
         ...
 
 
 @runtime_checkable
-class PredictsTokens(Encoder, ReadsTokens, Protocol):
+class TokenPredictor(TokenEncoder, Protocol):
     """Encoder with a head that predicts tokens from their states: losses over tokens need it.
 
     `Backbone.load(…, predicts=True)` gives one. The head's weights are part of its `module`, and features
@@ -217,7 +214,7 @@ class PredictsTokens(Encoder, ReadsTokens, Protocol):
 
     @property
     def max_length(self) -> int | None:
-        """Tokens of a text at most, special ones too; None without a limit."""
+        """Largest number of tokens of a text, special ones too; None without a limit."""
         ...
 
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -229,22 +226,20 @@ class PredictsTokens(Encoder, ReadsTokens, Protocol):
         """Head that makes logits [s, v] of hidden states [s, d]; best a `LinearHead`, if it is one."""
         ...
 
-
-@runtime_checkable
-class PacksTexts(PredictsTokens, Protocol):
-    """Encoder that computes several texts in one row of tokens: packed batches need it."""
-
     def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
         """Return one padded batch on the CPU, whose rows are texts one after another.
 
         `states` then gives each text's as if it were alone: texts of a row do not see each other, and
-        positions begin anew with each.
+        positions begin at 0 in each. A training with `packing` tries that on a few texts first.
+
+        Raises:
+            NotImplementedError: for a model that cannot keep texts of a row apart.
         """
         ...
 
 
 @runtime_checkable
-class AddsAuxiliary(ReadsTokens, Protocol):
+class AuxiliaryEncoder(TokenEncoder, Protocol):
     """Encoder whose hidden states come with a loss term of its own: losses over tokens add that term."""
 
     def states_and_auxiliary(
@@ -252,6 +247,45 @@ class AddsAuxiliary(ReadsTokens, Protocol):
     ) -> tuple[Tensor, Auxiliary | None]:
         """Return the hidden states that `states` gives, and the model's own term of these texts."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionFacts:
+    """Reasons why an encoder cannot predict tokens, by the losses over tokens that they are against."""
+
+    problems: tuple[str, ...] = ()
+    """Reasons against every loss: a head is missing, or the options leave no room for one."""
+    hidden: tuple[str, ...] = ()
+    """Reasons against losses that predict hidden tokens: no mask token, attention to earlier tokens alone."""
+    causal: tuple[str, ...] = ()
+    """Reasons against losses that predict the next token: attention to later tokens."""
+    bos: tuple[str, ...] = ()
+    """Reasons against losses whose texts begin with a BOS token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderFacts:
+    """Facts of the encoder that a backbone makes of a checkpoint, known before its weights are loaded.
+
+    They come from configs, the tokenizer and the headers of weights. With `problems` nothing else is known.
+    """
+
+    problems: tuple[str, ...] = ()
+    """Reasons why it cannot be loaded."""
+    training_problems: tuple[str, ...] = ()
+    """Reasons why a training would harm the checkpoint."""
+    prompt_problems: tuple[str, ...] = ()
+    """Reasons why it cannot be trained on data that gives no text a prompt."""
+    changes: tuple[str, ...] = ()
+    """Changes to the way in which the checkpoint computes, as lines for the terminal."""
+    dimension: int | None = None
+    """Size of an embedding; None if unknown."""
+    causal: bool | None = None
+    """Flag that a token reads those before it alone; None if unknown."""
+    media: tuple[MediaKind, ...] = ()
+    """Kinds of media that it reads beside text."""
+    prediction: PredictionFacts | None = None
+    """Facts for losses over tokens, where they are asked for; None if it predicts no tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,69 +297,31 @@ class Backbone:
         """Flag that its encoders save an adapter of the checkpoint, and no model by itself."""
         return False
 
-    def check(self, checkpoint: Path) -> list[str]:
-        """Return reasons why this backbone cannot load that checkpoint, from configs alone."""
-        return []
+    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+        """Return the facts of the encoder that `load` would give; no weights are loaded.
 
-    def check_without_prompts(self, checkpoint: Path) -> list[str]:
-        """Return reasons why it cannot be trained on data that gives no text a prompt."""
-        return []
-
-    def check_predicts(
-        self, checkpoint: Path, *, causal: bool = False, bos: bool = False
-    ) -> list[str]:
-        """Return reasons why no encoder of that checkpoint can predict tokens, from configs and headers.
-
-        They are hidden ones, which takes a mask token and attention to both sides, or with `causal` all of
-        them, from those before each; `bos` takes a token for texts to begin with.
+        Those for losses over tokens, which take longer, are among them if it `predicts`.
         """
-        return [f"{type(self).__name__} predicts no tokens; choose a backbone that does"]
+        return EncoderFacts()
 
     def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
         """Return reasons why it cannot read a data set's images and clips, from configs alone."""
+        facts = self.describe(checkpoint)
+        missing = [kind for kind in media.kinds if kind not in facts.media]
+        if facts.problems or not missing:
+            return []
         return [
-            f"{media.where}: the data has {' and '.join(media.kinds)}, and {type(self).__name__} reads text "
-            "alone; choose a backbone that reads them, or leave the data set out"
+            f"{media.where}: the data has {join_some(missing)}, and the model in {checkpoint} reads "
+            f"{join_some(['text', *facts.media])} with {type(self).__name__}; take a model with such a tower "
+            "and a backbone that reads it, or leave the data set out"
         ]
-
-    def check_training(self, checkpoint: Path) -> list[str]:
-        """Return reasons why a training with this backbone would harm that checkpoint, from configs alone."""
-        return []
-
-    def not_native(self, checkpoint: Path) -> list[str]:
-        """Return what it changes in the way in which that checkpoint computes, as lines for the terminal.
-
-        Raises:
-            CheckpointError: where `check` names a problem.
-        """
-        return []
-
-    def causal(self, checkpoint: Path) -> bool | None:
-        """Return whether tokens read those before them alone, from configs alone; None if unknown.
-
-        Raises:
-            CheckpointError: where `check` names a problem.
-        """
-        return None
-
-    def dimension(self, checkpoint: Path) -> int | None:
-        """Return the size of the embeddings that `load` would give, from configs alone; None if unknown.
-
-        Raises:
-            CheckpointError: where `check` names a problem.
-        """
-        return None
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         """Load an encoder; `dtype` is "float32", "bfloat16" or "float16".
 
-        With `predicts` it is a `PredictsTokens`; a backbone without such leaves the argument out.
+        With `predicts` it is a `TokenPredictor`, if the backbone has one.
 
         Raises:
             CheckpointError: when weights are missing or left over.
         """
         raise NotImplementedError
-
-    def options(self) -> Mapping[str, Any]:
-        """Return the options as plain values, for a model card."""
-        return {}

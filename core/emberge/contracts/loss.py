@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from emberge.contracts.backbone import Backbone
+from emberge.contracts.backbone import Backbone, EncoderFacts
 from emberge.contracts.dataset import DatasetInfo
 from emberge.contracts.option import AnyNumber, PerDataset, Share, TextLength
 from emberge.contracts.reference import ModelRef
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
@@ -29,7 +31,7 @@ __all__ = [
     "dimension_problems",
     "kind_problems",
     "loss_problems",
-    "predicting_ways",
+    "prediction_problems",
     "score_problems",
 ]
 
@@ -339,9 +341,28 @@ def loss_problems(
     yield from score_problems(own or (), info)
 
 
-def predicting_ways(losses: Sequence[AnyLoss]) -> list[tuple[bool, bool]]:
-    """Return `causal` and `bos` of the losses over tokens, each pair once; none without such losses."""
-    return sorted({(loss.causal, loss.bos) for loss in losses if isinstance(loss, TokenLoss)})
+def prediction_problems(
+    losses: Sequence[AnyLoss], backbone: Backbone, checkpoint: Path
+) -> Iterator[str]:
+    """Yield reasons why a backbone's encoder of a checkpoint cannot predict tokens for losses over tokens.
+
+    None without such losses, and none where the encoder cannot be loaded at all.
+    """
+    over_tokens = [loss for loss in losses if isinstance(loss, TokenLoss)]
+    facts = backbone.describe(checkpoint, predicts=True) if over_tokens else EncoderFacts()
+    if not over_tokens or facts.problems:
+        return
+    known = facts.prediction
+    if known is None:
+        yield f"{type(backbone).__name__} predicts no tokens; choose a backbone that does"
+        return
+    yield from known.problems
+    if not all(loss.causal for loss in over_tokens):
+        yield from known.hidden
+    if any(loss.causal for loss in over_tokens):
+        yield from known.causal
+    if any(loss.bos for loss in over_tokens):
+        yield from known.bos
 
 
 def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts import Encoder, ReadsTokens, TokenisedText, content_key
+from emberge.contracts import Encoder, TokenEncoder, TokenisedText, content_key
 from emberge.encoding.chunks import chunks, equal_chunks
 from emberge.encoding.forward_pass import device_of, embedded
 from emberge.encoding.packed_linear import PackedWeights
@@ -139,13 +139,13 @@ class TextEmbedder:
         first; none is padded.
 
         Raises:
-            CheckpointError: for an encoder that is not a `ReadsTokens`.
+            CheckpointError: for an encoder that is no `TokenEncoder`.
         """
         encoder = self.encoder
-        if not isinstance(encoder, ReadsTokens):
+        if not isinstance(encoder, TokenEncoder):
             raise CheckpointError(
-                f"{type(encoder).__name__} gives no hidden states of tokens (ReadsTokens); choose a backbone "
-                "that does"
+                f"{type(encoder).__name__} gives no hidden states of tokens (TokenEncoder); choose a "
+                "backbone that does"
             )
         kept = [np.ones(len(text.ids), bool) for text in texts] if kept is None else kept
         pieces = equal_chunks(kept, self.token_budget)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge.contracts import PacksTexts, PredictsTokens, TokenisedText
+from emberge.contracts import TokenisedText, TokenPredictor
 from emberge.encoding.forward_pass import device_of
 
 __all__ = ["packed_rows", "packing_problem"]
@@ -38,10 +38,8 @@ def packed_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list
     return [np.asarray(row, np.int64) for row in rows]
 
 
-def packing_problem(encoder: PredictsTokens) -> str:
+def packing_problem(encoder: TokenPredictor) -> str:
     """Return why texts of one row would not be computed as if alone, seen on a few; empty if they are."""
-    if not isinstance(encoder, PacksTexts):
-        return f"{type(encoder).__name__} cannot pack texts (PacksTexts); take packing out"
     kind = type(getattr(encoder.module, "trunk", encoder.module)).__name__
     training = encoder.module.training
     encoder.module.eval()
@@ -60,7 +58,7 @@ def packing_problem(encoder: PredictsTokens) -> str:
     )
 
 
-def _distance(encoder: PacksTexts) -> float:
+def _distance(encoder: TokenPredictor) -> float:
     """Return how far packed states are from those of single texts, as a part of what rounding explains."""
     fresh = iter(np.arange(1, 1 + sum(map(sum, _PROBE))) % encoder.vocabulary)
     rows = [
@@ -81,7 +79,7 @@ def _distance(encoder: PacksTexts) -> float:
     return far
 
 
-def _states(encoder: PacksTexts, features: object) -> Tensor:
+def _states(encoder: TokenPredictor, features: object) -> Tensor:
     device = device_of(encoder)
     assert isinstance(features, dict)
     return encoder.states({name: value.to(device) for name, value in features.items()})

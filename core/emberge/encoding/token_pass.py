@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from emberge.contracts import (
-    AddsAuxiliary,
-    PacksTexts,
-    PredictsTokens,
+    AuxiliaryEncoder,
     TokenisedText,
     TokenLoss,
+    TokenPredictor,
     Tokens,
 )
 from emberge.encoding.chunk_runner import ChunkOutput, ChunkRunner, EncodePlan, PassResult
@@ -44,7 +43,7 @@ class CorruptedText:
 
 
 def corrupted(
-    encoder: PredictsTokens, text: TokenisedText, loss: TokenLoss, seed: int
+    encoder: TokenPredictor, text: TokenisedText, loss: TokenLoss, seed: int
 ) -> CorruptedText:
     """Return a text as the loss corrupts it, special tokens and the prompt's spared."""
     ids = np.asarray(text.ids, np.int64)
@@ -55,7 +54,7 @@ def corrupted(
 
 
 def predict_and_backward(
-    encoder: PredictsTokens,
+    encoder: TokenPredictor,
     texts: Sequence[CorruptedText],
     loss: TokenLoss,
     plan: EncodePlan,
@@ -76,7 +75,7 @@ def predict_and_backward(
     padded = padded_tokens(rows.lengths, pieces)
 
     def read_states(features: Features) -> ChunkOutput:
-        if isinstance(encoder, AddsAuxiliary):
+        if isinstance(encoder, AuxiliaryEncoder):
             states, auxiliary = encoder.states_and_auxiliary(features)
             return ChunkOutput([states], auxiliary)
         return ChunkOutput([encoder.states(features)], None)
@@ -85,7 +84,7 @@ def predict_and_backward(
         runner = ChunkRunner(given, rows.lengths, read_states, plan, seed)
         total = torch.zeros((), device=given.device)
         counts, kept = None, padded
-        if isinstance(encoder, AddsAuxiliary):
+        if isinstance(encoder, AuxiliaryEncoder):
             for _ in runner.run_first_pass():
                 pass
             counts = runner.total_counts(texts_on_all_ranks=False)
@@ -131,12 +130,11 @@ class _TokenRows:
 
 
 def _choose_collate(
-    encoder: PredictsTokens, plan: EncodePlan
+    encoder: TokenPredictor, plan: EncodePlan
 ) -> Callable[[Sequence[Sequence[TokenisedText]]], Features]:
     """Return the function that makes features of a chunk's rows."""
     if plan.packing is None:
         return lambda rows: encoder.collate([text for (text,) in rows])
-    assert isinstance(encoder, PacksTexts)
     return encoder.pack
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from emberge.contracts import PredictsTokens, TokenisedText, TokenLoss
+from emberge.contracts import TokenisedText, TokenLoss, TokenPredictor
 from emberge.encoding.chunks import chunks
 from emberge.encoding.prefetch import feed, to_device
 from emberge.encoding.token_cache import Ragged
@@ -34,7 +34,7 @@ class TokenScores:
 
 
 def score_texts(
-    encoder: PredictsTokens,
+    encoder: TokenPredictor,
     texts: Ragged,
     loss: TokenLoss,
     *,
@@ -66,7 +66,7 @@ def score_texts(
     return TokenScores(nats, scored, tokens)
 
 
-def _own_tokens(encoder: PredictsTokens, text: TokenisedText) -> int:
+def _own_tokens(encoder: TokenPredictor, text: TokenisedText) -> int:
     own = ~np.array(encoder.special(np.asarray(text.ids, np.int64)), bool)
     own[: text.prompt_length] = False
     return int(own.sum())

@@ -14,9 +14,11 @@ from emberge.contracts import (
     Backbone,
     Batch,
     DatasetInfo,
+    Encoder,
+    EncoderFacts,
     Pool,
-    ReadsTokens,
     Sampler,
+    TokenEncoder,
     TokenisedText,
 )
 from emberge.encoding import EncodePlan, TextEmbedder, encode_and_backward
@@ -80,20 +82,20 @@ def _plain(batches: Sequence[Batch]) -> list[tuple[str, tuple[int, ...]]]:
 def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     """Check a backbone against its laws on a checkpoint.
 
-    `check` finds nothing wrong; a text's embedding depends on neither its place nor its neighbours; gradients
-    are finite; hidden states of tokens, if it gives them, are one for each token of a batch and no text's
-    depend on its neighbours; and the saved folder, loaded by plain SentenceTransformers, gives the same
-    embeddings to 1e-5.
+    `describe` names no problem and no other dimension than that of embeddings; `stored_names` are those of
+    parameters; a text's embedding depends on neither its place nor its neighbours; gradients are finite;
+    hidden states of tokens, if it gives them, are one for each token of a batch and no text's depend on its
+    neighbours; and the saved folder, loaded by plain SentenceTransformers, gives the same embeddings to 1e-5.
     """
     from sentence_transformers import SentenceTransformer
 
-    assert not backbone.check(checkpoint), f"check complains: {backbone.check(checkpoint)}"
     encoder = backbone.load(checkpoint, device="cpu", dtype="float32")
     together = TextEmbedder(encoder).embed(TEXTS)
     assert together.shape == (len(TEXTS), encoder.dimension), "dimension is not that of embeddings"
     turned = TextEmbedder(encoder, token_budget=8).embed(TEXTS[::-1])[::-1]
     assert np.abs(together - turned).max() <= 1e-5, "an embedding depends on its neighbours"
-    if isinstance(encoder, ReadsTokens):
+    _check_facts(backbone.describe(checkpoint), encoder)
+    if isinstance(encoder, TokenEncoder):
         _check_states(encoder, TextEmbedder(encoder))
     tokens = encoder.tokenise(TEXTS, prompt="", max_length=None)
     encode_and_backward(
@@ -113,7 +115,17 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     )
 
 
-def _check_states(encoder: ReadsTokens, embedder: TextEmbedder) -> None:
+def _check_facts(facts: EncoderFacts, encoder: Encoder) -> None:
+    """Check what a backbone describes, and the names of weights, against the loaded encoder."""
+    assert not facts.problems, f"describe: it names problems: {facts.problems}"
+    assert facts.dimension in (None, encoder.dimension), (
+        "describe: dimension is not that of embeddings"
+    )
+    parameters = {name for name, _ in encoder.module.named_parameters()}
+    assert set(encoder.stored_names()) <= parameters, "stored_names: some are of no parameter"
+
+
+def _check_states(encoder: TokenEncoder, embedder: TextEmbedder) -> None:
     """Check the states of texts of one length together against those of each alone."""
     tokens = embedder.tokenise(TEXTS, max_length=4)
     with torch.no_grad():

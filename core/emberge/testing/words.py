@@ -55,6 +55,10 @@ class Words(nn.Module):
         pooled = self.dropout(states.sum(1) / count)
         return Embedded(pooled, {layer: self.layer(pooled, layer) for layer in layers})
 
+    def stored_names(self) -> Mapping[str, str]:
+        """Return the names of the weights, which are stored under their own."""
+        return {name: name for name, _ in self.named_parameters()}
+
     @staticmethod
     def layer(pooled: Tensor, layer: float) -> Tensor:
         """Return the embeddings of an intermediate layer."""

@@ -29,11 +29,10 @@ def check_training(study: StudyOptions, context: Preflight) -> Iterator[Problem]
     if study.model.adapter is not None:
         yield context.problem("a study starts from a whole model, not an adapter", "model")
     elif folder is not None:
-        problems = study.backbone.check(folder)
-        for message in problems:
+        facts = study.backbone.describe(folder)
+        for message in facts.problems:
             yield context.problem(message, "backbone")
-        dimension = None if problems else study.backbone.dimension(folder)
-        for message in dimension_problems(study.loss, dimension):
+        for message in dimension_problems(study.loss, facts.dimension):
             yield context.problem(message, "loss")
     for sampler in study.sampler:
         yield from sampler.check(context)

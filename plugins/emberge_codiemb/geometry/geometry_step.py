@@ -154,9 +154,7 @@ class GeometryStep(GeometryOptions, Step):
 
     def _dimension(self, model: ModelRef, context: Preflight) -> int | None:
         folder = context.model(model)
-        if folder is None or self.backbone.check(folder):
-            return None
-        return self.backbone.dimension(folder)
+        return None if folder is None else self.backbone.describe(folder).dimension
 
     def run(self, workspace: Workspace) -> Artifact:
         found = [*self._read(workspace)]

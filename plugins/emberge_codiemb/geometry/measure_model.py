@@ -24,7 +24,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import ReadsTokens
+from emberge.contracts import TokenEncoder
 from emberge.files import write_text
 
 from emberge_codiemb.geometry.geometry_result import MeasuredModel, MeasuredSet
@@ -82,7 +82,7 @@ class MeasureModel(GeometryOptions, Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
-        for message in self.backbone.check(folder) if folder is not None else ():
+        for message in self.backbone.describe(folder).problems if folder is not None else ():
             yield context.problem(message, "models")
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -114,7 +114,7 @@ class MeasureModel(GeometryOptions, Step):
         """Measure one model, and write its embeddings of the probe set into the step's folder.
 
         Raises:
-            CheckpointError: for an encoder that is not a `ReadsTokens`, and embeddings that are not finite.
+            CheckpointError: for an encoder that is not a `TokenEncoder`, and embeddings that are not finite.
         """
         import numpy as np
         from emberge.encoding import TextEmbedder
@@ -125,11 +125,11 @@ class MeasureModel(GeometryOptions, Step):
             encoder = self.backbone.load(
                 folder, device=workspace.machine.devices[0], dtype="float32"
             )
-            if sets and not isinstance(encoder, ReadsTokens):
+            if sets and not isinstance(encoder, TokenEncoder):
                 raise CheckpointError(
                     f"{model.name}: its encoder ({type(encoder).__name__}) gives no hidden states of tokens "
-                    "(ReadsTokens), of which a geometry is; choose another backbone, or leave `data` out for "
-                    "drift alone"
+                    "(TokenEncoder), of which a geometry is; choose another backbone, or leave `data` out "
+                    "for drift alone"
                 )
             embedder = TextEmbedder(
                 encoder, store=workspace.store, progress=shown, model=model.name

@@ -59,7 +59,7 @@ class Teacher:
         folder = context.whole_model(self.model)
         if folder is None:
             return
-        for message in self.backbone.check(folder):
+        for message in self.backbone.describe(folder).problems:
             yield context.problem(f"{self.model}: {message}", option)
         if self.max_length is not None and self.max_length < 1:
             yield context.problem(

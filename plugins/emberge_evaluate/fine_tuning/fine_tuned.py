@@ -117,10 +117,11 @@ class FineTuned(TuningOptions, Evaluator):
                 yield context.problem(line, "data")
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
-        if problems := self.backbone.check(checkpoint):
-            return problems
+        facts = self.backbone.describe(checkpoint)
+        if facts.problems:
+            return facts.problems
         pools = any(entry.head in _OF_TEXTS for entry in self.entries())
-        if not (pools and self.backbone.causal(checkpoint)):
+        if not (pools and facts.causal):
             return []
         lost = {
             "mean": "most of the tokens that it takes the mean of know little of the text",

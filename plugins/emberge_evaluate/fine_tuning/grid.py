@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from emberge import CheckpointError, Model, TaskInfo, TaskScore, Workspace
-from emberge.contracts import LocatesTokens
+from emberge.contracts import TokenEncoder
 from emberge.evaluating import safe_file_name
 from emberge.files import replace_file, write_text
 
@@ -132,22 +132,22 @@ class Grid:
             self._save(encoder, self._weights_file(name, seed, rate))
         return tuned
 
-    def _encoder(self, name: str, seed: int) -> LocatesTokens:
+    def _encoder(self, name: str, seed: int) -> TokenEncoder:
         """Return the model, or as it is after the task that this one starts from."""
         encoder = self.options.backbone.load(
             self.model.folder, device=self.workspace.machine.devices[0], dtype="float32"
         )
-        if not isinstance(encoder, LocatesTokens):
+        if not isinstance(encoder, TokenEncoder):
             raise CheckpointError(
                 f"{self.model.name}: {type(encoder).__name__} does not know where tokens are in their texts "
-                "(LocatesTokens); choose a backbone that does"
+                "(TokenEncoder); choose a backbone that does"
             )
         start = self.data[name].entry.start
         if start is not None:
             self._restore(encoder, start, seed)
         return encoder
 
-    def _restore(self, encoder: LocatesTokens, start: str, seed: int) -> None:
+    def _restore(self, encoder: TokenEncoder, start: str, seed: int) -> None:
         """Give an encoder the weights that another task left, which is done again if they are gone."""
         from safetensors.torch import load_file
 
@@ -163,7 +163,7 @@ class Grid:
             for stored, value in load_file(path).items():
                 weights[stored].copy_(value)
 
-    def _save(self, encoder: LocatesTokens, path: Path) -> None:
+    def _save(self, encoder: TokenEncoder, path: Path) -> None:
         from safetensors.torch import save_file
 
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ class Grid:
     def _reading(self) -> Reading:
         options, pooling = self.options, self.options.pooling
         if pooling == "auto":
-            pooling = "last" if options.backbone.causal(self.model.folder) else "mean"
+            pooling = "last" if options.backbone.describe(self.model.folder).causal else "mean"
         return Reading(
             prompt=options.prompt,
             max_length=options.max_length,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from emberge import TokenisedText
-from emberge.contracts import LocatedText, LocatesTokens
+from emberge.contracts import LocatedText, TokenEncoder
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -63,7 +63,7 @@ class Kind:
         return TextHead(width, outputs, self.reading.pooling, self.reading.dropout)
 
     def inputs(
-        self, encoder: LocatesTokens, rows: Sequence[TaskRow], *, training: bool
+        self, encoder: TokenEncoder, rows: Sequence[TaskRow], *, training: bool
     ) -> list[Input]:
         """Return rows as the model reads them."""
         located = self.locate(encoder, [r.text for r in rows], [r.second for r in rows])
@@ -72,7 +72,7 @@ class Kind:
         ]
 
     def locate(
-        self, encoder: LocatesTokens, texts: Sequence[str], seconds: Sequence[str | None]
+        self, encoder: TokenEncoder, texts: Sequence[str], seconds: Sequence[str | None]
     ) -> list[LocatedText]:
         """Return texts, or pairs if there are second ones, with the places of their tokens."""
         pairs = [second for second in seconds if second is not None]
@@ -138,7 +138,7 @@ class Words(Kind):
         return TokenHead(width, len(self.data.classes), self.reading.dropout)
 
     def inputs(
-        self, encoder: LocatesTokens, rows: Sequence[TaskRow], *, training: bool
+        self, encoder: TokenEncoder, rows: Sequence[TaskRow], *, training: bool
     ) -> list[Input]:
         located = self.locate(encoder, [row.text for row in rows], [None])
         (empty,) = encoder.tokenise([""], prompt="", max_length=None)
@@ -187,7 +187,7 @@ class Spans(Kind):
         return TokenHead(width, 2, self.reading.dropout)
 
     def inputs(
-        self, encoder: LocatesTokens, rows: Sequence[TaskRow], *, training: bool
+        self, encoder: TokenEncoder, rows: Sequence[TaskRow], *, training: bool
     ) -> list[Input]:
         located = encoder.locate(
             [row.text for row in rows],
@@ -234,7 +234,7 @@ class Choices(Kind):
     """One of the choices of each row: the head gives each a number, and the highest is taken."""
 
     def inputs(
-        self, encoder: LocatesTokens, rows: Sequence[TaskRow], *, training: bool
+        self, encoder: TokenEncoder, rows: Sequence[TaskRow], *, training: bool
     ) -> list[Input]:
         asked = [
             row.text if row.second is None else f"{row.text}\n{row.second}"

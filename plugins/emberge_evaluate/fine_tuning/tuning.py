@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from emberge import shuffled, stable_seed
-from emberge.contracts import LocatesTokens
+from emberge.contracts import TokenEncoder
 from emberge.training import SaveClock
 from torch import Tensor, nn
 
@@ -76,7 +76,7 @@ class Tuning:
 
     def __init__(
         self,
-        encoder: LocatesTokens,
+        encoder: TokenEncoder,
         kind: Kind,
         schedule: Schedule,
         progress: Callable[[int], None] = lambda _: None,
@@ -192,7 +192,7 @@ def batches(count: int, size: int, steps: int, seed: int) -> Iterator[list[int]]
         epoch += 1
 
 
-def _width(encoder: LocatesTokens) -> int:
+def _width(encoder: TokenEncoder) -> int:
     """Return the size of an encoder's hidden states."""
     (empty,) = encoder.tokenise([""], prompt="", max_length=None)
     device = next(encoder.module.parameters()).device

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge import Backbone, CheckpointError, Encoder, MediaFacts, TokenisedText
+from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, MediaFacts, TokenisedText
 from emberge.contracts import Embedded
 
 if TYPE_CHECKING:
@@ -34,14 +34,12 @@ class Ensemble(Backbone):
     members: tuple[Path, ...] = field(repr=False)
     """Whole models' folders; scores are kept by the members' content."""
 
-    def check(self, checkpoint: Path) -> list[str]:
-        return self.of.check(checkpoint)
+    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+        """Return the facts of one member; it predicts no tokens."""
+        return self.of.describe(checkpoint)
 
     def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
         return self.of.check_media(checkpoint, media)
-
-    def dimension(self, checkpoint: Path) -> int | None:
-        return self.of.dimension(checkpoint)
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         plain = self.of
@@ -100,6 +98,9 @@ class _Members:
         for member in self._members[1:]:
             embeddings = embeddings + member(features).embeddings
         return Embedded(embeddings / len(self._members))
+
+    def stored_names(self) -> Mapping[str, str]:
+        return {}
 
     def save(self, folder: Path) -> None:
         raise CheckpointError(

@@ -97,12 +97,12 @@ class Space:
         """Facts as they are now, with the canaries of the kept passport where that is of the same model."""
         if self.folder is None:
             return read_passport(self.file or Path())
-        faults = self.backbone.check(self.folder)
-        if faults:
-            raise CheckpointError(f"{self.name}: {faults[0]}")
+        facts = self.backbone.describe(self.folder)
+        if facts.problems:
+            raise CheckpointError(f"{self.name}: {facts.problems[0]}")
         found = passport_of(self.folder)
         if found.dimension is None:
-            found = replace(found, dimension=self.backbone.dimension(self.folder))
+            found = replace(found, dimension=facts.dimension)
         try:
             kept = read_passport(self.folder)
         except CheckpointError:

@@ -195,7 +195,7 @@ def model_problems(
 ) -> Iterator[Problem]:
     """Yield why texts cannot be embedded by the model of an option."""
     folder = context.whole_model(reference)
-    for message in () if folder is None else backbone.check(folder):
+    for message in () if folder is None else backbone.describe(folder).problems:
         yield context.problem(f"{reference}: {message}", option)
 
 

@@ -81,7 +81,7 @@ class Downcycle(Step):
                 context.note("downcycling", [f"{kind} with {count:,} parameters"])
         except EmbergeError as error:
             yield context.problem(str(error), "model")
-        for message in self.backbone.check(folder) if self.probe else ():
+        for message in self.backbone.describe(folder).problems if self.probe else ():
             yield context.problem(message, "backbone")
 
     def run(self, workspace: Workspace) -> Artifact:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
-from emberge.contracts import ReadsTokens
+from emberge.contracts import TokenEncoder
 
 if TYPE_CHECKING:
     from emberge import Backbone, DataEntry, Workspace
@@ -66,9 +66,9 @@ def open_model(folder: Path, backbone: Backbone, workspace: Workspace) -> TextEm
     from emberge.encoding import TextEmbedder
 
     encoder = backbone.load(folder, device=workspace.machine.devices[0], dtype="float32")
-    if not isinstance(encoder, ReadsTokens):
+    if not isinstance(encoder, TokenEncoder):
         raise CheckpointError(
-            f"{folder}: {type(encoder).__name__} gives no hidden states of tokens (ReadsTokens); choose a "
+            f"{folder}: {type(encoder).__name__} gives no hidden states of tokens (TokenEncoder); choose a "
             "backbone that does"
         )
     return TextEmbedder(encoder)

@@ -187,7 +187,7 @@ class Upcycle(Step):
             yield from self._check_dense(DenseModel(Checkpoint(folder)), context)
         except EmbergeError as error:
             yield context.problem(str(error), option)
-        for message in self.backbone.check(folder):
+        for message in self.backbone.describe(folder).problems:
             yield context.problem(message, "backbone")
 
     @property

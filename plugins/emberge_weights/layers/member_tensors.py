@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from emberge import Backbone, CheckpointError, Encoder, Model, Workspace
-from emberge.contracts import NamesWeights
 from emberge.merging import whole_model
 from emberge.model_folder import prefix_of
 from numpy.typing import NDArray
@@ -93,11 +92,6 @@ def _blocks_of(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, int]:
     Raises:
         CheckpointError: when a parameter is no tensor of the merge.
     """
-    if not isinstance(encoder, NamesWeights):
-        raise CheckpointError(
-            f"'{called}': {type(encoder).__name__} does not name its weights as they are on disk "
-            "(stored_names), so none can be weighed by layer; leave 'layers' out"
-        )
     stored = encoder.stored_names()
     prefix = prefix_of(list(stored.values()))
     place = {}

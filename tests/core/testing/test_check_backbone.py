@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Backbone
+from emberge import Backbone, EncoderFacts
 from emberge.testing import check_backbone
 from emberge_encoder.text_encoder import TextEncoder
 from torch import Tensor
@@ -44,6 +44,22 @@ class ChangedEncoder(Backbone):
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Any:
         encoder = TextEncoder().load(checkpoint, device=device, dtype=dtype)
         return Changed(encoder, BROKEN[self.law])
+
+
+@dataclass(frozen=True, kw_only=True)
+class MisdescribedEncoder(TextEncoder):
+    facts: EncoderFacts
+
+    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+        return self.facts
+
+
+@pytest.mark.parametrize(
+    "facts", [EncoderFacts(problems=("too old",)), EncoderFacts(dimension=3)], ids=repr
+)
+def test_facts_that_are_wrong_are_found(facts: EncoderFacts, bert: Path) -> None:
+    with pytest.raises(AssertionError, match="describe: "):
+        check_backbone(MisdescribedEncoder(facts=facts), bert)
 
 
 @pytest.mark.parametrize("law", BROKEN)

@@ -10,7 +10,9 @@ import pytest
 import torch
 import transformers
 from emberge import CheckpointError, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge.contracts import prediction_problems
 from emberge_encoder.text_encoder import TextEncoder
+from emberge_train.losses.mlm import MLM
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
@@ -77,7 +79,7 @@ def test_the_tokenizer_carries_an_existing_mask_token(
     assert after(TEXT).input_ids == before(TEXT).input_ids
     # Losses over tokens take it from there.
     backbone = TextEncoder()
-    assert backbone.check_predicts(folder) == []
+    assert not list(prediction_problems([MLM()], backbone, folder))
     loaded: Any = backbone.load(folder, device="cpu", dtype="float32", predicts=True)
     assert loaded.mask_id == MASK
 
@@ -120,7 +122,7 @@ def test_the_modules_are_written_for_bare_and_whole_folders(pooling: str, tmp_pa
         assert model[1].get_config_dict()["pooling_mode"] == {"last": "lasttoken"}.get(
             pooling, pooling
         )
-        assert TextEncoder().check(folder) == []
+        assert TextEncoder().describe(folder).problems == ()
 
 
 def test_a_model_that_is_an_encoder_already_is_refused(bert: Path) -> None:

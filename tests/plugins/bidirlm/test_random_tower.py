@@ -78,7 +78,7 @@ def test_the_composed_model_has_the_towers_and_reads_both(out: Path) -> None:
     name = "visual.blocks.0.attn.qkv.weight"
     assert both[name].equal(seeing[f"model.{name}"])
     assert type(AutoModel.from_pretrained(out / "both")).__name__ == "Qwen3OmniMoeThinkerModel"
-    assert not TextEncoder().check(out / "both")
+    assert not TextEncoder().describe(out / "both").problems
 
 
 def test_one_seed_draws_one_tower(out: Path, root: Path, plugins: Plugins) -> None:

@@ -98,15 +98,15 @@ def test_a_hybrid_is_refused_by_name_before_any_work(kind: str, tmp_path: Path) 
     ((where, message),) = problems(source)
     assert where == "model"
     assert all(word in message for word in (str(source), f"'{kind}' is a hybrid", "0 ("))
-    (problem,) = BOTH.check(source)
+    (problem,) = BOTH.describe(source).problems
     assert f"'{kind}' is a hybrid" in problem
     TextEncoder(pooling="last").load(source, device="cpu", dtype="float32")  # causal as it is
-    (problem,) = TextEncoder(pooling="mean").check(source)
+    (problem,) = TextEncoder(pooling="mean").describe(source).problems
     assert "set pooling: last" in problem
     # Half switched, as others' loaders leave it.
     path = source / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "is_causal": False}))
-    (problem,) = TextEncoder(pooling="last").check(source)
+    (problem,) = TextEncoder(pooling="last").describe(source).problems
     assert f"'{kind}' is a hybrid" in problem
 
 
@@ -178,7 +178,7 @@ def test_an_encoder_decoder_is_refused_by_name(tmp_path: Path) -> None:
     ((where, message),) = problems(source)
     assert where == "model"
     assert "'t5' is an encoder-decoder" in message
-    (problem,) = BOTH.check(source)
+    (problem,) = BOTH.describe(source).problems
     assert "'t5' is an encoder-decoder" in problem
     TextEncoder(pooling="mean").load(source, device="cpu", dtype="float32")
 
@@ -241,7 +241,7 @@ def test_windows_that_mean_something_else_are_refused(
     path = source / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **flags}))
     for backbone in (TextEncoder(pooling="mean"), BOTH):
-        (problem,) = backbone.check(source)
+        (problem,) = backbone.describe(source).problems
         assert str(path) in problem
         assert fix in problem
     ((where, message),) = problems(source)
@@ -254,7 +254,7 @@ def test_gemmas_flag_counts_for_gemma_alone(tmp_path: Path) -> None:
     path = source / "config.json"
     flag = {"use_bidirectional_attention": True}
     path.write_text(json.dumps({**json.loads(path.read_text()), **flag}))
-    (problem,) = TextEncoder(pooling="mean").check(source)
+    (problem,) = TextEncoder(pooling="mean").describe(source).problems
     assert "its attention is causal" in problem
     folder, _ = encoder(source, tmp_path / "run")
     assert json.loads((folder / "config.json").read_text())["is_causal"] is False

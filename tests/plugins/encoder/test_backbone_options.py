@@ -114,7 +114,7 @@ def test_modules_that_cannot_follow_are_refused_by_name(
     modules = json.loads((source / "modules.json").read_text())
     modules[2]["type"] = f"sentence_transformers.models.{kind}"
     (source / "modules.json").write_text(json.dumps(modules))
-    (fault,) = TextEncoder().check(source)
+    (fault,) = TextEncoder().describe(source).problems
     assert f"module '{kind}' {message}" in fault
     with pytest.raises(CheckpointError, match=kind):
         _load(TextEncoder(), source)
@@ -125,7 +125,7 @@ def test_modules_before_pooling_are_refused(tmp_path: Path) -> None:
     modules = json.loads((source / "modules.json").read_text())
     modules[1], modules[2] = modules[2], modules[1]
     (source / "modules.json").write_text(json.dumps(modules))
-    (fault,) = TextEncoder().check(source)
+    (fault,) = TextEncoder().describe(source).problems
     assert "module 'Dense' comes before Pooling" in fault
 
 
@@ -198,8 +198,8 @@ def test_flash_attention_is_asked_for_where_it_is(tmp_path: Path) -> None:
     source = tiny.checkpoint(tmp_path / "m", "modernbert")
     flash = TextEncoder(attn_implementation="flash_attention_2")
     if find_spec("flash_attn") is None:
-        assert flash.check(source) == [
-            "attn_implementation flash_attention_2 needs the package flash-attn"
-        ]
+        assert flash.describe(source).problems == (
+            "attn_implementation flash_attention_2 needs the package flash-attn",
+        )
     with pytest.raises(CheckpointError, match=r"(?i)flash"):
         _load(flash, source)  # float32 on a CPU

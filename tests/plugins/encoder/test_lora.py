@@ -165,12 +165,12 @@ def test_numbers_that_cannot_be_are_refused(options: dict[str, Any], message: st
 
 
 def test_what_an_adapter_cannot_hold_is_refused_before_training(bert: Path, tmp_path: Path) -> None:
-    (fault,) = TextEncoder(lora=Lora(), pooling="cls").check(bert)
+    (fault,) = TextEncoder(lora=Lora(), pooling="cls").describe(bert).problems
     assert "its pooling would be lost" in fault
     assert "fold: true" in fault
-    assert not TextEncoder(lora=Lora(fold=True), pooling="cls").check(bert)
+    assert not TextEncoder(lora=Lora(fold=True), pooling="cls").describe(bert).problems
     bare = tiny.checkpoint(tmp_path / "bare", sentence_transformer=False)
-    (fault,) = TextEncoder(lora=Lora(), pooling="mean").check(bare)
+    (fault,) = TextEncoder(lora=Lora(), pooling="mean").describe(bare).problems
     assert "its pooling would be lost" in fault
 
 

@@ -184,20 +184,20 @@ def test_a_tokenizer_without_offsets_is_counted_as_the_library_does(tmp_path: Pa
 @pytest.mark.parametrize("pooling", ["cls", "last"])
 def test_one_token_pools_no_prompt_to_leave_out(pooling: Any, tmp_path: Path) -> None:
     source = tiny.checkpoint(tmp_path / "m")
-    (problem,) = TextEncoder(include_prompt=False, pooling=pooling).check(source)
+    (problem,) = TextEncoder(include_prompt=False, pooling=pooling).describe(source).problems
     assert str(source) in problem
     assert f"no effect on {pooling} pooling" in problem
     assert "pooling: mean" in problem
-    assert TextEncoder(include_prompt=True, pooling=pooling).check(source) == []
+    assert TextEncoder(include_prompt=True, pooling=pooling).describe(source).problems == ()
     with pytest.raises(CheckpointError, match="include_prompt"):
         _load(source, include_prompt=False, pooling=pooling)
 
 
 def test_an_adapter_has_no_place_for_it(tmp_path: Path) -> None:
     source = tiny.checkpoint(tmp_path / "m")
-    (problem,) = TextEncoder(include_prompt=False, lora=Lora()).check(source)
+    (problem,) = TextEncoder(include_prompt=False, lora=Lora()).describe(source).problems
     assert "its include_prompt would be lost" in problem
-    assert TextEncoder(include_prompt=False, lora=Lora(fold=True)).check(source) == []
+    assert TextEncoder(include_prompt=False, lora=Lora(fold=True)).describe(source).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_only_prompts_that_a_training_takes_can_be_left_out(
     prompts: dict[str, str], used: bool, tmp_path: Path
 ) -> None:
     source = tiny.checkpoint(tmp_path / "m")
-    found = TextEncoder(include_prompt=False, prompts=prompts).check_without_prompts(source)
+    found = TextEncoder(include_prompt=False, prompts=prompts).describe(source).prompt_problems
     assert len(found) == (not used)
     assert all("`query`" in problem and "query_prompt" in problem for problem in found)
-    assert not TextEncoder(prompts=prompts).check_without_prompts(source)
+    assert not TextEncoder(prompts=prompts).describe(source).prompt_problems

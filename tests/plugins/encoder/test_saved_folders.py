@@ -219,7 +219,7 @@ def test_a_text_is_the_message_that_sentence_transformers_makes_of_it(
 ) -> None:
     source = _chat(tmp_path / "m", template, "qwen3", "lasttoken", **options)
     backbone = TextEncoder(max_length=24)
-    assert backbone.check(source) == []
+    assert not backbone.describe(source).problems
     _trained(backbone, source, tmp_path / "saved")
     before, after = (
         json.loads((folder / "sentence_bert_config.json").read_text())
@@ -261,7 +261,7 @@ def test_a_template_that_is_no_format_of_one_text_is_refused(
     template: str, named: tuple[str, ...], tmp_path: Path
 ) -> None:
     source = _chat(tmp_path / "m", template)
-    (problem,) = TextEncoder().check(source)
+    (problem,) = TextEncoder().describe(source).problems
     assert all(part in problem for part in (str(source), *named))
     with pytest.raises(CheckpointError, match="chat template"):
         TextEncoder().load(source, device="cpu", dtype="float32")
@@ -277,14 +277,14 @@ def test_a_prompt_that_a_template_does_not_take_is_named_when_it_comes(tmp_path:
 
 
 def test_a_messages_prompt_cannot_be_left_out(tmp_path: Path) -> None:
-    (problem,) = TextEncoder(include_prompt=False).check(_chat(tmp_path / "m"))
+    (problem,) = TextEncoder(include_prompt=False).describe(_chat(tmp_path / "m")).problems
     assert "include_prompt: false has no effect on messages" in problem
 
 
 def test_a_missing_template_is_a_problem_of_the_folder(tmp_path: Path) -> None:
     source = _chat(tmp_path / "m")
     (source / "chat_template.jinja").unlink()
-    (problem,) = TextEncoder().check(source)
+    (problem,) = TextEncoder().describe(source).problems
     assert str(source) in problem
     assert "chat template" in problem
 
@@ -302,7 +302,7 @@ def test_settings_of_messages_that_cannot_be_followed_are_refused(
 ) -> None:
     source = _chat(tmp_path / "m")
     _edit(source, "sentence_bert_config.json", **settings)
-    (problem,) = TextEncoder().check(source)
+    (problem,) = TextEncoder().describe(source).problems
     assert f"{source}: sentence_bert_config.json" in problem
     assert named in problem
 
@@ -316,6 +316,6 @@ def test_text_that_goes_another_way_is_refused(tmp_path: Path) -> None:
         modality_config=config,
         module_output_name="sentence_embedding",
     )
-    (problem,) = TextEncoder().check(source)
+    (problem,) = TextEncoder().describe(source).problems
     assert "get_text_features" in problem
     assert "sentence_bert_config.json" in problem

@@ -44,7 +44,7 @@ def _agree(backbone: TextEncoder, source: Path, target: Path) -> Path:
     """Our encoder, plain SentenceTransformer on what it saves, and our encoder on that: all the same."""
     encoder = _load(backbone, source)
     ours = TextEmbedder(encoder).embed(TEXTS)
-    assert backbone.dimension(source) == encoder.dimension == ours.shape[1]
+    assert backbone.describe(source).dimension == encoder.dimension == ours.shape[1]
     saved = _saved(encoder, target)
     plain = SentenceTransformer(str(saved), device="cpu").encode(TEXTS, show_progress_bar=False)
     assert_same_pass(ours, plain, source)
@@ -128,15 +128,15 @@ def test_mean_pooling_over_causal_attention_is_refused_unless_it_is_meant(
     if own:
         tiny.write_modules(source, 32, pooling="mean")
     given: dict[str, Any] = {} if own else {"pooling": "mean"}
-    (problem,) = TextEncoder(**given).check(source)
+    (problem,) = TextEncoder(**given).describe(source).problems
     assert str(source) in problem
     assert "attention: bidirectional, or pooling: last (or attention: causal" in problem
     meant = TextEncoder(attention="causal", **given)
     saved = _saved(_load(meant, source), tmp_path / "saved")
-    assert TextEncoder().check(saved) == []
+    assert TextEncoder().describe(saved).problems == ()
     _load(TextEncoder(), saved)
     for backbone in (TextEncoder(pooling="last"), TextEncoder(attention="bidirectional")):
-        assert backbone.check(source) == []
+        assert not backbone.describe(source).problems
 
 
 def test_mean_pooling_over_a_class_that_its_layers_alone_show_to_be_causal_is_refused(
@@ -151,7 +151,7 @@ def test_mean_pooling_over_a_class_that_its_layers_alone_show_to_be_causal_is_re
     )
     AutoModel.from_config(config).save_pretrained(source)
     backbone = TextEncoder(pooling="mean")
-    assert backbone.check(source) == []
+    assert not backbone.describe(source).problems
     with pytest.raises(CheckpointError, match=r"its attention is causal.* pooling: last") as caught:
         _load(backbone, source)
     assert str(source) in str(caught.value)
@@ -162,7 +162,7 @@ def test_an_odd_window_is_refused(tmp_path: Path) -> None:
     source = tiny.checkpoint(tmp_path / "m", "gemma3", sentence_transformer=False)
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps(config | {"sliding_window": 7}))
-    (problem,) = TextEncoder(attention="bidirectional", pooling="mean").check(source)
+    (problem,) = TextEncoder(attention="bidirectional", pooling="mean").describe(source).problems
     assert "sliding window of 7 is odd" in problem
 
 
@@ -182,7 +182,7 @@ def test_dense_modules_are_kept_and_trained(tmp_path: Path) -> None:
             if "linear" in name:
                 parameter.mul_(2.0)
     ours = TextEmbedder(encoder).embed(TEXTS)
-    assert TextEncoder().dimension(source) == 8
+    assert TextEncoder().describe(source).dimension == 8
     saved = _saved(encoder, tmp_path / "saved")
     plain = SentenceTransformer(str(saved), device="cpu").encode(TEXTS, show_progress_bar=False)
     assert_same_pass(ours, plain, source)
@@ -254,7 +254,7 @@ def _edit(folder: Path, name: str, **changes: Any) -> None:
 
 def test_what_configs_show_is_checked_without_weights(tmp_path: Path) -> None:
     def problem(backbone: TextEncoder, folder: Path) -> str:
-        (found,) = backbone.check(folder)
+        (found,) = backbone.describe(folder).problems
         with pytest.raises(CheckpointError):
             _load(backbone, folder)
         return found
@@ -267,7 +267,7 @@ def test_what_configs_show_is_checked_without_weights(tmp_path: Path) -> None:
     assert "attention: bidirectional, or pooling: last" in problem(
         TextEncoder(pooling="mean"), causal
     )
-    assert TextEncoder().check(causal) == []
+    assert TextEncoder().describe(causal).problems == ()
     _edit(bare, "config.json", model_type="strange", auto_map={"AutoModel": "code.py"})
     assert "not run" in problem(TextEncoder(pooling="cls"), bare)
     assert "neither modules.json nor config.json" in problem(TextEncoder(), tmp_path)
@@ -282,12 +282,12 @@ def test_what_configs_show_is_checked_without_weights(tmp_path: Path) -> None:
 def test_attention_and_pooling_of_another_kind_are_not_native(tmp_path: Path) -> None:
     encoder, decoder = tiny.checkpoint(tmp_path / "b"), tiny.checkpoint(tmp_path / "q", "qwen3")
     both = TextEncoder(attention="bidirectional", pooling="mean")
-    assert both.not_native(encoder) == TextEncoder().not_native(decoder) == []
-    attention, pooling = both.not_native(decoder)
+    assert both.describe(encoder).changes == TextEncoder().describe(decoder).changes == ()
+    attention, pooling = both.describe(decoder).changes
     assert attention == "attention: bidirectional; the model's own is causal"
     assert pooling == "pooling: mean; the model's own is last"
     bare = tiny.checkpoint(tmp_path / "bare", "qwen3", sentence_transformer=False)
-    assert both.not_native(bare) == [attention], "a bare folder has no pooling of its own"
+    assert both.describe(bare).changes == (attention,), "a bare folder has no pooling of its own"
 
 
 def test_missing_left_over_and_pickled_weights_are_refused(tmp_path: Path) -> None:
@@ -352,8 +352,6 @@ def test_laws(bert: Path, tmp_path: Path) -> None:
     check_backbone(TextEncoder(), tiny.checkpoint(tmp_path / "m", "qwen3"))
 
 
-def test_options_tell_what_was_asked() -> None:
-    assert TextEncoder().options() == {}
-    assert TextEncoder(pooling="cls", max_length=9).options() == {"pooling": "cls", "max_length": 9}
+def test_a_text_has_at_least_two_tokens() -> None:
     with pytest.raises(ValueError, match="max_length"):
         TextEncoder(max_length=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from emberge import CheckpointError
-from emberge.contracts import PredictsTokens
+from emberge import Backbone, CheckpointError, TokenLoss
+from emberge.contracts import TokenPredictor, prediction_problems
 from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from safetensors.torch import load_file, save_file
@@ -24,9 +25,21 @@ MASKED, CAUSAL = "AutoModelForMaskedLM", "AutoModelForCausalLM"
 HEADS = {"bert": MASKED, "xlm-roberta": MASKED, "modernbert": MASKED, "qwen3": CAUSAL}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asking(TokenLoss):
+    """A loss over tokens with these needs."""
+
+    causal: bool = False
+    bos: bool = False
+
+
+def problems_of(backbone: Backbone, folder: Path, **needs: bool) -> list[str]:
+    return list(prediction_problems([Asking(**needs)], backbone, folder))
+
+
 def _load(folder: Path, **options: Any) -> Any:
     backbone = TextEncoder(pooling="mean", **options)
-    assert backbone.check(folder) == []
+    assert not backbone.describe(folder).problems
     return backbone.load(folder, device="cpu", dtype="float32", predicts=True)
 
 
@@ -40,7 +53,7 @@ def test_logits_are_those_of_transformers(architecture: str, tied: bool, tmp_pat
     loader = HEADS[architecture]
     folder = tiny.transformer(tmp_path / "m", loader, architecture, tie_word_embeddings=tied)
     encoder = _load(folder, **_bidirectional(architecture))
-    assert isinstance(encoder, PredictsTokens)
+    assert isinstance(encoder, TokenPredictor)
     encoder.module.eval()
     batch = encoder.collate(
         encoder.tokenise(["a list", "the name of a file"], prompt="", max_length=None)
@@ -141,8 +154,7 @@ def test_a_mask_token_that_the_recipe_names_is_saved_with_the_model(tmp_path: Pa
 
 def test_a_new_head_is_drawn_alike_and_announced(bert: Path, tmp_path: Path) -> None:
     backbone = TextEncoder(fresh_head=True)
-    assert backbone.check_predicts(bert) == []
-    assert backbone.options() == {"fresh_head": True}
+    assert problems_of(backbone, bert) == []
     first, second = (
         backbone.load(bert, device="cpu", dtype="float32", predicts=True) for _ in range(2)
     )
@@ -153,13 +165,13 @@ def test_a_new_head_is_drawn_alike_and_announced(bert: Path, tmp_path: Path) -> 
         tmp_path / "out", output_loading_info=True
     )
     assert not report["missing_keys"]
-    assert TextEncoder().check_predicts(tmp_path / "out") == []
+    assert problems_of(TextEncoder(), tmp_path / "out") == []
 
 
 def test_tied_embeddings_are_a_head_by_themselves(tmp_path: Path) -> None:
     folder = tiny.checkpoint(tmp_path / "m", "qwen3", tie_word_embeddings=True)
     backbone = TextEncoder(attention="bidirectional")
-    assert backbone.check_predicts(folder) == []
+    assert problems_of(backbone, folder) == []
     encoder: Any = backbone.load(folder, device="cpu", dtype="float32", predicts=True)
     words = encoder.module.trunk.embed_tokens.weight
     states = torch.randn(3, 32)
@@ -172,7 +184,7 @@ def test_a_missing_head_is_named_with_what_to_do(
 ) -> None:
     folder = tiny.checkpoint(tmp_path / "m", architecture, tie_word_embeddings=tied)
     backbone = TextEncoder()
-    (problem,) = backbone.check_predicts(folder, causal=architecture == "qwen3")
+    (problem,) = problems_of(backbone, folder, causal=architecture == "qwen3")
     with pytest.raises(CheckpointError) as error:
         backbone.load(folder, device="cpu", dtype="float32", predicts=True)
     for message in (problem, str(error.value)):
@@ -200,10 +212,10 @@ def _without_mask(folder: Path) -> Path:
 
 def test_a_tokenizer_without_a_mask_takes_another_token(tmp_path: Path) -> None:
     folder = _without_mask(tiny.transformer(tmp_path / "m", MASKED))
-    (problem,) = TextEncoder(pooling="mean").check_predicts(folder)
+    (problem,) = problems_of(TextEncoder(pooling="mean"), folder)
     assert str(folder) in problem
     assert "mask_token" in problem
-    (problem,) = TextEncoder(pooling="mean", mask_token="wether").check_predicts(folder)
+    (problem,) = problems_of(TextEncoder(pooling="mean", mask_token="wether"), folder)
     assert "did you mean 'weather'" in problem
     encoder = _load(folder, mask_token="weather")
     assert encoder._tokenizer.convert_ids_to_tokens(encoder.mask_id) == "weather"
@@ -212,7 +224,7 @@ def test_a_tokenizer_without_a_mask_takes_another_token(tmp_path: Path) -> None:
 
 def test_a_loss_that_hides_nothing_needs_no_mask(tmp_path: Path) -> None:
     folder = _without_mask(tiny.transformer(tmp_path / "m", "AutoModelForCausalLM", "qwen3"))
-    assert TextEncoder().check_predicts(folder, causal=True) == []
+    assert problems_of(TextEncoder(), folder, causal=True) == []
     encoder: Any = TextEncoder().load(folder, device="cpu", dtype="float32", predicts=True)
     assert encoder.mask_id is None
     assert encoder.special(np.asarray([0, 40])).tolist() == [True, False]
@@ -234,15 +246,15 @@ def test_a_loss_for_other_attention_is_refused(
     backbone = TextEncoder(pooling="mean", attention=attention)
     if architecture == "qwen3" and attention == "as is":
         backbone = TextEncoder()
-    assert backbone.check_predicts(folder, causal=not causal) == []
-    (problem,) = backbone.check_predicts(folder, causal=causal)
+    assert problems_of(backbone, folder, causal=not causal) == []
+    (problem,) = problems_of(backbone, folder, causal=causal)
     assert str(folder) in problem
     assert fix in problem
 
 
 def test_a_tokenizer_without_bos_is_refused_where_a_loss_wants_it(tmp_path: Path) -> None:
     folder = tiny.transformer(tmp_path / "m", MASKED)
-    (problem,) = TextEncoder(pooling="mean").check_predicts(folder, bos=True)
+    (problem,) = problems_of(TextEncoder(pooling="mean"), folder, bos=True)
     assert str(folder) in problem
     assert "take bos out" in problem
 
@@ -252,7 +264,7 @@ def test_a_mask_without_a_row_is_refused(tmp_path: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokenizer.add_tokens(["<hide>"])
     tokenizer.save_pretrained(folder)
-    (problem,) = TextEncoder(pooling="mean", mask_token="<hide>").check_predicts(folder)
+    (problem,) = problems_of(TextEncoder(pooling="mean", mask_token="<hide>"), folder)
     size = json.loads((folder / "config.json").read_text())["vocab_size"]
     assert f"the id {size}, and the model has embeddings of {size} tokens" in problem
     with pytest.raises(CheckpointError, match="<hide>"):
@@ -262,7 +274,7 @@ def test_a_mask_without_a_row_is_refused(tmp_path: Path) -> None:
 def test_an_adapter_has_no_head(tmp_path: Path) -> None:
     folder = tiny.transformer(tmp_path / "m", MASKED)
     backbone = TextEncoder(pooling="mean", lora=Lora(fold=True))
-    assert "leave it out" in backbone.check_predicts(folder)[0]
+    assert "leave it out" in problems_of(backbone, folder)[0]
     with pytest.raises(CheckpointError, match="leave it out"):
         backbone.load(folder, device="cpu", dtype="float32", predicts=True)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import DataRef, stable_seed
-from emberge.contracts import LocatesTokens, Rehearsal
+from emberge.contracts import Rehearsal, TokenEncoder
 from emberge.training import SaveClock
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
@@ -437,7 +437,7 @@ def test_a_killed_training_goes_on_from_its_state(euro: Path, folder: Path, tmp_
                 raise KeyboardInterrupt
 
         encoder = TextEncoder(pooling="mean").load(euro, device="cpu", dtype="float32")
-        assert isinstance(encoder, LocatesTokens)
+        assert isinstance(encoder, TokenEncoder)
         return Tuning(encoder, kind_of(data, Reading()), schedule, killed)
 
     whole = tuning().run()

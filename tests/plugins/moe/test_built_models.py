@@ -628,11 +628,11 @@ def test_routers_have_one_place_by_type() -> None:
 
 
 def test_the_backbone_refuses_a_model_without_routers(models: Path, tmp_path: Path) -> None:
-    (problem,) = Routed(inner=TextEncoder()).check(models / "bert")
+    (problem,) = Routed(inner=TextEncoder()).describe(models / "bert").problems
     assert f"{models / 'bert' / 'config.json'}: a model of type 'bert' has no routers" in problem
     assert ", ".join(ROUTERS) in problem
-    assert Routed(inner=TextEncoder()).check(models / "routed") == []
-    (problem,) = Routed(inner=TextEncoder(torch_compile=True)).check(models / "routed")
+    assert Routed(inner=TextEncoder()).describe(models / "routed").problems == ()
+    (problem,) = Routed(inner=TextEncoder(torch_compile=True)).describe(models / "routed").problems
     assert "torch_compile" in problem
     for key in ("router_jitter", "router_jitter_noise"):
         place = tmp_path / key
@@ -655,13 +655,6 @@ def test_the_backbone_refuses_a_model_without_routers(models: Path, tmp_path: Pa
 def test_factors_below_zero_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Routed(**options)
-
-
-def test_the_backbones_options_are_those_that_differ() -> None:
-    inner = TextEncoder(pooling="last")
-    assert Routed(inner=inner).options() == inner.options()
-    found = Routed(inner=inner, balance=0.0, form="hf", jitter=0.25).options()
-    assert found == {"balance": 0.0, "form": "hf", "jitter": 0.25, **inner.options()}
 
 
 class Inner:

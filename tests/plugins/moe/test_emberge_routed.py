@@ -256,14 +256,14 @@ def test_code_in_a_folder_is_not_run(tmp_path: Path) -> None:
     (folder / "modeling_emberge_routed.py").write_text("raise SystemExit('run')")
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": AUTO_MAP}))
-    assert TextEncoder().check(folder) == []
+    assert TextEncoder().describe(folder).problems == ()
     encoder: Any = TextEncoder().load(folder, device="cpu", dtype="float32")
     assert isinstance(encoder.module.trunk, EmbergeRoutedModel)
 
 
 def test_attention_is_switched_in_the_dense_models_config(tmp_path: Path) -> None:
     folder = routed(tmp_path / "model", "gemma3_text", dense={"use_bidirectional_attention": False})
-    (problem,) = TextEncoder(pooling="mean").check(folder)
+    (problem,) = TextEncoder(pooling="mean").describe(folder).problems
     assert "causal" in problem
     backbone = TextEncoder(pooling="mean", attention="bidirectional")
     encoder = backbone.load(folder, device="cpu", dtype="float32")

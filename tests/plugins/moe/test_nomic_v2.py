@@ -127,7 +127,7 @@ def test_without_biases_nothing_is_lost(rotary: Path) -> None:
 def test_transformers_dense_class_of_that_name_is_never_used(rotary: Path) -> None:
     folder = exported(rotary.parent)
     # The class would load: with experts left out, and random numbers in their place.
-    problems = TextEncoder().check(folder)
+    problems = TextEncoder().describe(folder).problems
     assert len(problems) == 1
     assert "config.json" in problems[0]
     with pytest.raises(CheckpointError, match="export"):

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 from emberge import Batch, PerDataset, Pool, Sampler, load_plugins, parse_recipe, run_recipe
-from emberge.contracts import AddsAuxiliary, Part, PredictsTokens
+from emberge.contracts import AuxiliaryEncoder, Part, TokenPredictor, prediction_problems
 from emberge.encoding import EncodePlan, PassResult, corrupted, predict_and_backward
 from emberge.training import FitOptions, FitResult
 from emberge_encoder.text_encoder import TextEncoder
@@ -167,8 +167,8 @@ def test_the_term_is_added_once_and_without_padding(tmp_path: Path) -> None:
         }.items()
     }
     encoder: Any = _backbone().load(folder, device="cpu", dtype="float32", predicts=True)
-    assert isinstance(encoder, PredictsTokens)
-    assert isinstance(encoder, AddsAuxiliary)
+    assert isinstance(encoder, TokenPredictor)
+    assert isinstance(encoder, AuxiliaryEncoder)
     encoder.module.eval()
     tokens = encoder.tokenise([row.anchor for row in texts(12).rows], prompt="", max_length=None)
     given = [corrupted(encoder, text, MASKED, 3).text for text in tokens]
@@ -363,8 +363,9 @@ def test_a_head_is_left_out_if_it_is_not_to_be_kept(tmp_path: Path) -> None:
 def test_a_model_without_a_head_is_refused_with_what_to_do(tmp_path: Path) -> None:
     folder = routed(tmp_path / "model")
     backbone = Routed(inner=TextEncoder())
-    (problem,) = backbone.check_predicts(folder)
+    (problem,) = prediction_problems([MASKED], backbone, folder)
     assert "fresh_head: true" in problem
     assert str(folder) in problem
-    assert Routed(inner=TextEncoder(fresh_head=True)).check_predicts(folder) == []
-    assert backbone.check_predicts(_write(tmp_path / "whole")) == []
+    fresh = Routed(inner=TextEncoder(fresh_head=True))
+    assert not list(prediction_problems([MASKED], fresh, folder))
+    assert not list(prediction_problems([MASKED], backbone, _write(tmp_path / "whole")))

@@ -285,10 +285,10 @@ def test_a_routed_model_without_the_backbone_stops_before_work(kind: str, tmp_pa
     assert "backbone: {routed: " in str(caught.value)
     assert "balance: 0" in str(caught.value)
     assert not (tmp_path / "work").exists()
-    assert TextEncoder().check_training(model) == [str(caught.value)]
-    assert TextEncoder().check(model) == []  # it embeds, and is measured
+    assert TextEncoder().describe(model).training_problems == (str(caught.value),)
+    assert TextEncoder().describe(model).problems == ()  # it embeds, and is measured
     off = Routed(inner=TextEncoder(), balance=0.0)
-    assert off.check(model) == off.check_training(model) == []
+    assert off.describe(model).problems == off.describe(model).training_problems == ()
 
 
 def test_without_a_balance_nothing_is_added(tmp_path: Path) -> None:
@@ -317,29 +317,24 @@ def test_batched_products_on_a_cpu_stop_before_work(tmp_path: Path) -> None:
     assert str(model / "config.json") in str(caught.value)
     assert "batched_mm" in str(caught.value)
     if not torch.cuda.is_available():
-        assert encoder.check(model) == [str(caught.value)]
+        assert encoder.describe(model).problems == (str(caught.value),)
     _changed(model, experts_implementation="grouped_mm")
-    assert encoder.check(model) == []
+    assert encoder.describe(model).problems == ()
 
 
 def test_what_the_backbone_cannot_use_is_named(bert: Path, tmp_path: Path) -> None:
-    (dense,) = Routed(inner=TextEncoder()).check(bert)
+    (dense,) = Routed(inner=TextEncoder()).describe(bert).problems
     assert str(bert / "config.json") in dense
     assert "upcycle" in dense
     model = routed(tmp_path / "model", router_jitter=0.1)
-    assert Routed(inner=TextEncoder()).check(model) == []
-    (twice,) = Routed(inner=TextEncoder(), jitter=0.1).check(model)
+    assert Routed(inner=TextEncoder()).describe(model).problems == ()
+    (twice,) = Routed(inner=TextEncoder(), jitter=0.1).describe(model).problems
     assert "0.1" in twice
-    (compiled,) = Routed(inner=TextEncoder(torch_compile=True)).check(model)
+    (compiled,) = Routed(inner=TextEncoder(torch_compile=True)).describe(model).problems
     assert "torch_compile" in compiled
     for wrong in ({"balance": -1.0}, {"z_loss": -1.0}, {"jitter": 1.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Routed(inner=TextEncoder(), **wrong)  # type: ignore[arg-type]
-
-
-def test_options_of_a_card_have_those_of_the_inner_backbone() -> None:
-    backbone = Routed(inner=TextEncoder(max_length=32), z_loss=0.1)
-    assert backbone.options() == {"z_loss": 0.1, "max_length": 32}
 
 
 def test_states_and_names_are_those_of_the_inner_encoder(tmp_path: Path) -> None:
@@ -396,7 +391,10 @@ def test_a_recipe_without_the_backbone_is_refused_and_with_it_has_the_figure(
         parse_recipe(
             STEPS.format(model=model, backbone=backbone), plugins, path=tmp_path / "recipe.yaml"
         )
-        for backbone in ("text_encoder", "{routed: {balance: 0.5}}")
+        for backbone in (
+            "text_encoder",
+            "{routed: {balance: 0.5, inner: {text_encoder: {max_length: 32}}}}",
+        )
     )
     (problem,) = check_recipe(plain, plugins).errors
     assert "recipe.yaml:10" in str(problem)
@@ -405,4 +403,4 @@ def test_a_recipe_without_the_backbone_is_refused_and_with_it_has_the_figure(
     made = run_recipe(spread, tmp_path / "out", plugins, quiet=True)
     details = json.loads((made["trained"] / "artifact.json").read_text())["details"]
     assert details["figures"][0]["heat_map"]["columns"] == ["1", "2"]
-    assert details["backbone"] == {"balance": 0.5}
+    assert details["backbone"] == {"balance": 0.5, "max_length": 32}

@@ -270,7 +270,7 @@ def test_check_names_sizes_that_the_models_embeddings_do_not_have(
     data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
 ) -> None:
     room = Look(tmp_path, bert)
-    width = TextEncoder().dimension(bert)
+    width = TextEncoder().describe(bert).dimension
     assert width is not None
     fits, over = (Matryoshka(loss=(InfoNCE(),), dims=(dims, 4)) for dims in (width, width + 1))
     similar = {"sts": (CoSENT(),)}

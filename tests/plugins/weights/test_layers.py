@@ -375,23 +375,6 @@ def test_a_model_that_ignores_the_parameters_it_is_given_is_refused(
         search.run(np.array([0.5, 0.5]))
 
 
-def test_an_encoder_that_does_not_name_its_weights_is_refused(
-    berts: list[Path], tmp_path: Path
-) -> None:
-    class Unnamed:
-        module = torch.nn.Linear(2, 2)
-
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Plain(TextEncoder):
-        def load(self, *_: object, **__: object) -> Unnamed:  # type: ignore[override]
-            return Unnamed()
-
-    models = [model_at(folder) for folder in berts[:2]]
-    plan = plan_members(models, Linear())
-    with pytest.raises(EmbergeError, match="stored_names"):
-        open_members(models, Plain(), plan, Bench(tmp_path))
-
-
 def test_a_model_has_weights_by_layer_once(
     bert: Path, berts: list[Path], tmp_path: Path, plugins: Plugins
 ) -> None:

@@ -21,12 +21,12 @@ from emberge.contracts import (
     Encoder,
     Machine,
     Pool,
-    PredictsTokens,
     Rehearsal,
     Rows,
     TokenisedText,
     TokenLoss,
-    predicting_ways,
+    TokenPredictor,
+    prediction_problems,
     score_problems,
 )
 from emberge.devices import torch_threads
@@ -148,7 +148,7 @@ class Session:
             DataError: for data that the losses or the sampler cannot use.
             RanksError: for ranks that do not find each other.
         """
-        if takes_losses and (harm := job.backbone.check_training(job.checkpoint)):
+        if takes_losses and (harm := job.backbone.describe(job.checkpoint).training_problems):
             raise CheckpointError("\n".join(harm))
         ranks = _join(machine)
         infos = [dataset.info for dataset in job.datasets]
@@ -269,7 +269,7 @@ class Session:
         model's own is the mean of the losses' passes, whatever their weights are.
         """
         encoder, part = self.encoder, batch.parts[place]
-        assert isinstance(encoder, PredictsTokens)
+        assert isinstance(encoder, TokenPredictor)
         sequences = self.windows[part.dataset].sequences
         own = part.rows[shard_rows(len(part.rows), self.ranks.rank, self.ranks.size)]
         share = self._share(batch, place)
@@ -312,7 +312,7 @@ class Session:
 
         Their corruption depends on seed, dataset and place alone.
         """
-        assert isinstance(self.encoder, PredictsTokens)
+        assert isinstance(self.encoder, TokenPredictor)
         return score_texts(
             self.encoder,
             self.windows[dataset].sequences,
@@ -424,9 +424,8 @@ def _load(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
         for dataset in job.datasets
         for loss in job.losses.of(dataset.info.name, dataset.info.task) or ()
     ]
-    for causal, bos in predicting_ways(losses):
-        if problems := job.backbone.check_predicts(job.checkpoint, causal=causal, bos=bos):
-            raise CheckpointError("\n".join(problems))
+    if problems := list(prediction_problems(losses, job.backbone, job.checkpoint)):
+        raise CheckpointError("\n".join(problems))
     return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32", predicts=True)
 
 
@@ -444,9 +443,9 @@ def _cut(
         CheckpointError: for an encoder that predicts no tokens, or one whose texts would change each other
             where they are packed.
     """
-    if not isinstance(encoder, PredictsTokens):
+    if not isinstance(encoder, TokenPredictor):
         raise CheckpointError(
-            f"{job.checkpoint}: {type(encoder).__name__} predicts no tokens (PredictsTokens); choose a "
+            f"{job.checkpoint}: {type(encoder).__name__} predicts no tokens (TokenPredictor); choose a "
             "backbone that does"
         )
     if job.options.packing is not None and (problem := packing_problem(encoder)):

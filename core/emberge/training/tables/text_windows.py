@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.contracts import Dataset, DatasetInfo, PredictsTokens, TokenisedText
+from emberge.contracts import Dataset, DatasetInfo, TokenisedText, TokenPredictor
 from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter, TextEmbedder
 from emberge.errors import DataError
 from emberge.files import fill_once
@@ -39,7 +39,7 @@ class WindowTable:
 
 def build_windows(
     dataset: Dataset,
-    encoder: PredictsTokens,
+    encoder: TokenPredictor,
     options: BatchOptions,
     store: Path,
     progress: Callable[..., None],
@@ -90,7 +90,7 @@ def _pieces(dataset: Dataset) -> Iterator[tuple[int, list[str]]]:
 
 
 def _windows(
-    encoder: PredictsTokens, texts: Sequence[str], side: Side, name: str, bos: int | None
+    encoder: TokenPredictor, texts: Sequence[str], side: Side, name: str, bos: int | None
 ) -> Iterator[list[TokenisedText]]:
     """Yield the windows of each text."""
     whole = encoder.tokenise(texts, prompt=side.prompt, max_length=UNCUT)

@@ -340,11 +340,11 @@ def test_frozen_parts_have_no_gradient_and_unknown_ones_are_named(
     trained = {n for n, p in encoder.module.named_parameters() if p.requires_grad}
     assert trained
     assert not any("visual" in name or "audio_tower" in name for name in trained)
-    (problem,) = TextEncoder(freeze=("vision",)).check(path)
+    (problem,) = TextEncoder(freeze=("vision",)).describe(path).problems
     assert "'vision'" in problem
     assert "language_model, " in problem or ", language_model" in problem
-    assert TextEncoder(freeze=("visual", "audio_tower", "language_model")).check(path)
-    assert not TextEncoder(freeze=("visual",)).check(path)
+    assert TextEncoder(freeze=("visual", "audio_tower", "language_model")).describe(path).problems
+    assert not TextEncoder(freeze=("visual",)).describe(path).problems
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_a_folder_that_lacks_what_reading_takes_is_refused(
     for name, values in change.items():
         content = json.loads((path / name).read_text())
         (path / name).write_text(json.dumps(content | values))
-    (problem,) = TextEncoder().check(path)
+    (problem,) = TextEncoder().describe(path).problems
     assert words in problem
     with pytest.raises(CheckpointError, match=words):
         load(path)
