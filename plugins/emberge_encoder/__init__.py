@@ -14,4 +14,4 @@ def register_backbones() -> Mapping[str, str]:
 
 @hookimpl
 def register_steps() -> Mapping[str, str]:
-    return {"random_model": "emberge_encoder.new_model.random_model:RandomModel"}
+    return {"random_model": "emberge_encoder.random_model:RandomModel"}

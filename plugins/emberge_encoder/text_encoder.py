@@ -160,7 +160,7 @@ class TextEncoder(Backbone):
             return ["attn_implementation flash_attention_2 needs the package flash-attn"]
         if not self.freeze:
             return []
-        from emberge_encoder.media.frozen_parts import freezing_problems
+        from emberge_encoder.trunk_weights import freezing_problems
 
         return freezing_problems(layout.trunk_folder, config, self.freeze)
 
@@ -272,7 +272,7 @@ class TextEncoder(Backbone):
             _recompute(trunk, checkpoint)
         layout = with_limits(layout, tokenizer, positions)
         if self.freeze:
-            from emberge_encoder.media.frozen_parts import freeze
+            from emberge_encoder.trunk_weights import freeze
 
             freeze(trunk, self.freeze, checkpoint)
         way = media_way(layout, config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ import numpy as np
 import torch
 from emberge import CheckpointError, DataError, TokenisedText, readable
 from emberge.contracts import Embedded, LocatedText, has_media
-from emberge.model_folder import Checkpoint, Layout, copy_template, write_layout
+from emberge.model_folder import (
+    POOLING,
+    Checkpoint,
+    Layout,
+    ModuleFolder,
+    copy_template,
+    write_layout,
+)
 from torch import Tensor, nn
 
 from emberge_encoder.blocks import BlockInputs
@@ -20,9 +28,8 @@ from emberge_encoder.chat_format import ChatFormat
 from emberge_encoder.located_texts import locate, without_types
 from emberge_encoder.lora import LoraTrunk
 from emberge_encoder.packed_rows import DOCUMENTS, packed_states
-from emberge_encoder.prompt_lengths import prompt_lengths
-from emberge_encoder.stock_modules import save_module, tail_module
-from emberge_encoder.trunk_weights import save_trunk
+from emberge_encoder.tokenizer import prompt_lengths
+from emberge_encoder.trunk_weights import refuse_pickles, save_trunk
 
 # A tokenizer without a limit has 1e30.
 NO_LIMIT = 1_000_000
@@ -64,7 +71,7 @@ class TextModel:
         self._width = int(own.hidden_size)
         self._embeds_types = (getattr(own, "type_vocab_size", None) or 0) > 1
         self._chain = EncoderModules(
-            trunk, [tail_module(layout, m, self._width) for m in layout.modules]
+            trunk, [_tail_module(layout, m, self._width) for m in layout.modules]
         )
         # Modules beside an adapter are frozen with the transformer.
         self._chain.tail.requires_grad_(adapter is None)
@@ -247,7 +254,7 @@ class TextModel:
         save_trunk(model, source, target, self._left_out(), self._frozen)
         for entry, module in zip(self.layout.modules, self._chain.tail, strict=True):
             if module.state_dict():
-                save_module(module, folder / entry.path)
+                _save_module(module, folder / entry.path)
 
     def _saved_model(self) -> Any:
         """Return the transformers model whose weights are saved."""
@@ -292,3 +299,44 @@ def with_limits(layout: Layout, tokenizer: Any, positions: int | None) -> Layout
     if layout.max_length is not None or not limits:
         return layout
     return dataclasses.replace(layout, max_length=min(limits))
+
+
+def _tail_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Module:
+    """Return a stock module with its weights; `width` is the size of the transformer's states.
+
+    Raises:
+        CheckpointError: for one that cannot be loaded.
+    """
+    from sentence_transformers.sentence_transformer import modules as stock
+
+    module: nn.Module
+    if entry.kind == "Pooling":
+        modes = [POOLING[word][0] for word in layout.pooling]
+        module = stock.Pooling(width, pooling_mode=modes, include_prompt=layout.include_prompt)
+        return module
+    if entry.kind == "Normalize":
+        return stock.Normalize()  # type: ignore[no-any-return]
+    kind = getattr(stock, entry.kind, None)
+    if kind is None:
+        raise CheckpointError(
+            f"{layout.folder}/modules.json: no stock module '{entry.kind}' is known"
+        )
+    folder = layout.folder / entry.path
+    if list(folder.glob("*.bin")):
+        refuse_pickles(folder)
+    try:
+        module = kind.load(str(layout.folder), subfolder=entry.path)
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, json.JSONDecodeError) as error:
+        raise CheckpointError(f"{folder}: cannot be loaded: {error}") from error
+    return module
+
+
+def _save_module(module: Any, folder: Path) -> None:
+    """Write a module's weights, and its config where none was carried over."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(exist_ok=True)
+    if not (folder / "config.json").is_file():
+        module.save(str(folder))
+    state = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})

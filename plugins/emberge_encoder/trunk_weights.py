@@ -1,4 +1,4 @@
-"""A transformer's weights: loaded whole or refused, saved under the names they came with."""
+"""A transformer's weights: loaded whole or refused, frozen in parts, saved under the names they came with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import CheckpointError
+from emberge import CheckpointError, suggest
 from emberge.architectures import find_config_class
 from emberge.wording import join_some
 
@@ -231,4 +231,46 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
             found |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return found
+
+
+def freezing_problems(folder: Path, config: Mapping[str, Any], parts: Sequence[str]) -> list[str]:
+    """Return the names among `parts` that the transformer does not have, from its config alone."""
+    import torch
+    from transformers import AutoModel
+
+    try:
+        with torch.device("meta"), quiet():
+            built = config_of(folder, config)
+            trunk = AutoModel.from_config(  # type: ignore[no-untyped-call]
+                built, trust_remote_code=False
+            )
+    except CheckpointError as error:
+        return [str(error)]
+    return _freeze_problems(trunk, folder, parts)
+
+
+def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:
+    """Take parts of a transformer out of training: they get no gradient and no optimiser state.
+
+    Raises:
+        CheckpointError: for a name that it does not have, or when nothing is left to train.
+    """
+    if problems := _freeze_problems(trunk, folder, parts):
+        raise CheckpointError(problems[0])
+    for name in parts:
+        trunk.get_submodule(name).requires_grad_(False)
+
+
+def _freeze_problems(trunk: Any, folder: Path, parts: Sequence[str]) -> list[str]:
+    known = {name for name, _ in trunk.named_modules() if name}
+    top = [name for name, _ in trunk.named_children()]
+    found = [
+        f"{folder}: freeze names '{part}', which the model does not have{suggest(part, top)}; its parts are "
+        f"{', '.join(top)}"
+        for part in parts
+        if part not in known
+    ]
+    if not found and set(top) <= set(parts):
+        found = [f"{folder}: freeze names every part of the model, so nothing is left to train"]
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +43,12 @@ _LARGEST = {
     "num_experts": 2**14,
     "num_local_experts": 2**14,
 }
+_SPECIAL = {
+    **{"pad_token": "<|pad|>", "bos_token": "<|bos|>"},
+    **{"eos_token": "<|eos|>", "mask_token": "<|mask|>"},
+}
+# All bytes and the special tokens.
+_SMALLEST_VOCABULARY = 256 + len(_SPECIAL)
 _FROM_TOKENIZER = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
@@ -117,14 +122,12 @@ class RandomModel(Step):
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
         from emberge.data import check_datasets
 
-        from emberge_encoder.new_model.byte_pairs import SMALLEST
-
         if not self.data:
             return
-        if self.vocabulary < SMALLEST:
+        if self.vocabulary < _SMALLEST_VOCABULARY:
             yield context.problem(
                 f"a vocabulary of {self.vocabulary} has no room for all bytes and the special tokens, "
-                f"which are {SMALLEST}; raise it",
+                f"which are {_SMALLEST_VOCABULARY}; raise it",
                 "vocabulary",
             )
         yield from check_datasets(context, self.data, show=False).problems
@@ -132,9 +135,6 @@ class RandomModel(Step):
     def run(self, workspace: Workspace) -> Artifact:
         import torch
 
-        if any(workspace.folder.iterdir()):
-            shutil.rmtree(workspace.folder)  # killed while it wrote
-            workspace.folder.mkdir()
         tokenizer = self._tokenizer(workspace)
         config = self._config(tokenizer)
         seed = workspace.seed if self.seed is None else self.seed
@@ -161,8 +161,6 @@ class RandomModel(Step):
     def _tokenizer(self, workspace: Workspace) -> Any:
         from emberge.data import step_datasets
 
-        from emberge_encoder.new_model.byte_pairs import byte_pair_tokenizer
-
         if self.tokenizer is not None:
             return load_tokenizer(workspace.model(self.tokenizer).folder)
         datasets = step_datasets(workspace, self.data)
@@ -175,7 +173,7 @@ class RandomModel(Step):
 
         if not any(len(dataset) for dataset in datasets):
             raise DataError("data has no texts to make a tokenizer of")
-        return byte_pair_tokenizer(texts(), self.vocabulary)
+        return _byte_pair_tokenizer(texts(), self.vocabulary)
 
     def _config(self, tokenizer: Any) -> dict[str, Any]:
         """Return the config with what follows from the tokenizer; without one with the vocabulary given.
@@ -249,3 +247,25 @@ def _build(config: Mapping[str, Any], *, weights: bool) -> Any:
         raise
     except Exception as error:  # each class refuses in its own way
         raise CheckpointError(f"config: {str(error).strip().splitlines()[0]}") from error
+
+
+def _byte_pair_tokenizer(texts: Iterator[str], size: int) -> Any:
+    """Return a fast tokenizer of at most `size` tokens, the most frequent pairs of bytes in the texts.
+
+    Words and spaces are cut as GPT-2 cuts them. No special token is added to a text.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=list(_SPECIAL.values()),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    fast: Any = PreTrainedTokenizerFast
+    return fast(tokenizer_object=tokenizer, **_SPECIAL)
