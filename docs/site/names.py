@@ -115,14 +115,14 @@ def _python() -> Iterator[str]:
     yield "A plugin or a script imports these and no others; the modules behind them may change.\n"
     yield from _face("emberge", "", _FOR_COMPONENTS)
     for stub in sorted(_CORE.glob("*/__init__.pyi")):
-        if stub.parent.name != "contracts":  # its names are those of emberge
+        if stub.parent.name not in ("contracts", "testing"):  # emberge has the names of contracts
             summary = ast.get_docstring(ast.parse(stub.with_suffix(".py").read_text("utf-8"))) or ""
             yield from _face(f"emberge.{stub.parent.name}", stub.parent.name, summary)
-    yield "## emberge.testing\n"
-    yield "The laws of components: see [Testing a plugin](../plugins/testing.md).\n"
-    for name, module in _listed(_CORE / "testing" / "__init__.py").items():
-        doc = _docstring(module.removeprefix("emberge."), name)
-        if doc:
+    laws = "The laws of components, and batches for them: see [Testing a plugin](../plugins/testing.md)."
+    yield from _face("emberge.testing", "testing", laws)
+    for name, module in _listed(_CORE / "testing" / "__init__.pyi").items():
+        doc = _docstring(f"testing.{module}", name)
+        if doc and name.startswith("check_"):
             yield f"### {name} {{ #{name} }}\n\n{prose(doc.partition('Raises:')[0])}"
 
 

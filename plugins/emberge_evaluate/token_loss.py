@@ -34,7 +34,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import Part, prediction_problems
+from emberge.contracts import BatchPart, prediction_problems
 
 if TYPE_CHECKING:
     import numpy as np
@@ -221,7 +221,7 @@ class _FirstRows(Sampler):
     """Grouping of a session that trains nothing: a batch of every set."""
 
     def batches(self, pool: Pool, seed: int) -> list[Batch]:
-        return [Batch((Part(info.name, rows[:1]),)) for info, rows in pool.items()]
+        return [Batch((BatchPart(info.name, rows[:1]),)) for info, rows in pool.items()]
 
 
 def _of_pairs(name: str, task: str) -> str:

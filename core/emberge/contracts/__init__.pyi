@@ -91,8 +91,8 @@ from .reference import Reference as Reference
 from .reference import StepRef as StepRef
 from .sampler import Batch as Batch
 from .sampler import Batches as Batches
+from .sampler import BatchPart as BatchPart
 from .sampler import Negatives as Negatives
-from .sampler import Part as Part
 from .sampler import Pool as Pool
 from .sampler import Sampler as Sampler
 from .sampler import Tail as Tail

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from emberge.contracts.step import Preflight
     from emberge.errors import Problem
 
-__all__ = ["Batch", "Batches", "Negatives", "Part", "Pool", "Sampler", "Tail"]
+__all__ = ["Batch", "BatchPart", "Batches", "Negatives", "Pool", "Sampler", "Tail"]
 
 Negatives = Literal["auto", "in_batch", "hard_only"]
 # What becomes of rows that do not fill a last batch.
@@ -22,7 +22,7 @@ Tail = Literal["drop", "wrap", "keep"]
 Pool: TypeAlias = "Mapping[DatasetInfo, Rows]"
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """Rows of one dataset inside a batch."""
 
     dataset: str
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 class Batch(NamedTuple):
     """One optimizer step's examples over all ranks; task-pure samplers give one part."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[BatchPart, ...]
     stage: int = 0
     negatives: Negatives = "auto"
 

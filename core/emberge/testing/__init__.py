@@ -1,10 +1,5 @@
 """Laws for plugins: call these from your tests."""
 
-from __future__ import annotations
+import lazy_loader
 
-from emberge.testing.losses import check_loss
-from emberge.testing.merging import check_strategy
-from emberge.testing.token_losses import check_token_loss
-from emberge.testing.training import check_backbone, check_sampler
-
-__all__ = ["check_backbone", "check_loss", "check_sampler", "check_strategy", "check_token_loss"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,13 +12,13 @@ from torch import Tensor
 
 from emberge.contracts import Embeddings, Loss
 from emberge.ranks import gathered
-from emberge.testing.words import WIDTH, Words
+from emberge.testing.small_encoder import WIDTH, LetterEncoder
 
 __all__ = [
+    "change_embeddings",
     "columns",
     "example_embeddings",
-    "moved",
-    "rows_of",
+    "take_rows",
     "widened",
     "with_columns",
     "with_layers",
@@ -57,32 +58,35 @@ def example_embeddings(
 
 def with_layers(loss: Loss, batch: Embeddings) -> Embeddings:
     """Return the batch with the layers and the guide that a loss asks for."""
-    layers = {f: moved(batch, lambda t, f=f: Words.layer(t, f)) for f in loss.layers}  # type: ignore[misc]
+    layers = {
+        layer: change_embeddings(batch, partial(LetterEncoder.layer, layer=layer))
+        for layer in loss.layers
+    }
     guide = None
     if loss.guided_by is not None:
         size = WIDTH if loss.compares_with_guide else 5
         near = torch.randn(WIDTH, size, generator=torch.Generator().manual_seed(9))
-        guide = moved(batch, lambda t: t @ near)
+        guide = change_embeddings(batch, lambda t: t @ near)
     return dataclasses.replace(batch, layers=layers, guide=guide)
 
 
-def moved(batch: Embeddings, change: Callable[[Tensor], Tensor]) -> Embeddings:
+def change_embeddings(batch: Embeddings, change: Callable[[Tensor], Tensor]) -> Embeddings:
     """Return the batch with all its embeddings changed, those of layers too, but not a guide's."""
     return dataclasses.replace(
         batch,
         anchor=change(batch.anchor),
         positive=change(batch.positive),
         negative=change(batch.negative),
-        layers={name: moved(inner, change) for name, inner in batch.layers.items()},
+        layers={name: change_embeddings(inner, change) for name, inner in batch.layers.items()},
     )
 
 
-def rows_of(batch: Embeddings, which: Any) -> Embeddings:
+def take_rows(batch: Embeddings, which: Any) -> Embeddings:
     """Return some rows of a batch, in some order."""
     fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
     taken: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
-    layers = {name: rows_of(inner, which) for name, inner in batch.layers.items()}
-    guide = None if batch.guide is None else rows_of(batch.guide, which)
+    layers = {name: take_rows(inner, which) for name, inner in batch.layers.items()}
+    guide = None if batch.guide is None else take_rows(batch.guide, which)
     return dataclasses.replace(batch, **taken, layers=layers, guide=guide)
 
 
@@ -117,4 +121,4 @@ def widened(loss: Loss, batch: Embeddings) -> Embeddings:
         if getattr(batch, name) is None
     }
     other = with_layers(loss, dataclasses.replace(other, **absent))
-    return rows_of(gathered([batch, other]), slice(0, len(batch.anchor)))
+    return take_rows(gathered([batch, other]), slice(0, len(batch.anchor)))

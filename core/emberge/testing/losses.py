@@ -15,15 +15,15 @@ from emberge.contracts import Embeddings, Loss, TokenisedText
 from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.ranks import gathered
 from emberge.testing.batches import (
+    change_embeddings,
     columns,
     example_embeddings,
-    moved,
-    rows_of,
+    take_rows,
     widened,
     with_columns,
     with_layers,
 )
-from emberge.testing.words import Words
+from emberge.testing.small_encoder import LetterEncoder
 
 __all__ = ["check_loss"]
 
@@ -63,7 +63,7 @@ def check_loss(
         trial.ranks()
 
 
-def _trials(loss: Loss, filling: bool) -> Iterator[_Trial]:
+def _trials(loss: Loss, filling: bool) -> Iterator[_LossTrial]:
     shapes = [(2, 2), (1, 3)] if "negative" in loss.needs else [(2, 2), (1, 0)]
     for in_batch in (True, False):
         for positives, negatives in shapes:
@@ -75,8 +75,8 @@ def _trials(loss: Loss, filling: bool) -> Iterator[_Trial]:
             least: dict[str, Any] = {
                 name: getattr(batch, name) if name in loss.needs else None for name in READ
             }
-            yield _Trial(loss, with_layers(loss, dataclasses.replace(batch, **least)))
-            yield _Trial(loss, with_layers(loss, batch))
+            yield _LossTrial(loss, with_layers(loss, dataclasses.replace(batch, **least)))
+            yield _LossTrial(loss, with_layers(loss, batch))
 
 
 def _alike(first: Tensor, second: Tensor, tolerance: float = 2e-5) -> bool:
@@ -89,7 +89,7 @@ def _without_first_row(values: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _LossTrial:
     """One batch, and the laws over it."""
 
     loss: Loss
@@ -153,15 +153,16 @@ class _Trial:
         equal = batch.anchor[0]
         cases = {
             "a plain batch": batch,
-            "zero vectors": moved(batch, torch.zeros_like),
-            "a row of zero vectors": moved(batch, _without_first_row),
+            "zero vectors": change_embeddings(batch, torch.zeros_like),
+            "a row of zero vectors": change_embeddings(batch, _without_first_row),
             "equal texts": dataclasses.replace(
-                moved(batch, lambda t: t * 0 + equal), text_id=torch.zeros_like(batch.text_id)
+                change_embeddings(batch, lambda t: t * 0 + equal),
+                text_id=torch.zeros_like(batch.text_id),
             ),
-            "long vectors": moved(batch, lambda t: t * 1e4),
+            "long vectors": change_embeddings(batch, lambda t: t * 1e4),
         }
         if one_row:
-            cases["one row"] = rows_of(batch, slice(2, 3))
+            cases["one row"] = take_rows(batch, slice(2, 3))
         for name, case in cases.items():
             value, grad = self.pulled(case)
             assert torch.isfinite(value), f"finite: the loss is {float(value)} on {name}"
@@ -171,7 +172,7 @@ class _Trial:
         order = torch.tensor([3, 0, 5, 1, 4, 2])
         (first, pull), (second, moved) = (
             self.pulled(self.batch),
-            self.pulled(rows_of(self.batch, order)),
+            self.pulled(take_rows(self.batch, order)),
         )
         assert _alike(first, second), (
             f"order of rows: it changes the loss from {float(first)} to {float(second)}"
@@ -200,11 +201,11 @@ class _Trial:
 
     def scale(self, lengths: bool) -> None:
         heavy = dataclasses.replace(self.loss, weight=2 * self.loss.weight)
-        first, second = self.value(self.batch), _Trial(heavy, self.batch).value(self.batch)
+        first, second = self.value(self.batch), _LossTrial(heavy, self.batch).value(self.batch)
         assert _alike(first, second), "weight: the runner applies it, not the loss"
         if lengths:
             longer = dataclasses.replace(
-                moved(self.batch, lambda t: t * 0.25), anchor=self.batch.anchor * 3
+                change_embeddings(self.batch, lambda t: t * 0.25), anchor=self.batch.anchor * 3
             )
             assert _alike(first, self.value(longer)), "lengths: those of the vectors matter"
 
@@ -248,7 +249,7 @@ class _Trial:
         With a `shard` the engine encodes its rows alone, and the others' embeddings come as from another
         rank: at their places, without a gradient.
         """
-        encoder = Words().train(plan.dropout)
+        encoder = LetterEncoder().train(plan.dropout)
         learned = {
             name: value.detach().clone().requires_grad_()
             for name, value in self.loss.parameters().items()
@@ -291,4 +292,4 @@ class _Trial:
         """Return the batch's rows with embeddings that an encoder made of `texts`."""
         shape = (part.stop - part.start, 1 + self.batch.valid.shape[1], -1)
         layers = {name: values.view(shape) for name, values in encoded.layers.items()}
-        return with_columns(rows_of(self.batch, part), encoded.embeddings.view(shape), layers)
+        return with_columns(take_rows(self.batch, part), encoded.embeddings.view(shape), layers)

@@ -52,7 +52,7 @@ def check_strategy(
     """
     chain = (links,) if isinstance(links, Stage) else tuple(links)
     needs = any(link.base_policy == "required" for link in chain)
-    trial = _Trial.of(chain, needs if base is None else base, weights, tolerance)
+    trial = _MergeTrial.of(chain, needs if base is None else base, weights, tolerance)
     trial.keeps_shapes_and_inputs()
     trial.is_deterministic()
     trial.knows_no_blocks()
@@ -68,7 +68,7 @@ def check_strategy(
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _MergeTrial:
     chain: tuple[Stage, ...]
     models: tuple[Model, ...]
     base: Model | None
@@ -78,7 +78,7 @@ class _Trial:
     @classmethod
     def of(
         cls, chain: tuple[Stage, ...], based: bool, weights: Sequence[float], tolerance: float
-    ) -> _Trial:
+    ) -> _MergeTrial:
         arity = chain[0].arity
         count = min(max(arity.start, 3), arity.stop - 1)
         generator = torch.Generator().manual_seed(20)
@@ -123,10 +123,10 @@ class _Trial:
         merged = self.merge()
         for name, tensor in self.models[0].items():
             found = merged.get(name)
-            with_layers = None if found is None else (found.shape, found.dtype)
+            found_form = None if found is None else (found.shape, found.dtype)
             expected = tensor.shape, tensor.dtype
-            assert with_layers == expected, (
-                f"shapes: {name} should be {expected} and is {with_layers}"
+            assert found_form == expected, (
+                f"shapes: {name} should be {expected} and is {found_form}"
             )
         for model, copy in zip(inputs, before, strict=True):
             for name in model:

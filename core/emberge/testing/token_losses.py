@@ -41,7 +41,7 @@ def check_token_loss(loss: TokenLoss) -> None:
     ]
     for text in texts:
         _corruption(loss, text)
-    _Trial(loss, texts).check()
+    _TokenLossTrial(loss, texts).check()
 
 
 def _corruption(loss: TokenLoss, text: Tokens) -> None:
@@ -67,7 +67,7 @@ def _corruption(loss: TokenLoss, text: Tokens) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial:
+class _TokenLossTrial:
     loss: TokenLoss
     texts: list[Tokens]
 

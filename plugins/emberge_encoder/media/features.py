@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from emberge_encoder.media.media_way import MediaWay
 
-__all__ = ["Clips", "Images", "Kept", "media_problems", "media_readers", "with_whole_chunks"]
+__all__ = [
+    "Clips",
+    "Images",
+    "RecentFeatures",
+    "media_problems",
+    "media_readers",
+    "with_whole_chunks",
+]
 
 Array = NDArray[Any]
 # Samples that Qwen3-ASR pads a shorter clip to, half a second at its rate.
@@ -225,7 +232,7 @@ def with_whole_chunks(
     return args, {**kwargs, **given}
 
 
-class Kept:
+class RecentFeatures:
     """Features of the media that were read last: the second pass over a batch needs them again."""
 
     def __init__(self, limit: int = KEPT_BYTES) -> None:

@@ -11,7 +11,7 @@ from emberge import MediaKind, TokenisedText
 from emberge.contracts import has_media
 from torch import Tensor
 
-from emberge_encoder.media.features import Clips, Images, Kept, with_whole_chunks
+from emberge_encoder.media.features import Clips, Images, RecentFeatures, with_whole_chunks
 from emberge_encoder.media.media_way import MediaWay
 from emberge_encoder.media.rendering import Rendering
 from emberge_encoder.text_model import TextModel
@@ -30,7 +30,7 @@ class MediaModel(TextModel):
         self._way = way
         self._readers = readers
         self._rendering = Rendering(way, self._tokenizer, self._chat, readers)
-        self._kept = Kept()
+        self._kept = RecentFeatures()
         if way.family == "qwen3_omni_moe_thinker" and "audio" in way.kinds:
             tower: Any = self._chain.trunk.audio_tower
             tower.register_forward_pre_hook(with_whole_chunks, with_kwargs=True)

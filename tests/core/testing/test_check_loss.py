@@ -10,8 +10,7 @@ import pytest
 import torch
 from emberge import Embeddings, Loss
 from emberge.ranks import gathered
-from emberge.testing import check_loss
-from emberge.testing.batches import example_embeddings, rows_of
+from emberge.testing import check_loss, example_embeddings, take_rows
 from torch import Tensor
 
 
@@ -186,7 +185,7 @@ def test_ranks_of_other_widths_are_gathered_with_filling() -> None:
     whole = dataclasses.replace(whole, valid=whole.valid.clone())
     whole.valid[3:, 1] = False  # the second rank has one positive and two negatives a row
     whole.valid[3:, 4] = False
-    part = rows_of(whole, slice(3, None))
+    part = take_rows(whole, slice(3, None))
     scores = part.negative_score
     assert scores is not None
     narrow = dataclasses.replace(
@@ -199,7 +198,7 @@ def test_ranks_of_other_widths_are_gathered_with_filling() -> None:
         negative_score=scores[:, :2],
         label=None,
     )
-    joined = gathered([rows_of(whole, slice(0, 3)), narrow])
+    joined = gathered([take_rows(whole, slice(0, 3)), narrow])
     there = whole.valid
     assert torch.equal(joined.valid, there)
     assert torch.equal(joined.anchor, whole.anchor)
@@ -216,7 +215,7 @@ def test_ranks_of_other_widths_are_gathered_with_filling() -> None:
 def test_scores_that_no_rank_has_are_none() -> None:
     batch = example_embeddings(4)
     bare = dataclasses.replace(batch, positive_score=None, negative_score=None, label=None)
-    joined = gathered([rows_of(bare, slice(0, 1)), rows_of(bare, slice(1, None))])
+    joined = gathered([take_rows(bare, slice(0, 1)), take_rows(bare, slice(1, None))])
     assert joined.positive_score is None
     assert joined.negative_score is None
     assert joined.label is None

@@ -368,9 +368,9 @@ def test_a_folder_that_lacks_what_reading_takes_is_refused(
 
 
 def test_features_are_kept_for_a_second_pass(folder: MediaFolder) -> None:
-    from emberge_encoder.media.features import Kept
+    from emberge_encoder.media.features import RecentFeatures
 
-    kept, made = Kept(limit=100), []
+    kept, made = RecentFeatures(limit=100), []
 
     def make(media: Media) -> dict[str, np.ndarray]:
         made.append(media.hash)

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 from emberge import Batch, PerDataset, Pool, Sampler, load_plugins, parse_recipe, run_recipe
-from emberge.contracts import AuxiliaryEncoder, Part, TokenPredictor, prediction_problems
+from emberge.contracts import AuxiliaryEncoder, BatchPart, TokenPredictor, prediction_problems
 from emberge.encoding import EncodePlan, PassResult, corrupted, predict_and_backward
 from emberge.training import FitOptions, FitResult
 from emberge_encoder.text_encoder import TextEncoder
@@ -263,7 +263,7 @@ class Together(Sampler):
 
     def batches(self, pool: Pool, seed: int) -> list[Batch]:
         parts = {
-            info.name: Part(info.name, range(4 if info.task == "text" else 8)) for info in pool
+            info.name: BatchPart(info.name, range(4 if info.task == "text" else 8)) for info in pool
         }
         return [Batch(tuple(parts[name] for name in self.names))]
 

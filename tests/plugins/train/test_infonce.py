@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 import torch
 from emberge import Embeddings
-from emberge.testing import check_loss
-from emberge.testing.batches import example_embeddings
+from emberge.testing import check_loss, example_embeddings
 from emberge_train.losses.infonce import InfoNCE
 
 from tests.support.losses import GUIDE, angled_groups

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from emberge import Loss
-from emberge.testing.batches import example_embeddings
+from emberge.testing import example_embeddings
 from emberge_codiemb.losses.mid_nce import MidNCE
 from emberge_codiemb.losses.pearson import Pearson
 from emberge_codiemb.losses.pro import PRO

@@ -7,8 +7,7 @@ import pytest
 import torch
 from emberge import DataError, Embeddings, Guide, Loss, ModelRef, TokenisedText
 from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward
-from emberge.testing.batches import example_embeddings, moved, with_layers
-from emberge.testing.words import Words
+from emberge.testing import LetterEncoder, change_embeddings, example_embeddings, with_layers
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.matryoshka import Matryoshka
@@ -52,7 +51,7 @@ def test_worked_numbers() -> None:
 
 def test_worked_numbers_through_the_gradient_cache() -> None:
     """Two texts, each a chunk of its own whose graph is not kept."""
-    encoder = Words().eval()
+    encoder = LetterEncoder().eval()
     with torch.no_grad():
         encoder.words.weight[1, :4], encoder.words.weight[2, :4] = Q.float(), D.float()
     texts = [TokenisedText([1]), TokenisedText([2])]
@@ -76,7 +75,7 @@ def test_worked_numbers_through_the_gradient_cache() -> None:
 
 
 def test_it_is_the_sum_of_its_losses_at_each_size() -> None:
-    batch = moved(example_embeddings(), Tensor.double)
+    batch = change_embeddings(example_embeddings(), Tensor.double)
     parts = (InfoNCE(temperature=0.1, weight=2.0), CoSENT(cross_rank=True))
     loss = Matryoshka(loss=parts, dims=(8, 3), weights=(1.0, 0.5))
     expected = sum(
@@ -124,7 +123,7 @@ def test_learned_parameters_go_to_the_loss_they_belong_to() -> None:
     learned = loss.parameters()
     assert set(learned) == {"0.log_scale", "1.log_scale"}
     swapped = {"0.log_scale": learned["1.log_scale"], "1.log_scale": learned["0.log_scale"]}
-    batch = moved(example_embeddings(), Tensor.double)
+    batch = change_embeddings(example_embeddings(), Tensor.double)
     heavier = replace(loss, loss=(replace(parts[0], weight=3.0), parts[1]))
     assert float(loss(batch, swapped)) == exactly(float(loss(batch, learned)))
     assert float(heavier(batch, swapped)) != pytest.approx(float(heavier(batch, learned)), rel=1e-3)

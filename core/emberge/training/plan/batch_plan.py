@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from emberge.contracts import (
     Batch,
     Batches,
+    BatchPart,
     DatasetInfo,
     Negatives,
-    Part,
     PerDataset,
     Pool,
     Sampler,
@@ -255,7 +255,7 @@ class BatchPlan:
     def __iter__(self) -> Iterator[PlannedBatch]:
         return (self[step] for step in range(self.steps))
 
-    def _part(self, part: Part, negatives: Negatives) -> PlannedPart:
+    def _part(self, part: BatchPart, negatives: Negatives) -> PlannedPart:
         in_batch = in_batch_negatives(self._infos[part.dataset], negatives, self._negatives)
         return PlannedPart(part.dataset, np.asarray(part.rows, dtype=np.int64), in_batch)
 

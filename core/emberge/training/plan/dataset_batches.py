@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from emberge.contracts import (
     Batch,
     Batches,
+    BatchPart,
     DatasetInfo,
     Negatives,
-    Part,
     PerDataset,
     Pool,
     Rows,
@@ -65,7 +65,7 @@ class DatasetBatches(Batches):
         turn, number = divmod(place, self.one_pass)
         seed = stable_seed(self.seed, "turn", turn) if turn else self.seed
         taken = take_rows(self.rows, self._places(seed, number))
-        return Batch((Part(self.info.name, taken),), self.stage, self.negatives)
+        return Batch((BatchPart(self.info.name, taken),), self.stage, self.negatives)
 
     def _places(self, seed: int, number: int) -> NDArray[np.int64]:
         """Return the places in `rows` of a batch of the order with that seed."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 from emberge import Batch, CheckpointError, DataError, Loss, PerDataset, Pool, Sampler, TokenLoss
-from emberge.contracts import Part
+from emberge.contracts import BatchPart
 from emberge.training import FitOptions, FitResult
 from emberge_boom.samplers.bagging import Bagging
 from emberge_train.losses.infonce import InfoNCE
@@ -182,7 +182,7 @@ class Together(Sampler):
 
     def batches(self, pool: Pool, seed: int) -> list[Batch]:
         parts = {
-            info.name: Part(info.name, range(4 if info.task == "text" else 8)) for info in pool
+            info.name: BatchPart(info.name, range(4 if info.task == "text" else 8)) for info in pool
         }
         return [Batch(tuple(parts[name] for name in self.names))]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import Batch, Machine, PerDataset, Pool, Sampler, TokenLoss, Tokens
-from emberge.contracts import Part
+from emberge.contracts import BatchPart
 from emberge.training import FitJob, FitOptions, FitResult, Session
 from emberge_train.losses.mlm import MLM
 from emberge_train.samplers.mixture import Mixture
@@ -63,7 +63,7 @@ class FirstRows(Sampler):
 
     def batches(self, pool: Pool, seed: int) -> list[Batch]:
         rows = {"read": range(3), "code": range(8)}
-        return [Batch(tuple(Part(name, rows[name]) for name in self.names))]
+        return [Batch(tuple(BatchPart(name, rows[name]) for name in self.names))]
 
 
 def test_a_step_of_several_sets_is_their_mean_by_tokens(model: Path, tmp_path: Path) -> None:

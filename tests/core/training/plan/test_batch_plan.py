@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from emberge import Batch, Batches, DataError, DatasetInfo, Negatives, PerDataset, Pool, Sampler
-from emberge.contracts import Part
+from emberge.contracts import BatchPart
 from emberge.encoding import TextEmbedder
 from emberge.training import Shuffled
 from emberge.training.plan.batch_plan import BatchPlan
@@ -109,7 +109,7 @@ class HardOnly(Sampler):
     """A sampler that has the last word on negatives."""
 
     def batches(self, pool: Pool, seed: int) -> Iterator[Batch]:
-        yield Batch((Part("find", [1, 2]),), stage=1, negatives="hard_only")
+        yield Batch((BatchPart("find", [1, 2]),), stage=1, negatives="hard_only")
 
 
 def test_the_sampler_has_the_last_word_on_negatives() -> None:
@@ -208,10 +208,10 @@ class Generated(Sampler):
     """A sampler that yields its batches, an empty one among them."""
 
     def batches(self, pool: Pool, seed: int) -> Iterator[Batch]:
-        yield Batch((Part("alike", [0]),))
-        yield Batch((Part("find", []),))
+        yield Batch((BatchPart("alike", [0]),))
+        yield Batch((BatchPart("find", []),))
         for row in (1, 2, 3):
-            yield Batch((Part("find", [row]),))
+            yield Batch((BatchPart("find", [row]),))
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ class ThreeStages(Sampler):
     def batches(self, pool: Pool, seed: int) -> Iterator[Batch]:
         ((info, rows), *_) = pool.items()
         for number, stage in enumerate((1, 1, 2, 3, 3)):
-            yield Batch((Part(info.name, rows[number : number + 1]),), stage)
+            yield Batch((BatchPart(info.name, rows[number : number + 1]),), stage)
 
 
 def _segments(plan: BatchPlan) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Encoder small enough for laws: the mean of learned word vectors, with dropout."""
+"""Encoder small enough for laws: the mean of learned vectors of letters, with dropout."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from emberge.contracts import Embedded, TokenisedText
 
-__all__ = ["Words"]
+__all__ = ["LetterEncoder"]
 
 WIDTH = 8
 
 
-class Words(nn.Module):
-    """Encoder whose words are a text's letters."""
+class LetterEncoder(nn.Module):
+    """Encoder of a vector for each letter; an embedding is the mean of a text's."""
 
     dimension = WIDTH
     tokenizer_fingerprint = "words"

@@ -1,0 +1,12 @@
+"""Public names of testing, each with the module that defines it."""
+
+from .batches import change_embeddings as change_embeddings
+from .batches import example_embeddings as example_embeddings
+from .batches import take_rows as take_rows
+from .batches import with_layers as with_layers
+from .losses import check_loss as check_loss
+from .merging import check_strategy as check_strategy
+from .small_encoder import LetterEncoder as LetterEncoder
+from .token_losses import check_token_loss as check_token_loss
+from .training import check_backbone as check_backbone
+from .training import check_sampler as check_sampler
