@@ -1,4 +1,4 @@
-"""Attention of a loaded model, seen mixer by mixer: which of its layers read later tokens."""
+"""Attention of a loaded model: for each module that mixes tokens, whether it reads later ones."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from emberge.wording import join_some
 from torch import Tensor, nn
 
-__all__ = ["Mixer", "disobedient", "find_mixers"]
+__all__ = ["Mixer", "attention_problem", "find_mixers"]
 
-# Tokens of the text that is probed, and the one that is looked at: every window reaches its neighbours.
+# Length of the probe's text, and the place whose output is differentiated: within reach of every window.
 _LENGTH, _MIDDLE = 5, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Mixer:
-    """A module that carries information between tokens: from earlier ones, from later ones, or both."""
+    """Module that carries information between tokens: from earlier ones, from later ones, or both."""
 
     name: str
     kind: str
@@ -27,8 +27,8 @@ class Mixer:
     later: bool
 
 
-def disobedient(model: Any, mixers: Sequence[Mixer], *, bidirectional: bool) -> str:
-    """Return which mixers of a model do not attend as wanted; empty if all do."""
+def attention_problem(model: Any, mixers: Sequence[Mixer], *, bidirectional: bool) -> str:
+    """Return the problem of mixers that do not attend as asked; empty if all do."""
     attention = f"attention: {'bidirectional' if bidirectional else 'causal'}"
     kind = type(model).__name__
     if not mixers:
@@ -49,10 +49,10 @@ def find_mixers(model: Any, vocabulary: int) -> list[Mixer]:
     """Return the innermost modules of a model that carry information between tokens, deepest first.
 
     A short text goes through the model once. The derivative of a module's output at one token by its input
-    at another is exactly zero where it does not read it, in any precision. A comparison of outputs would not
-    do: experts round differently with other batches.
+    at another is exactly zero where the module does not read it, in any precision. Outputs of two texts are
+    not compared instead, as experts round differently with other batches.
     """
-    with _recorded(model) as calls, torch.enable_grad():
+    with _record_states(model) as calls, torch.enable_grad():
         ids = torch.arange(1, 1 + _LENGTH, device=next(model.parameters()).device)[None]
         ids = ids % vocabulary
         model(input_ids=ids, attention_mask=torch.ones_like(ids))
@@ -60,7 +60,7 @@ def find_mixers(model: Any, vocabulary: int) -> list[Mixer]:
     for name in sorted(calls, key=lambda name: len(name.split(".")) if name else 0, reverse=True):
         if any(not name or mixer.name.startswith(f"{name}.") for mixer in found):
             continue
-        earlier, later = _reads(*calls[name])
+        earlier, later = _find_reach(*calls[name])
         if earlier or later:
             kind = type(model.get_submodule(name)).__name__
             found.append(Mixer(name, kind, earlier, later))
@@ -68,15 +68,15 @@ def find_mixers(model: Any, vocabulary: int) -> list[Mixer]:
 
 
 @contextmanager
-def _recorded(model: Any) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-    """Collect the states that enter and leave each module with parts, at its first call without dropout."""
+def _record_states(model: Any) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
+    """Record the states that enter and leave each module that has submodules, at its first call."""
     calls: dict[str, tuple[Tensor, Tensor]] = {}
     words: list[Tensor] = []
 
-    def listen(name: str) -> Any:
+    def make_hook(name: str) -> Any:
         def hook(_: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
             given = [*args, *kwargs.values()] if name else words  # the whole model is given ids
-            returned = [out] if isinstance(out, Tensor) else _values(out)
+            returned = [out] if isinstance(out, Tensor) else _list_values(out)
             pair = [next(filter(_is_states, some), None) for some in (given, returned)]
             if name not in calls and pair[0] is not None and pair[1] is not None:
                 calls[name] = pair[0], pair[1]
@@ -90,7 +90,7 @@ def _recorded(model: Any) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
         if isinstance(module, nn.Embedding)
     ]
     hooks += [
-        module.register_forward_hook(listen(name), with_kwargs=True)
+        module.register_forward_hook(make_hook(name), with_kwargs=True)
         for name, module in model.named_modules()
         if next(module.children(), None) is not None
     ]
@@ -104,7 +104,8 @@ def _recorded(model: Any) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
             hook.remove()
 
 
-def _values(out: Any) -> list[Any]:
+def _list_values(out: Any) -> list[Any]:
+    """Return the values of a module's output, a mapping or a sequence."""
     return list(out.values() if isinstance(out, Mapping) else out) if out is not None else []
 
 
@@ -113,8 +114,8 @@ def _is_states(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad and value.shape[:2] == (1, _LENGTH)
 
 
-def _reads(given: Tensor, returned: Tensor) -> tuple[bool, bool]:
-    """Return whether the middle token's output depends on the input of earlier, and of later tokens."""
+def _find_reach(given: Tensor, returned: Tensor) -> tuple[bool, bool]:
+    """Return whether the middle token's output depends on earlier tokens, and whether on later ones."""
     middle = returned[0, _MIDDLE]
     # Not all alike: a norm's output has a constant sum.
     direction = torch.linspace(-1, 1, middle.numel(), dtype=middle.dtype, device=middle.device)

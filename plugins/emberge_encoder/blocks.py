@@ -1,4 +1,4 @@
-"""Blocks of a transformer, and the inputs of those that intermediate layers need."""
+"""Blocks of a transformer, and their inputs for losses on intermediate layers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from emberge import CheckpointError
 from torch import Tensor, nn
 
-__all__ = ["BlockInputs", "blocks_of"]
+__all__ = ["BlockInputs", "find_blocks"]
 
 
 class BlockInputs:
-    """The inputs of the blocks that intermediate layers need, caught during a forward pass."""
+    """Inputs of the blocks that intermediate layers need, recorded by hooks during a forward pass."""
 
     def __init__(self, trunk: Any, layers: Sequence[float]) -> None:
-        self._blocks: Sequence[nn.Module] = list(blocks_of(trunk)) if layers else []
-        self._wanted = {self._index(layer) for layer in layers}
+        self._blocks: Sequence[nn.Module] = list(find_blocks(trunk)) if layers else []
+        self._wanted = {self._state_index(layer) for layer in layers}
         self._states: dict[int, Tensor] = {}
         self._hooks: list[Any] = []
 
-    def _index(self, layer: float) -> int:
+    def _state_index(self, layer: float) -> int:
         count = len(self._blocks)
         return min(int(layer * (count + 1)), count)
 
@@ -29,13 +29,13 @@ class BlockInputs:
         for index in self._wanted - {len(self._blocks)}:
             self._hooks.append(
                 self._blocks[index].register_forward_pre_hook(
-                    lambda _, args, kwargs, index=index: self._keep(index, args, kwargs),
+                    lambda _, args, kwargs, index=index: self._store_state(index, args, kwargs),
                     with_kwargs=True,
                 )
             )
         return self
 
-    def _keep(self, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _store_state(self, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self._states[index] = args[0] if args else kwargs["hidden_states"]
 
     def __exit__(self, *_: object) -> None:
@@ -44,10 +44,10 @@ class BlockInputs:
 
     def state(self, layer: float, final: Tensor) -> Tensor:
         """Return hidden state floor(layer · (L + 1)): 0 is the embeddings, L the final one."""
-        return self._states.get(self._index(layer), final)
+        return self._states.get(self._state_index(layer), final)
 
 
-def blocks_of(trunk: Any) -> nn.ModuleList:
+def find_blocks(trunk: Any) -> nn.ModuleList:
     """Return the blocks of a transformer that text goes through, first to last.
 
     A vision or audio tower may have as many: its list is farther from the word embeddings.
@@ -60,7 +60,7 @@ def blocks_of(trunk: Any) -> nn.ModuleList:
     modules = dict(trunk.named_modules())
     words = next(name for name, module in modules.items() if module is embeddings)
     lists = {
-        _shared(name, words): module
+        _count_shared_modules(name, words): module
         for name, module in reversed(modules.items())
         if isinstance(module, nn.ModuleList) and len(module) == count
     }
@@ -69,7 +69,7 @@ def blocks_of(trunk: Any) -> nn.ModuleList:
     return lists[max(lists)]
 
 
-def _shared(name: str, other: str) -> int:
-    """Return the number of modules that contain both, beside the root."""
+def _count_shared_modules(name: str, other: str) -> int:
+    """Return the number of modules that contain both, without the root."""
     pairs = zip(name.split("."), other.split("."), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

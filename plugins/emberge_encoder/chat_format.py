@@ -1,4 +1,4 @@
-"""Texts as messages: what sentence-transformers makes of every text in folders with a chat template."""
+"""Texts as messages, as sentence-transformers formats every text in folders with a chat template."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emberge_encoder.tokenizer import load_tokenizer
 
 __all__ = ["ChatFormat", "chat_format"]
 
-# Contents whose tokens share no end: what conversations with them share is the template's.
+# Texts whose last tokens differ, so that the tokens at the end of both conversations are the template's.
 _FILLERS = ("0", "1 2 3 4")
 _TASKS = ("query", "document")
 
@@ -37,7 +37,7 @@ def chat_format(layout: Layout, config: Mapping[str, Any]) -> ChatFormat | None:
         options=(settings.get("processing_kwargs") or {}).get("chat_template") or {},
     )
     found.require_prompts()
-    found.refuse_tasks()
+    found.refuse_task_formats()
     return found
 
 
@@ -70,51 +70,57 @@ class ChatFormat:
 
     @property
     def key(self) -> str:
-        """All that turns a text into a conversation, as one text."""
+        """Text that is equal for formats that turn every text into the same conversation."""
         form = (self._formatter.message_format, self._options, self._restores)
         return repr((self._tokenizer.chat_template, *form))
 
-    def ids(self, texts: Sequence[str], prompt: str, limit: int | None) -> list[list[int]]:
+    def token_ids(self, texts: Sequence[str], prompt: str, limit: int | None) -> list[list[int]]:
         """Return the token ids of each text's conversation, cut to `limit`.
 
         Raises:
             CheckpointError: for a template that does not take the prompt.
         """
         cut = {"truncation": limit is not None, "max_length": limit}
-        rows: list[list[int]] = self._applied(texts, prompt, **cut)["input_ids"]
+        rows: list[list[int]] = self._format_texts(texts, prompt, **cut)["input_ids"]
         if limit is not None and self._restores:
             for row in rows:
                 # A row of that length may have been cut.
-                end = self._suffix(prompt)[-len(row) :] if len(row) >= limit else []
+                end = self._find_suffix(prompt)[-len(row) :] if len(row) >= limit else []
                 row[len(row) - len(end) :] = end
         return rows
 
-    def rendered(self, contents: Sequence[Sequence[Mapping[str, str]]], prompt: str) -> list[str]:
+    def render(self, contents: Sequence[Sequence[Mapping[str, str]]], prompt: str) -> list[str]:
         """Return the conversation of each input as text; its parts are those of the user's message.
 
         Raises:
             CheckpointError: for a template that does not take them.
         """
         messages = [[{"role": "user", "content": list(content)}] for content in contents]
-        found: list[str] = self._of_messages(messages, prompt, tokenize=False)
+        found: list[str] = self._apply_template(messages, prompt, tokenize=False)
         return found
 
-    def _suffix(self, prompt: str) -> list[int]:
+    def _find_suffix(self, prompt: str) -> list[int]:
         """Return the tokens that the template puts after every text."""
         if prompt not in self._suffixes:
-            first, second = self._applied(_FILLERS, prompt)["input_ids"]
+            first, second = self._format_texts(_FILLERS, prompt)["input_ids"]
             shorter = min(len(first), len(second))
             count = next((i for i in range(shorter) if first[-1 - i] != second[-1 - i]), 0)
             self._suffixes[prompt] = first[len(first) - count :]
         return self._suffixes[prompt]
 
-    def _applied(self, texts: Sequence[str], prompt: str, **options: Any) -> Any:
+    def _format_texts(self, texts: Sequence[str], prompt: str, **options: Any) -> Any:
+        """Return the conversations of texts as the tokenizer returns them."""
         messages = [self._formatter.to_message({"text": text}) for text in texts]
-        return self._of_messages(messages, prompt, **options)
+        return self._apply_template(messages, prompt, **options)
 
-    def _of_messages(
+    def _apply_template(
         self, messages: Sequence[Sequence[Mapping[str, Any]]], prompt: str, **options: Any
     ) -> Any:
+        """Return conversations of messages, with the prompt before them, as the tokenizer returns them.
+
+        Raises:
+            CheckpointError: for a template that does not take them.
+        """
         if prompt:
             messages = self._formatter.prepend_prompt_to_messages(messages, prompt)
         try:
@@ -126,23 +132,23 @@ class ChatFormat:
             ) from error
 
     def require_prompts(self) -> None:
-        """Make sure that the template takes a text, alone and after each of the model's prompts.
+        """Refuse a template that does not take a text alone and after each of the model's prompts.
 
         Raises:
-            CheckpointError: when it does not.
+            CheckpointError: with the prompt.
         """
         for prompt in {"": "", **self._layout.prompts}.values():
-            self._applied(_FILLERS, prompt, tokenize=False)
+            self._format_texts(_FILLERS, prompt, tokenize=False)
 
-    def refuse_tasks(self) -> None:
+    def refuse_task_formats(self) -> None:
         """Refuse a template that formats a query or a document in a way of its own.
 
         Raises:
             CheckpointError: naming the kind of text.
         """
-        plain = self._applied(_FILLERS, "", tokenize=False)
+        plain = self._format_texts(_FILLERS, "", tokenize=False)
         for task in _TASKS:
-            if self._applied(_FILLERS, "", tokenize=False, task=task) != plain:
+            if self._format_texts(_FILLERS, "", tokenize=False, task=task) != plain:
                 raise CheckpointError(
                     f"{self._layout.trunk_folder}: its chat template formats a {task} in a way of its own, "
                     "and text_encoder formats every text alike; take what reads `task` out of the template"

@@ -1,4 +1,4 @@
-"""Tokens of texts and pairs with the characters that they came from."""
+"""Tokens of texts and pairs, with the characters that each token came from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from emberge.contracts import LocatedText
 
 __all__ = ["locate", "without_types"]
 
-# What parts the texts of a pair where a tokenizer puts nothing between them.
+# Separator of the texts of a pair, for tokenizers that put none between them.
 _BREAK = "\n"
 
 
@@ -37,8 +37,8 @@ def locate(
         return []
     if stride is not None and limit is not None:
         stride = min(stride, limit // 4)
-        texts = [_cut(tokenizer, text, limit // 2) for text in texts]
-    between = _BREAK if seconds is not None and not _parts_pairs(tokenizer) else ""
+        texts = [_cut_text(tokenizer, text, limit // 2) for text in texts]
+    between = _BREAK if seconds is not None and not _separates_pairs(tokenizer) else ""
     encoded = tokenizer(
         [prompt + text for text in texts],
         None if seconds is None else [between + text for text in seconds],
@@ -49,7 +49,7 @@ def locate(
         return_offsets_mapping=True,
         **({} if stride is None else {"return_overflowing_tokens": True, "stride": stride}),
     )
-    return list(_located(encoded, (len(prompt), len(between))))
+    return list(_locate_rows(encoded, (len(prompt), len(between))))
 
 
 def without_types(located: LocatedText) -> LocatedText:
@@ -57,8 +57,8 @@ def without_types(located: LocatedText) -> LocatedText:
     return dataclasses.replace(located, tokens=TokenisedText(located.tokens.ids))
 
 
-def _located(encoded: Any, before: tuple[int, int]) -> Iterator[LocatedText]:
-    """Yield the texts of an encoding, less the characters put before the first and the second."""
+def _locate_rows(encoded: Any, before: tuple[int, int]) -> Iterator[LocatedText]:
+    """Yield the texts of an encoding; `before` counts characters put before the first and the second."""
     rows = encoded.get("overflow_to_sample_mapping", range(len(encoded["input_ids"])))
     types = encoded.get("token_type_ids")
     for number, row in enumerate(rows):
@@ -73,15 +73,15 @@ def _located(encoded: Any, before: tuple[int, int]) -> Iterator[LocatedText]:
         yield LocatedText(row, TokenisedText(ids, types=kinds), part, start, end)
 
 
-def _cut(tokenizer: Any, text: str, limit: int) -> str:
-    """Return the beginning of a text that has so many tokens, so that a second text has room beside it."""
+def _cut_text(tokenizer: Any, text: str, limit: int) -> str:
+    """Return a text cut to `limit` tokens, so that a second text has room after it."""
     if len(text) <= limit:
         return text
     spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     return text if len(spans) <= limit else text[: spans[limit - 1][1]]
 
 
-def _parts_pairs(tokenizer: Any) -> bool:
+def _separates_pairs(tokenizer: Any) -> bool:
     """Return whether the tokenizer puts a special token between the texts of a pair."""
     sequences = tokenizer("a", "a").sequence_ids(0)
     first = max(place for place, sequence in enumerate(sequences) if sequence == 0)

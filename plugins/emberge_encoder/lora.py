@@ -1,4 +1,4 @@
-"""Low-rank adapters: a few trained numbers beside frozen weights."""
+"""Low-rank adapters: small trained factors beside frozen weights."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ class Lora:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is a share from 0 to below 1, not {self.dropout:g}")
 
-    def on(self, trunk: Any, source: Path) -> LoraTrunk:
-        """Put factors into a transformer, whose own weights are frozen from here on.
+    def insert_into(self, trunk: Any, source: Path) -> LoraTrunk:
+        """Insert factors into a transformer and freeze its own weights; return both.
 
         Raises:
-            CheckpointError: for targets that it has not, or that take no factors.
+            CheckpointError: for targets that the transformer does not have, or that take no factors.
         """
         import torch
         from peft import LoraConfig
         from peft.tuners.lora import LoraModel
 
-        targets = self._targets(trunk, source)
+        targets = self._find_targets(trunk, source)
         alpha = self.rank if self.alpha is None else self.alpha
         config = LoraConfig(
             task_type="FEATURE_EXTRACTION",
@@ -69,9 +69,9 @@ class Lora:
             lora_dropout=self.dropout,
             use_rslora=self.rslora,
             use_dora=self.dora,
-            fan_in_fan_out=_transposed(trunk, targets),
+            fan_in_fan_out=_has_transposed(trunk, targets),
         )
-        with torch.random.fork_rng(), _silent():
+        with torch.random.fork_rng(), _quiet_peft():
             torch.manual_seed(stable_seed(self.seed, "lora"))
             try:
                 tuner = LoraModel(trunk, {"default": config}, "default")
@@ -82,26 +82,31 @@ class Lora:
                 parameter.data = parameter.data.float()
         return LoraTrunk(self, tuner, targets, source)
 
-    def _targets(self, trunk: Any, source: Path) -> list[str]:
+    def _find_targets(self, trunk: Any, source: Path) -> list[str]:
+        """Return the full names of the modules that get factors.
+
+        Raises:
+            CheckpointError: for a target that no module's name ends in.
+        """
         names = {module: name for name, module in trunk.named_modules()}
         if not self.targets:
-            from emberge_encoder.blocks import blocks_of
+            from emberge_encoder.blocks import find_blocks
 
-            inside = (m for block in blocks_of(trunk) for m in block.modules() if _is_linear(m))
+            inside = (m for block in find_blocks(trunk) for m in block.modules() if _is_linear(m))
             return sorted(names[module] for module in inside)
         found: set[str] = set()
         for target in self.targets:
-            mine = {n for n in names.values() if f".{n}".endswith(f".{target}")}
-            if not mine:
+            matching = {n for n in names.values() if f".{n}".endswith(f".{target}")}
+            if not matching:
                 words = sorted({n.rpartition(".")[2] for m, n in names.items() if _is_linear(m)})
                 close = suggest(target, words) or f"; it has {', '.join(words)}"
                 raise CheckpointError(f"{source}: lora has no target '{target}'{close}")
-            found |= mine
+            found |= matching
         return sorted(found)
 
 
 class LoraTrunk:
-    """A transformer with factors in it, of which an adapter or a whole model is saved."""
+    """Transformer with factors in it, to be saved as an adapter or folded into a whole model."""
 
     def __init__(self, options: Lora, tuner: Any, targets: Sequence[str], source: Path) -> None:
         self.options = options
@@ -110,18 +115,18 @@ class LoraTrunk:
         self._source = source
 
     def folded(self) -> Any:
-        """Return the transformer without factors, their products added to its weights."""
-        with _silent():
+        """Return a copy of the transformer whose weights have the factors' products added."""
+        with _quiet_peft():
             return copy.deepcopy(self._tuner).merge_and_unload()
 
     def save(self, folder: Path, checkpoint: Path) -> None:
-        """Write the adapter as peft reads it, with the model that it is for in the header."""
+        """Write the adapter as peft reads it, with the checkpoint that it belongs to in the header."""
         from emberge.merging import adapter_origin
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
         name, metadata = adapter_origin(checkpoint)
-        with _silent():
+        with _quiet_peft():
             state = get_peft_model_state_dict(self._tuner.model, save_embedding_layers=False)
         tensors = {f"{_OUTER}{key}": value.contiguous() for key, value in sorted(state.items())}
         folder.mkdir(parents=True, exist_ok=True)
@@ -132,35 +137,38 @@ class LoraTrunk:
             "inference_mode": True,
             "target_modules": self._targets,
         }
-        text = json.dumps(_plain(config), indent=2, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(_to_json(config), indent=2, sort_keys=True, ensure_ascii=False)
         (folder / "adapter_config.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
+    """Return a value of peft's config as JSON has it, sets in order."""
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _to_json(one) for key, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        found = [_plain(one) for one in value]
+        found = [_to_json(one) for one in value]
         return sorted(found) if isinstance(value, set | frozenset) else found
     return getattr(value, "value", value)  # enumerations
 
 
 def _is_linear(module: Any) -> bool:
+    """Return whether a module is a linear layer, stored as usual or transposed."""
     from torch import nn
     from transformers.pytorch_utils import Conv1D
 
     return isinstance(module, nn.Linear | Conv1D)
 
 
-def _transposed(trunk: Any, targets: Sequence[str]) -> bool:
+def _has_transposed(trunk: Any, targets: Sequence[str]) -> bool:
+    """Return whether a target stores its weight transposed, as GPT-2 does."""
     from transformers.pytorch_utils import Conv1D
 
     return any(isinstance(trunk.get_submodule(target), Conv1D) for target in targets)
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Suppress peft's warnings of settings that were asked for, and of merging them."""
+def _quiet_peft() -> Iterator[None]:
+    """Suppress peft's warnings about settings that the options ask for."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield

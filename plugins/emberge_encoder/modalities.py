@@ -1,4 +1,4 @@
-"""The way of a text to the transformer, as sentence_bert_config.json has it since release 6."""
+"""Kinds of input that a transformer folder takes, from sentence_bert_config.json of release 6 and later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIZES = ("padding", "truncation", "max_length", "return_tensors")
 
 
 def message_of(layout: Layout) -> Mapping[str, Any] | None:
-    """Return how messages reach the transformer in a folder whose texts are messages; else None."""
+    """Return the settings of messages in a folder whose texts are messages; None in others."""
     settings = {} if layout.bare else read_trunk_settings(layout.trunk_folder)
     return (settings.get("modality_config") or {}).get("message")
 
@@ -24,10 +24,10 @@ def message_of(layout: Layout) -> Mapping[str, Any] | None:
 def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
     """Refuse a folder whose inputs do not reach the transformer as messages or texts.
 
-    `kinds` are the media that the model reads; a processor of another one is in the way.
+    `kinds` are the media that the model reads; processors of others are refused.
 
     Raises:
-        CheckpointError: with the key of sentence_bert_config.json that is in the way.
+        CheckpointError: with the key of sentence_bert_config.json that is not understood.
     """
     path = f"{layout.trunk_folder}: sentence_bert_config.json"
     settings = read_trunk_settings(layout.trunk_folder)
@@ -41,7 +41,7 @@ def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
         )
     read = ["message" if "message" in modalities else "text", *kinds]
     output = settings.get("module_output_name") or "token_embeddings"
-    other = [kind for kind in read if _without_format(modalities.get(kind)) != _FORWARD]
+    other = [kind for kind in read if _drop_format(modalities.get(kind)) != _FORWARD]
     if other or output != "token_embeddings":
         kind = other[0] if other else read[0]
         way = modalities.get(kind)
@@ -49,7 +49,7 @@ def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
             f"{path} sends a {kind} through {way} to {output}, and text_encoder takes a transformer's "
             "last hidden state; use a model of text alone"
         )
-    unknown = _unknown(settings.get("processing_kwargs") or {})
+    unknown = _find_unknown_option(settings.get("processing_kwargs") or {})
     if unknown is not None:
         raise CheckpointError(
             f"{path} gives the tokenizer '{unknown}' (processing_kwargs), which text_encoder does not; "
@@ -57,12 +57,12 @@ def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
         )
 
 
-def _without_format(way: Any) -> Any:
+def _drop_format(way: Any) -> Any:
     return {k: v for k, v in way.items() if k != "format"} if isinstance(way, Mapping) else way
 
 
-def _unknown(processing: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the first option of the tokenizer's, also among those of the chat template."""
+def _find_unknown_option(processing: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the first option for the tokenizer, given to it or to the chat template; None without one."""
     own = [*(processing.get("text") or {}), *(processing.get("common") or {})]
     own += [name for name in processing.get("chat_template") or {} if name in _SIZES]
     return own[0] if own else None

@@ -39,11 +39,11 @@ def collate_rows(rows: Sequence[Sequence[TokenisedText]], pad: int) -> dict[str,
 def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
     """Return the last hidden states [b, t, d] of rows of texts, each text computed as if alone."""
     ids, documents = features["input_ids"], features[DOCUMENTS]
-    places = features["position_ids"] + _first_place(trunk)
+    places = features["position_ids"] + _first_position(trunk)
     kernel = trunk.config._attn_implementation
     if "flash" in kernel:
-        return _by_flash(trunk, ids, places, documents)
-    with _apart(kernel, documents):
+        return _flash_states(trunk, ids, places, documents)
+    with _documents_kept_apart(kernel, documents):
         # Padding sees itself as a text does; without a mask positions would be taken for one.
         mask = torch.ones_like(ids)
         found = trunk._call_impl(input_ids=ids, attention_mask=mask, position_ids=places)
@@ -51,20 +51,20 @@ def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
     return states
 
 
-def _first_place(trunk: Any) -> int:
-    """Return the position of a text's first token: RoBERTa's kind counts from after the padding's."""
+def _first_position(trunk: Any) -> int:
+    """Return the position of a text's first token; RoBERTa and its kin count on from the padding's."""
     embeddings: Any = getattr(trunk, "embeddings", None)
     counted = hasattr(embeddings, "create_position_ids_from_input_ids")
     return int(embeddings.padding_idx) + 1 if counted else 0
 
 
 @contextlib.contextmanager
-def _apart(kernel: str, documents: Tensor) -> Iterator[None]:
-    """Have every mask that a model builds inside the block keep the documents of a row apart.
+def _documents_kept_apart(kernel: str, documents: Tensor) -> Iterator[None]:
+    """Narrow every mask that a model builds inside the block to tokens of the same document.
 
     transformers finds packed texts by their positions where attention is causal, and not where it is
-    bidirectional. The mask is the model's own, with its windows, and only narrowed, so it has the form that
-    the kernel needs.
+    bidirectional. The mask is the model's own, with its windows, and only narrowed, so that it has the form
+    that the kernel needs.
     """
     from transformers.masking_utils import (
         ALL_MASK_ATTENTION_FUNCTIONS,
@@ -72,26 +72,26 @@ def _apart(kernel: str, documents: Tensor) -> Iterator[None]:
         packed_sequence_mask_function,
     )
 
-    own = ALL_MASK_ATTENTION_FUNCTIONS[kernel]
+    build_mask = ALL_MASK_ATTENTION_FUNCTIONS[kernel]
     same_text = packed_sequence_mask_function(documents)
 
-    def narrowed(*given: Any, mask_function: Any, **options: Any) -> Any:
-        # A mask must be there, even where all that is short of other texts would be seen.
+    def build_narrowed_mask(*given: Any, mask_function: Any, **options: Any) -> Any:
+        # transformers leaves out a mask that hides nothing, before it knows of the documents.
         options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
-        return own(*given, mask_function=and_masks(mask_function, same_text), **options)
+        return build_mask(*given, mask_function=and_masks(mask_function, same_text), **options)
 
-    ALL_MASK_ATTENTION_FUNCTIONS[kernel] = narrowed
+    ALL_MASK_ATTENTION_FUNCTIONS[kernel] = build_narrowed_mask
     try:
         yield
     finally:
         del ALL_MASK_ATTENTION_FUNCTIONS[kernel]  # type: ignore[no-untyped-call]
 
 
-def _by_flash(trunk: Any, ids: Tensor, places: Tensor, documents: Tensor) -> Tensor:
-    """Return the states by a kernel of texts of any length, which gets all texts in one row."""
+def _flash_states(trunk: Any, ids: Tensor, places: Tensor, documents: Tensor) -> Tensor:
+    """Return the states [b, t, d] from a flash kernel, which gets all texts in one row with their bounds."""
     real = documents != _NO_TEXT
     places = places[real]
-    starts = (places == _first_place(trunk)).nonzero()[:, 0]
+    starts = (places == _first_position(trunk)).nonzero()[:, 0]
     bounds = torch.cat([starts, starts.new_tensor([len(places)])]).int()
     longest = int(bounds.diff().max())
     flat = trunk._call_impl(

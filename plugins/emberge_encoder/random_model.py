@@ -30,7 +30,7 @@ from emberge.wording import human_size
 
 __all__ = ["RandomModel"]
 
-# Sizes of a config, and more than any model has of them: to build such a model takes minutes, if it can be.
+# Largest sizes that are built: more than any model has, and a build beyond them would take minutes.
 _LARGEST = {
     "hidden_size": 2**17,
     "intermediate_size": 2**20,
@@ -85,7 +85,7 @@ class RandomModel(Step):
     data: tuple[DataEntry, ...] = ()
     """Texts that a tokenizer is made of, in place of `tokenizer`."""
     vocabulary: Annotated[Annotated[int, NumberRange(least=1, most=2**24)], Requires("data")] = 8192
-    """Tokens of a tokenizer that is made of `data`, special ones too."""
+    """Tokens of the tokenizer that is trained on `data`, special ones too."""
     tokenizer: ModelRef | None = None
     """Model whose tokenizer is taken, in place of `data`."""
     seed: WholeNumber | None = None
@@ -98,7 +98,7 @@ class RandomModel(Step):
         yield from self._check_tokenizer(context)
         yield from self._check_data(context)
         try:
-            model = _build(self._config(None), weights=False)
+            model = _build_model(self._resolve_config(None), weights=False)
         except CheckpointError as error:
             yield context.problem(str(error), "config")
             return
@@ -115,7 +115,7 @@ class RandomModel(Step):
         if folder is None:
             return
         try:
-            self._config(load_tokenizer(folder))
+            self._resolve_config(load_tokenizer(folder))
         except CheckpointError as error:
             yield context.problem(str(error), "tokenizer")
 
@@ -135,12 +135,12 @@ class RandomModel(Step):
     def run(self, workspace: Workspace) -> Artifact:
         import torch
 
-        tokenizer = self._tokenizer(workspace)
-        config = self._config(tokenizer)
+        tokenizer = self._make_tokenizer(workspace)
+        config = self._resolve_config(tokenizer)
         seed = workspace.seed if self.seed is None else self.seed
         with torch.random.fork_rng():
             torch.manual_seed(stable_seed(seed, "random_model"))
-            model = _build(config, weights=True)
+            model = _build_model(config, weights=True)
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if limit:
             tokenizer.model_max_length = int(limit)
@@ -158,7 +158,7 @@ class RandomModel(Step):
             },
         )
 
-    def _tokenizer(self, workspace: Workspace) -> Any:
+    def _make_tokenizer(self, workspace: Workspace) -> Any:
         from emberge.data import step_datasets
 
         if self.tokenizer is not None:
@@ -175,11 +175,11 @@ class RandomModel(Step):
             raise DataError("data has no texts to make a tokenizer of")
         return _byte_pair_tokenizer(texts(), self.vocabulary)
 
-    def _config(self, tokenizer: Any) -> dict[str, Any]:
-        """Return the config with what follows from the tokenizer; without one with the vocabulary given.
+    def _resolve_config(self, tokenizer: Any) -> dict[str, Any]:
+        """Return the config with the sizes and ids of the tokenizer, or without one the given vocabulary.
 
         Raises:
-            CheckpointError: for options that the config's class has not, and too few rows for the tokens.
+            CheckpointError: for options that the class does not have, and too few rows for the tokens.
         """
         config = dict(self.config)
         _refuse_unknown(config)
@@ -197,7 +197,7 @@ class RandomModel(Step):
 
 
 def _refuse_unknown(config: Mapping[str, Any]) -> None:
-    """Refuse a model type or an option that transformers does not know, which it would only keep."""
+    """Refuse a model type or an option that transformers does not know, and would ignore."""
     from transformers import CONFIG_MAPPING
 
     kind = str(config.get("model_type"))
@@ -216,7 +216,7 @@ def _refuse_unknown(config: Mapping[str, Any]) -> None:
 
 
 def _refuse_size(name: str, value: object) -> None:
-    """Refuse a size below 1, or larger than any model has it; of parts of a config too."""
+    """Refuse a size below 1 or larger than that of any model, in parts of a config, too."""
     if isinstance(value, Mapping):
         for inner, part in value.items():
             _refuse_size(str(inner), part)
@@ -225,8 +225,8 @@ def _refuse_size(name: str, value: object) -> None:
         raise CheckpointError(f"config: {name} is {value:,}; it must be from 1 to {most:,}")
 
 
-def _build(config: Mapping[str, Any], *, weights: bool) -> Any:
-    """Return the language model of a config, drawn from torch's generator, or without numbers.
+def _build_model(config: Mapping[str, Any], *, weights: bool) -> Any:
+    """Return the language model of a config, its weights drawn from torch's generator or left on "meta".
 
     Raises:
         CheckpointError: for a config of which no language model can be built.
@@ -234,14 +234,14 @@ def _build(config: Mapping[str, Any], *, weights: bool) -> Any:
     import torch
 
     from emberge_encoder.token_head import language_model_loader
-    from emberge_encoder.trunk_weights import config_of
+    from emberge_encoder.trunk_weights import build_config
 
     place = Path("config")
     loader = language_model_loader(place, config)
     try:
         with torch.device("cpu" if weights else "meta"):
             return loader.from_config(
-                config_of(place, config), dtype=torch.float32, trust_remote_code=False
+                build_config(place, config), dtype=torch.float32, trust_remote_code=False
             )
     except EmbergeError:
         raise

@@ -29,13 +29,13 @@ from emberge.wording import join_some
 
 from emberge_encoder.chat_format import chat_format
 from emberge_encoder.lora import Lora
-from emberge_encoder.media.media_way import media_way
+from emberge_encoder.media.media_support import read_media_support
 from emberge_encoder.modalities import message_of, refuse_modalities
 from emberge_encoder.tokenizer import load_tokenizer
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
 Kernel = Literal["eager", "sdpa", "flash_attention_2"]
-# Pooling of which most of the tokens, or the one taken, know little of the text where attention is causal.
+# Kinds of pooling over tokens that know little of the text where attention is causal.
 _BLIND = frozenset({"mean", "cls", "max", "mean_sqrt_len"})
 # Problems of attention by whether a loss over tokens is causal.
 _OTHER_ATTENTION = {
@@ -137,13 +137,13 @@ class TextEncoder(Backbone):
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
-            layout, config = self._layout(checkpoint)
+            layout, config = self._resolve_layout(checkpoint)
             chat_format(layout, config)
             problems = self._option_problems(checkpoint, layout, config)
             return (
                 EncoderFacts(problems=tuple(problems))
                 if problems
-                else self._facts(checkpoint, layout, config, predicts)
+                else self._describe_loadable(checkpoint, layout, config, predicts)
             )
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
@@ -154,7 +154,7 @@ class TextEncoder(Backbone):
         """Return reasons why a checkpoint is not loaded with these options, in this environment."""
         if not has_tokenizer(Checkpoint(checkpoint)):
             return [f"{checkpoint}: has no tokenizer; get its files"]
-        if problem := self._slow_experts(checkpoint):
+        if problem := self._expert_problem(checkpoint):
             return [problem]
         if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
             return ["attn_implementation flash_attention_2 needs the package flash-attn"]
@@ -164,7 +164,7 @@ class TextEncoder(Backbone):
 
         return freezing_problems(layout.trunk_folder, config, self.freeze)
 
-    def _facts(
+    def _describe_loadable(
         self, checkpoint: Path, layout: Layout, config: Mapping[str, Any], predicts: bool
     ) -> EncoderFacts:
         """Return the facts of an encoder that can be loaded.
@@ -172,21 +172,21 @@ class TextEncoder(Backbone):
         Raises:
             CheckpointError: for a config that transformers refuses.
         """
-        from emberge_encoder.trunk_weights import config_of
+        from emberge_encoder.trunk_weights import build_config
 
-        built = config_of(layout.trunk_folder, config)
-        way = media_way(layout, config)
+        built = build_config(layout.trunk_folder, config)
+        support = read_media_support(layout, config)
         return EncoderFacts(
-            training_problems=_unbalanced(layout, built),
+            training_problems=_router_problems(layout, built),
             prompt_problems=self._prompt_problems(layout),
-            changes=self._changes(checkpoint),
-            dimension=_dimension(layout, int(built.get_text_config().hidden_size)),
+            changes=self._list_changes(checkpoint),
+            dimension=_embedding_size(layout, int(built.get_text_config().hidden_size)),
             causal=is_causal(config),
-            media=() if way is None else way.kinds,
-            prediction=self._prediction(layout, config) if predicts else None,
+            media=() if support is None else support.kinds,
+            prediction=self._describe_prediction(layout, config) if predicts else None,
         )
 
-    def _prediction(self, layout: Layout, config: Mapping[str, Any]) -> PredictionFacts:
+    def _describe_prediction(self, layout: Layout, config: Mapping[str, Any]) -> PredictionFacts:
         """Return problems of head, attention and tokens for losses over tokens."""
         from emberge_encoder.token_head import head_problems
 
@@ -212,11 +212,11 @@ class TextEncoder(Backbone):
         )
 
     def _mask_id(self, layout: Layout, config: Mapping[str, Any], tokenizer: Any) -> int | None:
-        from emberge_encoder.token_head import mask_id_of
-        from emberge_encoder.trunk_weights import config_of
+        from emberge_encoder.token_head import find_mask_id
+        from emberge_encoder.trunk_weights import build_config
 
-        text = config_of(layout.trunk_folder, config).get_text_config()
-        return mask_id_of(layout.folder, tokenizer, self.mask_token, int(text.vocab_size))
+        text = build_config(layout.trunk_folder, config).get_text_config()
+        return find_mask_id(layout.folder, tokenizer, self.mask_token, int(text.vocab_size))
 
     def _prompt_problems(self, layout: Layout) -> tuple[str, ...]:
         """Return the problem of prompts that are to be left out, where the model has none of its own."""
@@ -224,7 +224,7 @@ class TextEncoder(Backbone):
         # Of the model's prompts a training takes no others.
         return () if self.include_prompt is not False or named else (_NO_PROMPT,)
 
-    def _changes(self, checkpoint: Path) -> tuple[str, ...]:
+    def _list_changes(self, checkpoint: Path) -> tuple[str, ...]:
         """Return attention and pooling that are not the checkpoint's own."""
         layout = read_layout(checkpoint)
         causal = is_causal(read_object(layout.trunk_folder / "config.json"))
@@ -244,46 +244,46 @@ class TextEncoder(Backbone):
         if problems := super().check_media(checkpoint, media):
             return problems
         try:
-            layout, config = self._layout(checkpoint)
+            layout, config = self._resolve_layout(checkpoint)
         except CheckpointError:
             return []  # a problem of `describe`
-        way = media_way(layout, config)
-        if way is None:
+        support = read_media_support(layout, config)
+        if support is None:
             return []
         from emberge_encoder.media.features import media_problems, media_readers
 
-        readers = media_readers(way, resample=self.resample, shrink=self.shrink)
+        readers = media_readers(support, resample=self.resample, shrink=self.shrink)
         return media_problems(media, readers, self.max_length or layout.max_length)
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
-        from emberge_encoder.text_model import TextModel, with_limits
+        from emberge_encoder.text_model import TextModel, with_length_limit
 
-        layout, config = self._layout(checkpoint)
-        if problem := self._slow_experts(checkpoint, device):
+        layout, config = self._resolve_layout(checkpoint)
+        if problem := self._expert_problem(checkpoint, device):
             raise CheckpointError(problem)
-        trunk, language_model = self._weights(checkpoint, layout, config, dtype, predicts)
+        trunk, language_model = self._load_weights(checkpoint, layout, config, dtype, predicts)
         trunk.to(device)
-        self._probe(layout, config, trunk)
-        adapter = self.lora.on(trunk, checkpoint) if self.lora is not None else None
+        self._require_attention(layout, config, trunk)
+        adapter = self.lora.insert_into(trunk, checkpoint) if self.lora is not None else None
         tokenizer = load_tokenizer(layout)
         chat = chat_format(layout, config)
         positions = getattr(trunk.config.get_text_config(), "max_position_embeddings", None)
         if self.gradient_checkpointing:
-            _recompute(trunk, checkpoint)
-        layout = with_limits(layout, tokenizer, positions)
+            _checkpoint_activations(trunk, checkpoint)
+        layout = with_length_limit(layout, tokenizer, positions)
         if self.freeze:
             from emberge_encoder.trunk_weights import freeze
 
             freeze(trunk, self.freeze, checkpoint)
-        way = media_way(layout, config)
-        if way is not None and language_model is None:
+        support = read_media_support(layout, config)
+        if support is not None and language_model is None:
             from emberge_encoder.media.features import media_readers
             from emberge_encoder.media.media_model import MediaModel
 
             model: TextModel = MediaModel(
                 *(layout, config, trunk, tokenizer, adapter, chat, self.freeze),
-                way=way,
-                readers=media_readers(way, resample=self.resample, shrink=self.shrink),
+                support=support,
+                readers=media_readers(support, resample=self.resample, shrink=self.shrink),
             )
         elif language_model is None:
             model = TextModel(layout, config, trunk, tokenizer, adapter, chat, self.freeze)
@@ -301,7 +301,7 @@ class TextEncoder(Backbone):
             trunk.compile(dynamic=True)
         return model
 
-    def _weights(
+    def _load_weights(
         self,
         checkpoint: Path,
         layout: Layout,
@@ -309,7 +309,7 @@ class TextEncoder(Backbone):
         dtype: str,
         predicts: bool,
     ) -> tuple[Any, Any]:
-        """Return the transformer, and the language model that it is the trunk of if that `predicts`."""
+        """Return the transformer, and its language model if it `predicts`, else None."""
         from emberge_encoder.trunk_weights import load_trunk
 
         kind, kernel = self.dtype or dtype, self.attn_implementation
@@ -324,8 +324,8 @@ class TextEncoder(Backbone):
         )
         return whole.base_model, whole
 
-    def _slow_experts(self, checkpoint: Path, device: str | None = None) -> str | None:
-        """Return the problem of experts that a CPU cannot run; without a device that of this machine."""
+    def _expert_problem(self, checkpoint: Path, device: str | None = None) -> str | None:
+        """Return the problem of experts that only a GPU can run; None as `device` is this machine's."""
         layout = read_layout(checkpoint)
         path = layout.trunk_folder / "config.json"
         if read_object(path).get("experts_implementation") != "batched_mm":
@@ -339,7 +339,7 @@ class TextEncoder(Backbone):
             "is for GPUs alone; take it out, and grouped_mm is used"
         )
 
-    def _layout(self, checkpoint: Path) -> tuple[Layout, dict[str, Any]]:
+    def _resolve_layout(self, checkpoint: Path) -> tuple[Layout, dict[str, Any]]:
         """Return the checkpoint's layout with the options applied, and its trunk's config.
 
         Raises:
@@ -353,14 +353,14 @@ class TextEncoder(Backbone):
         _refuse_remote_code(path, config)
         _refuse_other_class(path, config)
         if not layout.bare:
-            way = media_way(layout, config)
-            refuse_modalities(layout, way.kinds if way is not None else ())
+            support = read_media_support(layout, config)
+            refuse_modalities(layout, support.kinds if support is not None else ())
         try:
             config = with_attention(config, self.attention)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
         self._require_own_layout(layout)
-        layout = self._pooled(layout, config)
+        layout = self._with_pooling(layout, config)
         return (
             dataclasses.replace(
                 layout,
@@ -384,7 +384,12 @@ class TextEncoder(Backbone):
                 "set lora: {fold: true} to save a whole model"
             )
 
-    def _pooled(self, layout: Layout, config: Mapping[str, Any]) -> Layout:
+    def _with_pooling(self, layout: Layout, config: Mapping[str, Any]) -> Layout:
+        """Return the layout with the modules after the transformer that the options ask for.
+
+        Raises:
+            CheckpointError: for pooling that is not known, or that does not fit the attention.
+        """
         causal = is_causal(config)
         pooling = self.pooling or (layout.pooling[0] if layout.pooling else None)
         if layout.bare and pooling is None:
@@ -405,10 +410,14 @@ class TextEncoder(Backbone):
             layout = dataclasses.replace(layout, pooling=(str(pooling),))
         if causal and declared_attention(config) == "as is":
             _refuse_blind_pooling(layout, config)
-        return self._normalized(self._with_prompts(layout))
+        return self._with_normalization(self._with_prompt_pooling(layout))
 
-    def _with_prompts(self, layout: Layout) -> Layout:
-        """Return the layout with prompts pooled or left out as the option has it."""
+    def _with_prompt_pooling(self, layout: Layout) -> Layout:
+        """Return the layout with prompts pooled or left out, as the option asks.
+
+        Raises:
+            CheckpointError: for pooling that leaves no prompt out.
+        """
         if self.include_prompt is None:
             return layout
         where = ""
@@ -423,7 +432,8 @@ class TextEncoder(Backbone):
             )
         return dataclasses.replace(layout, include_prompt=self.include_prompt)
 
-    def _normalized(self, layout: Layout) -> Layout:
+    def _with_normalization(self, layout: Layout) -> Layout:
+        """Return the layout with a Normalize module or without, as the option asks."""
         has = any(m.kind == "Normalize" for m in layout.modules)
         wanted = self.normalize if self.normalize is not None else has or layout.bare
         if wanted == has:
@@ -433,24 +443,26 @@ class TextEncoder(Backbone):
             kept += (ModuleFolder("Normalize", f"{len(kept) + 1}_Normalize"),)
         return dataclasses.replace(layout, modules=kept)
 
-    def _probe(self, layout: Layout, config: Mapping[str, Any], trunk: Any) -> None:
-        """Refuse a model whose layers do not all attend as the option or config.json has it.
+    def _require_attention(self, layout: Layout, config: Mapping[str, Any], trunk: Any) -> None:
+        """Refuse a model whose layers do not all attend as the option or config.json asks.
 
-        Also one whose pooling needs later tokens, which its layers do not read.
+        Pooling that needs later tokens is refused, too, where a layer does not read them.
         """
-        from emberge_encoder.attention import disobedient, find_mixers
+        from emberge_encoder.attention import attention_problem, find_mixers
 
         mixers = find_mixers(trunk, trunk.config.get_text_config().vocab_size)
         wanted = declared_attention(config) if self.attention == "as is" else self.attention
         if wanted != "as is":
-            if problem := disobedient(trunk, mixers, bidirectional=wanted == "bidirectional"):
-                raise CheckpointError(f"{layout.folder}: {problem}; {_remedy(self.attention)}")
+            if problem := attention_problem(trunk, mixers, bidirectional=wanted == "bidirectional"):
+                raise CheckpointError(
+                    f"{layout.folder}: {problem}; {_attention_remedy(self.attention)}"
+                )
         elif not all(mixer.later for mixer in mixers):
             _refuse_blind_pooling(layout, config)
 
 
-def _dimension(layout: Layout, hidden_size: int) -> int:
-    """Return the last Dense's outputs, or the hidden size once for each way of pooling."""
+def _embedding_size(layout: Layout, hidden_size: int) -> int:
+    """Return the last Dense's outputs, or the hidden size once for each kind of pooling."""
     size = hidden_size
     for entry in layout.modules:
         if entry.kind == "Pooling":
@@ -460,7 +472,7 @@ def _dimension(layout: Layout, hidden_size: int) -> int:
     return size
 
 
-def _unbalanced(layout: Layout, built: Any) -> tuple[str, ...]:
+def _router_problems(layout: Layout, built: Any) -> tuple[str, ...]:
     """Return the problem of a model with routers, which would be trained without a balance."""
     experts = expert_count(built.to_dict())
     if experts < 2:
@@ -472,14 +484,15 @@ def _unbalanced(layout: Layout, built: Any) -> tuple[str, ...]:
     )
 
 
-def _remedy(attention: Attention) -> str:
+def _attention_remedy(attention: Attention) -> str:
+    """Return the advice for a model whose layers do not attend as asked."""
     if attention == "as is":
         return "take is_causal and use_bidirectional_attention out of its config.json"
     return "it cannot be switched"
 
 
 def _refuse_blind_pooling(layout: Layout, config: Mapping[str, Any]) -> None:
-    """Refuse pooling over tokens that do not know what comes after them, where nobody asked for it."""
+    """Refuse pooling over tokens that do not read later ones, which `attention: causal` would allow."""
     if not layout.pooling or not set(layout.pooling) <= _BLIND:
         return
     try:
@@ -493,8 +506,13 @@ def _refuse_blind_pooling(layout: Layout, config: Mapping[str, Any]) -> None:
     )
 
 
-def _recompute(trunk: Any, checkpoint: Path) -> None:
-    # Earlier releases know it by its old name alone, of which later ones warn.
+def _checkpoint_activations(trunk: Any, checkpoint: Path) -> None:
+    """Have a transformer compute its activations again in the backward pass.
+
+    Raises:
+        CheckpointError: for a class that cannot.
+    """
+    # Earlier releases have the old name alone, and later ones warn of it.
     old = trunk.gradient_checkpointing_enable
     enable = getattr(trunk, "activation_checkpointing_enable", old)
     try:
@@ -519,6 +537,7 @@ def _refuse_other_class(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a model type that neither transformers nor a plugin has."""
     kind = config.get("model_type")
     if find_config_class(kind) is None:
         named = join_some([str(one) for one in config.get("architectures") or ["…"]])

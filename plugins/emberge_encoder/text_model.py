@@ -71,7 +71,7 @@ class TextModel:
         self._width = int(own.hidden_size)
         self._embeds_types = (getattr(own, "type_vocab_size", None) or 0) > 1
         self._chain = EncoderModules(
-            trunk, [_tail_module(layout, m, self._width) for m in layout.modules]
+            trunk, [_load_stock_module(layout, m, self._width) for m in layout.modules]
         )
         # Modules beside an adapter are frozen with the transformer.
         self._chain.tail.requires_grad_(adapter is None)
@@ -129,13 +129,13 @@ class TextModel:
         if not texts:
             return []
         refuse_media(texts, self.layout.folder)
-        # A tokenizer without special tokens makes nothing of an empty text; a model needs one token.
-        nothing = [self._pad]
+        # A tokenizer without special tokens gives an empty text no token, and a model needs one.
+        empty = [self._pad_id]
         limit = max_length or self.layout.max_length
         if self._chat is not None:
             # sentence-transformers pools over the prompt of a message, whatever the pooling says.
-            rows = self._chat.ids(texts, prompt, limit)
-            return [TokenisedText(ids or nothing) for ids in rows]
+            rows = self._chat.token_ids(texts, prompt, limit)
+            return [TokenisedText(ids or empty) for ids in rows]
         whole = [prompt + text for text in texts]
         encoded = self._tokenizer(
             whole,
@@ -147,7 +147,7 @@ class TextModel:
         )
         lengths = prompt_lengths(self._tokenizer, encoded, whole, prompt)
         return [
-            TokenisedText(ids or nothing, length)
+            TokenisedText(ids or empty, length)
             for ids, length in zip(encoded["input_ids"], lengths, strict=True)
         ]
 
@@ -165,14 +165,14 @@ class TextModel:
         return found if self._embeds_types else [without_types(one) for one in found]
 
     @property
-    def _pad(self) -> int:
+    def _pad_id(self) -> int:
         pad = self._tokenizer.pad_token_id
         return int(pad if pad is not None else self._tokenizer.eos_token_id or 0)
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
         lengths = [len(text.ids) for text in texts]
         longest = max(lengths)
-        ids = np.full((len(texts), longest), self._pad, np.int64)
+        ids = np.full((len(texts), longest), self._pad_id, np.int64)
         left = getattr(self._tokenizer, "padding_side", "right") == "left"
         for row, text in enumerate(texts):
             ids[row, longest - lengths[row] if left else 0 :][: lengths[row]] = text.ids
@@ -193,11 +193,13 @@ class TextModel:
         return features
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
-        with BlockInputs(self._chain.trunk, layers) as taps:
-            # A compiled transformer has no place to listen in; its plain forward has.
+        with BlockInputs(self._chain.trunk, layers) as inputs_of_blocks:
+            # Hooks are not called inside a compiled transformer; its plain forward calls them.
             states = self._last_states(features, plain=bool(layers))
         pooled = {
-            layer: self._pool(taps.state(layer, states), features, self._poolings)
+            layer: self._pool(
+                inputs_of_blocks.state(layer, states), features, self._pooling_modules
+            )
             for layer in layers
         }
         return Embedded(self._pool(states, features, list(self._chain.tail)), pooled)
@@ -206,9 +208,9 @@ class TextModel:
         return self._last_states(features)
 
     def _last_states(self, features: Mapping[str, Tensor], *, plain: bool = False) -> Tensor:
-        inputs = self._inputs(features)
+        inputs = self._select_inputs(features)
         for layer in self._recomputed:
-            # They look at their own switch, which is off for a training without dropout.
+            # Layers look at their own switch, which is off for a training without dropout.
             layer.training = torch.is_grad_enabled()
         trunk: Any = self._chain.trunk
         if DOCUMENTS in features:
@@ -216,12 +218,12 @@ class TextModel:
         states: Tensor = (trunk._call_impl if plain else trunk)(**inputs)[0]
         return states
 
-    def _inputs(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _select_inputs(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the features that the transformer reads."""
         return {name: features[name] for name in _INPUTS if name in features}
 
     @property
-    def _poolings(self) -> list[nn.Module]:
+    def _pooling_modules(self) -> list[nn.Module]:
         kinds = [m.kind for m in self.layout.modules]
         return [m for m, kind in zip(self._chain.tail, kinds, strict=True) if kind == "Pooling"]
 
@@ -230,13 +232,13 @@ class TextModel:
     ) -> Tensor:
         lengths = features.get("prompt_length")
         if lengths is None:
-            return _through(modules, states, features.get("attention_mask"), None)
+            return _run_modules(modules, states, features.get("attention_mask"), None)
         # The stock pooling leaves out one prompt length a call.
         mask = features.get("attention_mask", torch.ones_like(features["input_ids"]))
         parts: dict[int, Tensor] = {}
         for length in sorted(set(lengths.tolist())):
             rows = (lengths == length).nonzero()[:, 0]
-            out = _through(modules, states[rows], mask[rows], length)
+            out = _run_modules(modules, states[rows], mask[rows], length)
             parts |= dict(zip(rows.tolist(), out, strict=True))
         return torch.stack([parts[row] for row in range(len(states))])
 
@@ -246,22 +248,22 @@ class TextModel:
         if self._adapter is not None and not self._adapter.options.fold:
             self._adapter.save(folder, self.layout.folder)
             return
-        model = self._saved_model()
+        model = self._model_to_save()
         dtype = str(model.dtype).removeprefix("torch.")
         copy_template(Checkpoint(self.layout.folder), folder, dtype=dtype, config=self._config)
         write_layout(self.layout, folder, self._width)
         source, target = self.layout.trunk_folder, folder / self.layout.trunk
-        save_trunk(model, source, target, self._left_out(), self._frozen)
+        save_trunk(model, source, target, self._dropped_parts(), self._frozen)
         for entry, module in zip(self.layout.modules, self._chain.tail, strict=True):
             if module.state_dict():
-                _save_module(module, folder / entry.path)
+                _save_stock_module(module, folder / entry.path)
 
-    def _saved_model(self) -> Any:
+    def _model_to_save(self) -> Any:
         """Return the transformers model whose weights are saved."""
         return self._adapter.folded() if self._adapter else self._chain.trunk
 
-    def _left_out(self) -> tuple[str, ...]:
-        """Return the parts of the source's tensors that are not saved."""
+    def _dropped_parts(self) -> tuple[str, ...]:
+        """Return the first words of the names of tensors that are not saved."""
         return ()
 
 
@@ -279,7 +281,7 @@ def refuse_media(texts: Sequence[str], folder: Path) -> None:
         )
 
 
-def _through(
+def _run_modules(
     modules: Sequence[nn.Module], states: Tensor, mask: Tensor | None, prompt: int | None
 ) -> Tensor:
     features: dict[str, Any] = {"token_embeddings": states}
@@ -293,15 +295,15 @@ def _through(
     return embedding
 
 
-def with_limits(layout: Layout, tokenizer: Any, positions: int | None) -> Layout:
-    """Return the layout with the length that the tokenizer and the positions allow, where none is given."""
+def with_length_limit(layout: Layout, tokenizer: Any, positions: int | None) -> Layout:
+    """Return the layout with a limit: its own, or what the tokenizer and the positions allow."""
     limits = [n for n in (tokenizer.model_max_length, positions) if n and n < NO_LIMIT]
     if layout.max_length is not None or not limits:
         return layout
     return dataclasses.replace(layout, max_length=min(limits))
 
 
-def _tail_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Module:
+def _load_stock_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Module:
     """Return a stock module with its weights; `width` is the size of the transformer's states.
 
     Raises:
@@ -331,7 +333,7 @@ def _tail_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Module:
     return module
 
 
-def _save_module(module: Any, folder: Path) -> None:
+def _save_stock_module(module: Any, folder: Path) -> None:
     """Write a module's weights, and its config where none was carried over."""
     from safetensors.torch import save_file
 

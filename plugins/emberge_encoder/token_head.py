@@ -1,4 +1,4 @@
-"""The head of a language model: loaded with the transformer it belongs to, trained, and saved with it."""
+"""Heads of language models, which are loaded, trained and saved with their transformer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from torch import Tensor, nn
 
 from emberge_encoder.packed_rows import collate_rows
 from emberge_encoder.text_model import TextModel
-from emberge_encoder.trunk_weights import config_of, load_weights, tensor_names
+from emberge_encoder.trunk_weights import build_config, load_weights, tensor_names
 
 __all__ = [
     "PredictingModel",
+    "find_mask_id",
     "head_problems",
     "language_model_loader",
     "load_language_model",
-    "mask_id_of",
 ]
 
 
@@ -45,7 +45,7 @@ class PredictingModel(TextModel):
         self._mask_id = mask_id
         special = [*self._tokenizer.all_special_ids, *([] if mask_id is None else [mask_id])]
         self._special = np.unique(np.asarray(special, np.int64))
-        self._head: nn.Sequential = _head_of(language_model)
+        self._head: nn.Sequential = _build_head(language_model)
         self._chain.add_module("head", self._head)
         kept = language_model if keep_head else self._chain.trunk
         self._config["architectures"] = [type(kept).__name__]
@@ -69,7 +69,7 @@ class PredictingModel(TextModel):
         return self.layout.max_length
 
     def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
-        return collate_rows(rows, self._pad)
+        return collate_rows(rows, self._pad_id)
 
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.isin(ids, self._special)
@@ -97,15 +97,15 @@ class PredictingModel(TextModel):
         if self._mask_id in (None, self._tokenizer.mask_token_id):
             return
         token = self._tokenizer.convert_ids_to_tokens(self._mask_id)
-        # Or the model that was trained on it would not be known to have a mask token.
+        # Else the saved model would have no mask token that others can find.
         trunk = folder / self.layout.trunk
         for name, content in with_mask_token(trunk, token).items():
             write_text(trunk / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
-    def _saved_model(self) -> Any:
-        return self._language_model if self._keep_head else super()._saved_model()
+    def _model_to_save(self) -> Any:
+        return self._language_model if self._keep_head else super()._model_to_save()
 
-    def _left_out(self) -> tuple[str, ...]:
+    def _dropped_parts(self) -> tuple[str, ...]:
         return () if self._keep_head else tuple(_head_names(self._language_model))
 
 
@@ -114,7 +114,7 @@ def load_language_model(
 ) -> Any:
     """Return the language model of a config and the weights in `folder`, with its head.
 
-    With `fresh_head` what the checkpoint has not of a head begins as transformers draws it, always alike.
+    With `fresh_head` missing weights of the head are drawn as transformers draws them, always alike.
 
     Raises:
         CheckpointError: for weights that cannot be loaded, a missing head, or one that is not understood.
@@ -127,7 +127,7 @@ def load_language_model(
     prefix = f"{model.base_model_prefix}."
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(prefix))
     if missing and not fresh_head:
-        raise CheckpointError(f"{folder}: {_no_head(missing)}")
+        raise CheckpointError(f"{folder}: {_missing_head_problem(missing)}")
     if not _head_is_whole(model):
         raise CheckpointError(
             f"{folder}: {type(model).__name__} makes its logits by more than its head "
@@ -136,7 +136,8 @@ def load_language_model(
     return model
 
 
-def _no_head(missing: list[str]) -> str:
+def _missing_head_problem(missing: list[str]) -> str:
+    """Return the problem of a checkpoint without these weights of a head, with two remedies."""
     return (
         f"has no head that predicts tokens: it lacks {join_some(missing, 1)}; start from a checkpoint with "
         "its language model's head, or train a new one with backbone: {text_encoder: {fresh_head: true}}"
@@ -144,9 +145,9 @@ def _no_head(missing: list[str]) -> str:
 
 
 def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
-    """Return the reason why a checkpoint has no head, from its config and the headers of its weights."""
+    """Return reasons why a checkpoint has no head, from its config and the headers of its weights."""
     try:
-        loader, built = language_model_loader(folder, config), config_of(folder, config)
+        loader, built = language_model_loader(folder, config), build_config(folder, config)
     except CheckpointError as error:
         return [str(error)]
     with torch.device("meta"):
@@ -156,14 +157,14 @@ def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
     wanted = sorted(n for n in model.state_dict() if n.startswith(parts) and n not in tied)
     if not wanted or any(name.startswith(parts) for name in tensor_names(folder)):
         return []
-    return [f"{folder}: {_no_head(wanted)}"]
+    return [f"{folder}: {_missing_head_problem(wanted)}"]
 
 
-def mask_id_of(folder: Path, tokenizer: Any, given: str | None, vocabulary: int) -> int | None:
+def find_mask_id(folder: Path, tokenizer: Any, given: str | None, vocabulary: int) -> int | None:
     """Return the id of the token that hides others: the `given` one, or the tokenizer's own, if it has one.
 
     Raises:
-        CheckpointError: for a token that is not there, or that has no row among the embeddings.
+        CheckpointError: for a token that the tokenizer does not have, or the embeddings have no row for.
     """
     token = given or tokenizer.mask_token
     if token is None:
@@ -192,7 +193,7 @@ def language_model_loader(folder: Path, config: Mapping[str, Any]) -> Any:
         AutoModelForMaskedLM,
     )
 
-    kind = type(config_of(folder, config))
+    kind = type(build_config(folder, config))
     if config.get("is_encoder_decoder"):
         raise CheckpointError(
             f"{folder}: an encoder-decoder's head reads its decoder, not its encoder"
@@ -210,12 +211,13 @@ def _head_names(model: Any) -> list[str]:
     return [name for name, _ in model.named_children() if name != model.base_model_prefix]
 
 
-def _head_of(model: Any) -> nn.Sequential:
+def _build_head(model: Any) -> nn.Sequential:
+    """Return a language model's parts beside its trunk as one module."""
     return nn.Sequential(*[model.get_submodule(name) for name in _head_names(model)])
 
 
 def _head_is_whole(model: Any) -> bool:
-    """Return whether the head's parts, one after another, make the model's logits of its states."""
+    """Return whether the head's parts, one after another, give the model's logits from its states."""
     device = next(model.parameters()).device
     ids = torch.arange(1, 5, device=device)[None] % model.config.get_text_config().vocab_size
     training = model.training
@@ -223,10 +225,10 @@ def _head_is_whole(model: Any) -> bool:
     try:
         with torch.no_grad():
             expected = model(input_ids=ids).logits
-            found = _head_of(model)(model.base_model(input_ids=ids)[0])
+            found = _build_head(model)(model.base_model(input_ids=ids)[0])
     except (NotImplementedError, RuntimeError, TypeError):
         return False
     finally:
         model.train(training)
-    # The same products in the same order: a cap or a factor shows in the last digits of small logits.
+    # Equal bits, as both are the same products in the same order; a cap or a factor changes the last digits.
     return torch.equal(found, expected)

@@ -1,4 +1,4 @@
-"""The tokenizer of a model folder, and the tokens of a prompt that comes before texts."""
+"""Tokenizers of model folders, and the number of tokens that a prompt takes in a text."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ __all__ = ["load_tokenizer", "prompt_lengths"]
 
 
 def load_tokenizer(layout: Layout) -> Any:
-    """Return the tokenizer of a folder; it lowers the case of texts where the folder asks for that.
+    """Return the tokenizer of a folder; it makes texts lower case where the folder asks for that.
 
     Raises:
-        CheckpointError: for a folder without one that can be loaded and knows words.
+        CheckpointError: for a tokenizer that is missing, cannot be loaded, or has no words.
     """
     tokenizer = load_folder_tokenizer(layout.trunk_folder)
     if layout.lower_case:
-        _lower(tokenizer)
+        _lower_texts(tokenizer)
     return tokenizer
 
 
-def _lower(tokenizer: Any) -> None:
+def _lower_texts(tokenizer: Any) -> None:
+    """Put a normalizer that makes texts lower case before those of the tokenizer."""
     from tokenizers import normalizers
 
     backend = tokenizer.backend_tokenizer
@@ -32,13 +33,13 @@ def _lower(tokenizer: Any) -> None:
 
 
 def prompt_lengths(tokenizer: Any, encoded: Any, texts: Sequence[str], prompt: str) -> list[int]:
-    """Return the number of first tokens of each text that are of its prompt, with which it begins.
+    """Return the number of tokens at the beginning of each text that belong to the prompt before it.
 
-    They are the special tokens at the beginning and those that end inside the prompt, by character offsets:
-    a token across its end is the text's (CoDiEmb, arXiv:2508.11442). sentence-transformers counts the tokens
-    of the prompt alone, as is done here for tokenizers without offsets. Both agree where the prompt's own
-    tokens are the first ones of prompt and text. Where its end and the text's beginning become one token, as
-    a space and a word do in byte-level tokenizers, sentence-transformers leaves that token out as well.
+    They are the special tokens at the beginning and those that end inside the prompt, by character offsets: a
+    token across the end of the prompt belongs to the text (CoDiEmb, arXiv:2508.11442). Tokenizers without
+    offsets, and sentence-transformers always, count the tokens of the prompt alone. Both counts are equal
+    unless the prompt's end and the text's beginning become one token, as a space and a word do in byte-level
+    tokenizers: sentence-transformers counts that token, too.
     """
     if not prompt:
         return [0] * len(texts)
@@ -47,15 +48,16 @@ def prompt_lengths(tokenizer: Any, encoded: Any, texts: Sequence[str], prompt: s
         length = len(alone) - (bool(alone) and alone[-1] in tokenizer.all_special_ids)
         return [min(length, len(ids)) for ids in encoded["input_ids"]]
     return [
-        _length(encoding, text, len(prompt))
+        _count_prompt_tokens(encoding, text, len(prompt))
         for encoding, text in zip(encoded.encodings, texts, strict=True)
     ]
 
 
-def _length(encoding: Any, text: str, characters: int) -> int:
+def _count_prompt_tokens(encoding: Any, text: str, characters: int) -> int:
+    """Return the number of a text's tokens before the first one of what follows its first `characters`."""
     places = (encoding.char_to_token(place) for place in range(characters, len(text)))
     first = next((token for token in places if token is not None), None)
     if first is not None:
         return int(first)
-    # Nothing of the text is left, and a special token at the end is not the prompt's.
+    # The text is empty or cut off, and a special token at the end does not belong to the prompt.
     return int(len(encoding.ids) - sum(encoding.special_tokens_mask[-1:]))

@@ -36,8 +36,8 @@ def load_trunk(
     loader = AutoModelForTextEncoding if config.get("is_encoder_decoder") else AutoModel
     model, _ = load_weights(loader, folder, config, dtype, kernel)
     if "add_pooling_layer" in inspect.signature(type(model).__init__).parameters:
-        # Nothing of an embedding depends on it: as an unused parameter it would only leave ranks out of
-        # step. Saving carries it over from the source.
+        # No embedding depends on the pooler: as an unused parameter it would only leave ranks out of step.
+        # Saving carries it over from the source.
         model.pooler = None
     return model
 
@@ -47,7 +47,7 @@ def load_weights(
 ) -> tuple[Any, Mapping[str, Any]]:
     """Return the model that a loader of transformers makes, and its report of what was missing.
 
-    Its transformer is whole; of a head beside it anything may be missing.
+    The transformer is complete; weights of a head may be missing.
 
     Raises:
         CheckpointError: as `load_trunk` does.
@@ -55,9 +55,9 @@ def load_weights(
     import torch
 
     refuse_pickles(folder)
-    built = config_of(folder, config)
+    built = build_config(folder, config)
     try:
-        with quiet():
+        with quiet_transformers():
             model, report = loader.from_pretrained(
                 str(folder),
                 config=built,
@@ -90,8 +90,8 @@ def refuse_pickles(folder: Path) -> None:
     raise CheckpointError(f"{folder}: holds no weights (*.safetensors)")
 
 
-def config_of(folder: Path, config: Mapping[str, Any]) -> Any:
-    """Build transformers' config object of a config's dictionary.
+def build_config(folder: Path, config: Mapping[str, Any]) -> Any:
+    """Return transformers' config object of a config's dictionary.
 
     Raises:
         CheckpointError: for a model that needs remote code, or values that transformers refuses.
@@ -109,6 +109,7 @@ def config_of(folder: Path, config: Mapping[str, Any]) -> Any:
 
 
 def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
+    """Refuse weights that lack a tensor of the transformer, or have one that it does not know."""
     trunk = model.base_model
     prefix = f"{model.base_model_prefix}."
     missing = sorted(
@@ -135,6 +136,7 @@ def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
 
 
 def _is_pooler(name: str) -> bool:
+    """Return whether a tensor belongs to a pooler, which no embedding depends on."""
     return "pooler" in name.split(".")
 
 
@@ -144,7 +146,7 @@ def _first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Suppress transformers' loading bar and report; all that matters is raised."""
     from transformers.utils import logging
 
@@ -174,19 +176,24 @@ def save_trunk(
     """
     from huggingface_hub import save_torch_state_dict
 
-    with tempfile.TemporaryDirectory(dir=target, prefix=".weights-") as side, quiet():
-        model.save_pretrained(side, max_shard_size="1TB")
-        trained = read_tensors(Path(side))
+    with (
+        tempfile.TemporaryDirectory(dir=target, prefix=".weights-") as staging,
+        quiet_transformers(),
+    ):
+        model.save_pretrained(staging, max_shard_size="1TB")
+        trained = read_tensors(Path(staging))
         found = read_tensors(source)
-        # One that shares another's values is left out by transformers; its copy in the source is old.
+        # transformers leaves out tensors that share their values with others; the source's copies are old.
         tied = [name for name in model.all_tied_weights_keys if name in found]
         whole = model.state_dict() if tied else {}
         trained |= {name: whole[name] for name in tied}
-        still = tuple(f"{part}." for part in frozen)
-        trained = {n: t for n, t in trained.items() if not _below(n, still, model)}
-        named = _under_source_names(trained, found, model)
-        heads = tuple(f"{part}." for part in left_out)
-        named = {name: tensor for name, tensor in named.items() if not name.startswith(heads)}
+        frozen_prefixes = tuple(f"{part}." for part in frozen)
+        trained = {n: t for n, t in trained.items() if not _belongs_to(n, frozen_prefixes, model)}
+        named = _rename_to_source(trained, found, model)
+        dropped_prefixes = tuple(f"{part}." for part in left_out)
+        named = {
+            name: tensor for name, tensor in named.items() if not name.startswith(dropped_prefixes)
+        }
         save_torch_state_dict(
             {name: tensor.contiguous() for name, tensor in sorted(named.items())},
             target,
@@ -195,9 +202,10 @@ def save_trunk(
         )
 
 
-def _under_source_names(
+def _rename_to_source(
     trained: Mapping[str, Tensor], source: Mapping[str, Tensor], model: Any
 ) -> dict[str, Tensor]:
+    """Return the source's tensors, the trained ones in place of those of the same weight."""
     prefix = f"{model.base_model_prefix}."
     named = dict(source)
     for name, tensor in trained.items():
@@ -206,7 +214,7 @@ def _under_source_names(
     return named
 
 
-def _below(name: str, parts: tuple[str, ...], model: Any) -> bool:
+def _belongs_to(name: str, parts: tuple[str, ...], model: Any) -> bool:
     """Return whether a saved tensor belongs to one of the parts of the trunk."""
     prefix = f"{model.base_model_prefix}."
     return name.removeprefix(prefix).startswith(parts)
@@ -235,13 +243,13 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def freezing_problems(folder: Path, config: Mapping[str, Any], parts: Sequence[str]) -> list[str]:
-    """Return the names among `parts` that the transformer does not have, from its config alone."""
+    """Return reasons why `parts` of the transformer cannot be frozen, from its config alone."""
     import torch
     from transformers import AutoModel
 
     try:
-        with torch.device("meta"), quiet():
-            built = config_of(folder, config)
+        with torch.device("meta"), quiet_transformers():
+            built = build_config(folder, config)
             trunk = AutoModel.from_config(  # type: ignore[no-untyped-call]
                 built, trust_remote_code=False
             )
@@ -263,6 +271,7 @@ def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:
 
 
 def _freeze_problems(trunk: Any, folder: Path, parts: Sequence[str]) -> list[str]:
+    """Return the parts that the transformer does not have; else the problem that nothing is left to train."""
     known = {name for name, _ in trunk.named_modules() if name}
     top = [name for name, _ in trunk.named_children()]
     found = [

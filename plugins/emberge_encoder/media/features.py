@@ -12,15 +12,15 @@ from emberge import DataError, Media, MediaFacts, MediaKind
 from emberge.media import image_size, read_clip, read_image, resampled
 from numpy.typing import NDArray
 
-from emberge_encoder.media.media_way import MediaWay
+from emberge_encoder.media.media_support import MediaSupport
 
 __all__ = [
-    "Clips",
-    "Images",
+    "ClipReader",
+    "ImageReader",
     "RecentFeatures",
     "media_problems",
     "media_readers",
-    "with_whole_chunks",
+    "pad_whole_chunks",
 ]
 
 Array = NDArray[Any]
@@ -30,17 +30,17 @@ SHORTEST = 8000
 KEPT_BYTES = 256 << 20
 
 
-class Images:
-    """Images of a model: their tokens by their size, and their patches.
+class ImageReader:
+    """Reader of images for a model: the number of their tokens from their size, and their patches.
 
     Pixels go through the part of the stock processor that is numpy and Pillow alone. With `shrink` an image
     larger than the model's limit is made smaller, as the stock processor does.
     """
 
-    def __init__(self, way: MediaWay, *, shrink: bool) -> None:
+    def __init__(self, support: MediaSupport, *, shrink: bool) -> None:
         from transformers import Qwen2VLImageProcessorPil
 
-        settings = dict(way.processors["image"])
+        settings = dict(support.processors["image"])
         for name in ("image_processor_type", "processor_class"):
             settings.pop(name, None)
         self._processor = Qwen2VLImageProcessorPil(**settings)
@@ -51,8 +51,8 @@ class Images:
         """Number of pixels that an image may have."""
         return int(self._processor.size["longest_edge"])
 
-    def tokens_of(self, width: int, height: int) -> int:
-        """Return the number of vectors that the model has of an image."""
+    def count_tokens(self, width: int, height: int) -> int:
+        """Return the number of tokens of an image of this size."""
         patches = self._processor.get_number_of_image_patches(height, width)
         return int(patches // self._processor.merge_size**2)
 
@@ -71,8 +71,8 @@ class Images:
             "backbone: {text_encoder: {shrink: true}}"
         )
 
-    def count(self, media: Media) -> int:
-        """Return the number of vectors of an image, from its header.
+    def count_media_tokens(self, media: Media) -> int:
+        """Return the number of tokens of an image, from its header.
 
         Raises:
             DataError: for one that cannot be read, or is too large.
@@ -80,32 +80,32 @@ class Images:
         size = image_size(media)
         if problem := self.problem(*size, media.path):
             raise DataError(problem)
-        return self.tokens_of(*size)
+        return self.count_tokens(*size)
 
-    def of(self, media: Media) -> Mapping[str, Array]:
+    def read(self, media: Media) -> Mapping[str, Array]:
         """Return patches [p, d] of an image and its grid [1, 3]."""
         found = self._processor(read_image(media), return_tensors="np")
         return {"pixel_values": found["pixel_values"], "image_grid_thw": found["image_grid_thw"]}
 
     @staticmethod
-    def joined(found: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    def join(found: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
         """Return the features of several images as one batch has them."""
         return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
 
-class Clips:
-    """Clips of a model: their vectors by their length, and their log-mel frames.
+class ClipReader:
+    """Reader of clips for a model: the number of their tokens from their length, and their log-mel frames.
 
     Frames are those of Whisper's extractor (Radford et al., 2022, arXiv:2212.04356), made of each clip alone
     and padded after it, so that a neighbour changes nothing; a clip shorter than half a second is padded with
     silence first, as Qwen3-ASR does. With `resample` a clip of another sampling rate is resampled.
     """
 
-    def __init__(self, way: MediaWay, *, resample: bool) -> None:
+    def __init__(self, support: MediaSupport, *, resample: bool) -> None:
         import torch
         from transformers import WhisperFeatureExtractor
 
-        given = way.processors["audio"]
+        given = support.processors["audio"]
         names = ("feature_size", "sampling_rate", "hop_length", "n_fft", "chunk_length")
         settings: dict[str, Any] = {name: given[name] for name in names if name in given}
         self._extractor: Any = WhisperFeatureExtractor(  # type: ignore[no-untyped-call]
@@ -116,9 +116,9 @@ class Clips:
         filters = np.ascontiguousarray(self._extractor.mel_filters.T, np.float32)
         self._filters = torch.from_numpy(filters)
         self._resample = resample
-        audio = way.config.get("audio_config") or {}
+        audio = support.config.get("audio_config") or {}
         self._chunk = 2 * int(audio.get("n_window", 50))
-        self._asr = way.family == "qwen3_asr"
+        self._asr = support.family == "qwen3_asr"
 
     @property
     def rate(self) -> int:
@@ -134,36 +134,36 @@ class Clips:
             "have it resampled with backbone: {text_encoder: {resample: true}}"
         )
 
-    def tokens_of(self, seconds: float) -> int:
-        """Return the number of vectors that the model has of a clip of this length."""
-        return self._tokens(max(SHORTEST, round(seconds * self.rate)) // self._hop)
+    def count_tokens(self, seconds: float) -> int:
+        """Return the number of tokens of a clip of this length."""
+        return self._count_frames_tokens(max(SHORTEST, round(seconds * self.rate)) // self._hop)
 
-    def _tokens(self, frames: int) -> int:
+    def _count_frames_tokens(self, frames: int) -> int:
         whole, rest = divmod(frames, self._chunk)
-        return whole * _after_convolutions(self._chunk) + _after_convolutions(rest)
+        return whole * _convolved_length(self._chunk) + _convolved_length(rest)
 
     @property
     def _hop(self) -> int:
         return int(self._extractor.hop_length)
 
-    def count(self, media: Media) -> int:
-        """Return the number of vectors of a clip.
+    def count_media_tokens(self, media: Media) -> int:
+        """Return the number of tokens of a clip.
 
         Raises:
             DataError: for one that cannot be read, or has another sampling rate.
         """
-        return self._tokens(len(self._samples(media)) // self._hop)
+        return self._count_frames_tokens(len(self._read_samples(media)) // self._hop)
 
-    def _samples(self, media: Media) -> NDArray[np.float32]:
+    def _read_samples(self, media: Media) -> NDArray[np.float32]:
         clip = read_clip(media)
         if problem := self.problem(clip.rate, media.path):
             raise DataError(problem)
         samples = resampled(clip, self.rate).samples
         return np.pad(samples, (0, max(0, SHORTEST - len(samples))))
 
-    def of(self, media: Media) -> Mapping[str, Array]:
+    def read(self, media: Media) -> Mapping[str, Array]:
         """Return log-mel frames [mel bins, frames] of a clip."""
-        return {"frames": self._log_mel(self._samples(media))}
+        return {"frames": self._log_mel(self._read_samples(media))}
 
     def _log_mel(self, samples: NDArray[np.float32]) -> Array:
         """Return the extractor's frames; its own call takes twice as long, as much as a tiny model."""
@@ -181,7 +181,7 @@ class Clips:
         found: Array = ((torch.maximum(logs, logs.max() - 8.0) + 4.0) / 4.0).numpy()
         return found
 
-    def joined(self, found: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    def join(self, found: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
         """Return the frames of several clips as one padded batch, with the mask of frames that count."""
         frames = [one["frames"] for one in found]
         longest = max(one.shape[1] for one in frames)
@@ -196,20 +196,20 @@ class Clips:
         return {"input_features": features, name: mask}
 
 
-def _after_convolutions(frames: int) -> int:
-    """Return how many frames three convolutions of stride two leave."""
+def _convolved_length(frames: int) -> int:
+    """Return the number of frames that three convolutions of stride two leave."""
     for _ in range(3):
         frames = (frames - 1) // 2 + 1
     return frames
 
 
-def with_whole_chunks(
+def pad_whole_chunks(
     tower: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the inputs of the thinker's audio tower with every chunk padded to a whole one.
+    """Return the inputs of the thinker's audio tower, every chunk padded to full length.
 
-    By itself it pads chunks to the longest of the batch, so that a clip of less than one chunk has other
-    features beside a longer one; Qwen3-ASR's tower pads to whole chunks.
+    By itself the tower pads chunks to the longest of the batch, so that a clip of less than one chunk would
+    have other features beside a longer one. Qwen3-ASR's tower pads to whole chunks.
     """
     import torch
     from torch.nn.functional import pad
@@ -221,8 +221,8 @@ def with_whole_chunks(
         for piece in clip.split(chunk, dim=1):
             sizes.append(piece.shape[1])
             pieces.append(pad(piece, (0, chunk - piece.shape[1])))
-    whole = _after_convolutions(chunk)
-    left = torch.tensor([_after_convolutions(size) for size in sizes])
+    whole = _convolved_length(chunk)
+    left = torch.tensor([_convolved_length(size) for size in sizes])
     valid = (torch.arange(whole) < left[:, None]).flatten().nonzero()[:, 0]
     given = {
         "padded_feature": torch.stack(pieces),
@@ -233,7 +233,7 @@ def with_whole_chunks(
 
 
 class RecentFeatures:
-    """Features of the media that were read last: the second pass over a batch needs them again."""
+    """Features of the media read last, kept in memory for the second pass over a batch."""
 
     def __init__(self, limit: int = KEPT_BYTES) -> None:
         self._limit = limit
@@ -241,8 +241,10 @@ class RecentFeatures:
         self._found: OrderedDict[str, Mapping[str, Array]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, media: Media, make: Callable[[Media], Mapping[str, Array]]) -> Mapping[str, Array]:
-        """Return a medium's features, made now if they are not kept."""
+    def get(
+        self, media: Media, make: Callable[[Media], Mapping[str, Array]]
+    ) -> Mapping[str, Array]:
+        """Return a medium's features, from memory or made by `make`."""
         with self._lock:
             if media.hash in self._found:
                 self._found.move_to_end(media.hash)
@@ -251,47 +253,49 @@ class RecentFeatures:
         with self._lock:
             if media.hash not in self._found:
                 self._found[media.hash] = made
-                self._size += _bytes(made)
+                self._size += _count_bytes(made)
             while self._size > self._limit:
-                self._size -= _bytes(self._found.popitem(last=False)[1])
+                self._size -= _count_bytes(self._found.popitem(last=False)[1])
         return made
 
 
-def _bytes(features: Mapping[str, Array]) -> int:
+def _count_bytes(features: Mapping[str, Array]) -> int:
     return sum(array.nbytes for array in features.values())
 
 
 def media_readers(
-    way: MediaWay, *, resample: bool, shrink: bool
-) -> Mapping[MediaKind, Images | Clips]:
+    support: MediaSupport, *, resample: bool, shrink: bool
+) -> Mapping[MediaKind, ImageReader | ClipReader]:
     """Return the reader of each kind of media that a model reads."""
-    readers: dict[MediaKind, Images | Clips] = {}
-    if "image" in way.kinds:
-        readers["image"] = Images(way, shrink=shrink)
-    if "audio" in way.kinds:
-        readers["audio"] = Clips(way, resample=resample)
+    readers: dict[MediaKind, ImageReader | ClipReader] = {}
+    if "image" in support.kinds:
+        readers["image"] = ImageReader(support, shrink=shrink)
+    if "audio" in support.kinds:
+        readers["audio"] = ClipReader(support, resample=resample)
     return readers
 
 
 def media_problems(
-    facts: MediaFacts, readers: Mapping[MediaKind, Images | Clips], limit: int | None
+    facts: MediaFacts, readers: Mapping[MediaKind, ImageReader | ClipReader], limit: int | None
 ) -> list[str]:
-    """Return what is wrong with a data set's largest image and its clips; `limit` counts tokens."""
+    """Return the problems of a data set's largest image and its clips; `limit` counts tokens."""
     images, clips = readers.get("image"), readers.get("audio")
     found: list[str | None] = []
-    if isinstance(images, Images) and facts.largest is not None:
+    if isinstance(images, ImageReader) and facts.largest is not None:
         width, height, place = facts.largest
         found.append(images.problem(width, height, place))
-        found.append(_too_long(images.tokens_of(width, height), limit, f"{place}: an image"))
-    if isinstance(clips, Clips):
+        found.append(
+            _length_problem(images.count_tokens(width, height), limit, f"{place}: an image")
+        )
+    if isinstance(clips, ClipReader):
         found += [clips.problem(rate, place) for rate, place in facts.rates]
         if facts.longest is not None:
             seconds, place = facts.longest
-            found.append(_too_long(clips.tokens_of(seconds), limit, f"{place}: a clip"))
+            found.append(_length_problem(clips.count_tokens(seconds), limit, f"{place}: a clip"))
     return [problem for problem in found if problem is not None]
 
 
-def _too_long(tokens: int, limit: int | None, what: str) -> str | None:
+def _length_problem(tokens: int, limit: int | None, what: str) -> str | None:
     if limit is None or tokens <= limit:
         return None
     return f"{what} takes {tokens} tokens, and max_length is {limit}; raise it, or make the medium smaller"

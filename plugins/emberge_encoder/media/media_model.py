@@ -11,8 +11,8 @@ from emberge import MediaKind, TokenisedText
 from emberge.contracts import has_media
 from torch import Tensor
 
-from emberge_encoder.media.features import Clips, Images, RecentFeatures, with_whole_chunks
-from emberge_encoder.media.media_way import MediaWay
+from emberge_encoder.media.features import ClipReader, ImageReader, RecentFeatures, pad_whole_chunks
+from emberge_encoder.media.media_support import MediaSupport
 from emberge_encoder.media.rendering import Rendering
 from emberge_encoder.text_model import TextModel
 
@@ -20,24 +20,28 @@ __all__ = ["MediaModel"]
 
 
 class MediaModel(TextModel):
-    """An encoder of text and of media within it (see `Encoder`); `way` is that of media to the model."""
+    """An encoder of text and of media within it (see `Encoder`); `support` has the media that it reads."""
 
     def __init__(
-        self, *args: Any, way: MediaWay, readers: Mapping[MediaKind, Images | Clips], **rest: Any
+        self,
+        *args: Any,
+        support: MediaSupport,
+        readers: Mapping[MediaKind, ImageReader | ClipReader],
+        **rest: Any,
     ) -> None:
         super().__init__(*args, **rest)
         assert self._chat is not None  # a folder that lists media has messages
-        self._way = way
+        self._support = support
         self._readers = readers
-        self._rendering = Rendering(way, self._tokenizer, self._chat, readers)
-        self._kept = RecentFeatures()
-        if way.family == "qwen3_omni_moe_thinker" and "audio" in way.kinds:
+        self._rendering = Rendering(support, self._tokenizer, self._chat, readers)
+        self._recent = RecentFeatures()
+        if support.family == "qwen3_omni_moe_thinker" and "audio" in support.kinds:
             tower: Any = self._chain.trunk.audio_tower
-            tower.register_forward_pre_hook(with_whole_chunks, with_kwargs=True)
+            tower.register_forward_pre_hook(pad_whole_chunks, with_kwargs=True)
 
     @property
     def tokenizer_fingerprint(self) -> str:
-        settings = repr((self._way.family, sorted(self._way.processors.items())))
+        settings = repr((self._support.family, sorted(self._support.processors.items())))
         return hashlib.sha256(f"{super().tokenizer_fingerprint}{settings}".encode()).hexdigest()
 
     def tokenise(
@@ -59,15 +63,15 @@ class MediaModel(TextModel):
         ids = features["input_ids"]
         features.setdefault("attention_mask", torch.ones_like(ids))
         for kind, reader in self._readers.items():
-            found = [self._kept.of(part, reader.of) for part in media if part.kind == kind]
+            found = [self._recent.get(part, reader.read) for part in media if part.kind == kind]
             if found:
-                joined = reader.joined(found)
+                joined = reader.join(found)
                 features |= {name: torch.from_numpy(value) for name, value in joined.items()}
-        if self._way.family == "qwen3_vl":
-            features["mm_token_type_ids"] = (ids == self._way.id_of("image")).long()
+        if self._support.family == "qwen3_vl":
+            features["mm_token_type_ids"] = (ids == self._support.token_id("image")).long()
         return features
 
-    def _inputs(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _select_inputs(self, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
         inputs = {name: value for name, value in features.items() if name != "prompt_length"}
         if "input_features" in inputs:
             tower: Any = self._chain.trunk.audio_tower

@@ -1,4 +1,4 @@
-"""Texts with media as token ids: through the chat template, with a token for each vector of a medium."""
+"""Texts with media as token ids: by the chat template, with as many tokens of a medium as the model reads."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from emberge import DataError, Media, MediaKind, TokenisedText, readable, split_parts
 
 from emberge_encoder.chat_format import ChatFormat
-from emberge_encoder.media.features import Clips, Images
-from emberge_encoder.media.media_way import MediaWay
+from emberge_encoder.media.features import ClipReader, ImageReader
+from emberge_encoder.media.media_support import MediaSupport
 
 __all__ = ["Rendering"]
 
-# What surrounds a medium; it is never cut off.
+# Tokens around a medium, which are never cut off.
 _MARKS = (
     "vision_start_token_id",
     "vision_end_token_id",
@@ -24,39 +24,44 @@ _MARKS = (
 
 
 class Rendering:
-    """Way of a text with media to token ids, as sentence-transformers takes it for messages.
+    """Tokeniser of texts with media, which formats them as messages as sentence-transformers does.
 
     The parts of an input are those of one message; the placeholder that the template prints for a medium is
-    repeated once for each of its vectors.
+    repeated once for each of its tokens.
     """
 
     def __init__(
         self,
-        way: MediaWay,
+        support: MediaSupport,
         tokenizer: Any,
         chat: ChatFormat,
-        readers: Mapping[MediaKind, Images | Clips],
+        readers: Mapping[MediaKind, ImageReader | ClipReader],
     ) -> None:
         self._tokenizer = tokenizer
         self._chat = chat
         self._readers = readers
-        self._token = {kind: tokenizer.convert_ids_to_tokens(way.id_of(kind)) for kind in way.kinds}
+        self._token = {
+            kind: tokenizer.convert_ids_to_tokens(support.token_id(kind)) for kind in support.kinds
+        }
         self._kind = {token: kind for kind, token in self._token.items()}
         self._place = re.compile("|".join(map(re.escape, self._kind)))
-        ids = [*(way.id_of(kind) for kind in way.kinds), *(way.config.get(name) for name in _MARKS)]
-        self._kept = frozenset(one for one in ids if one is not None)
+        ids = [
+            *(support.token_id(kind) for kind in support.kinds),
+            *(support.config.get(name) for name in _MARKS),
+        ]
+        self._media_ids = frozenset(id_ for id_ in ids if id_ is not None)
 
     def tokenise(self, texts: Sequence[str], prompt: str, limit: int | None) -> list[TokenisedText]:
-        """Return the token ids of texts that have media, cut to `limit` by taking text from their ends.
+        """Return the token ids of texts that have media, cut to `limit` by dropping text from their ends.
 
         Raises:
             DataError: for media that the model does not read, or that are longer than the limit.
         """
         parts = [split_parts(text) for text in texts]
         whole = [
-            self._expanded(shown, own, text)
+            self._expand_placeholders(shown, own, text)
             for shown, own, text in zip(
-                self._chat.rendered([_contents(own) for own in parts], prompt),
+                self._chat.render([_message_contents(own) for own in parts], prompt),
                 parts,
                 texts,
                 strict=True,
@@ -65,13 +70,18 @@ class Rendering:
         rows = self._tokenizer(whole, add_special_tokens=False)["input_ids"]
         return [
             TokenisedText(
-                self._cut(ids, limit, text),
+                self._cut_text(ids, limit, text),
                 media=tuple(part for part in own if isinstance(part, Media)),
             )
             for ids, own, text in zip(rows, parts, texts, strict=True)
         ]
 
-    def _expanded(self, shown: str, parts: Sequence[str | Media], text: str) -> str:
+    def _expand_placeholders(self, shown: str, parts: Sequence[str | Media], text: str) -> str:
+        """Return the rendered text with a medium's placeholder repeated once for each of its tokens.
+
+        Raises:
+            DataError: for media that the model does not read, and a text that has a placeholder itself.
+        """
         media = [part for part in parts if isinstance(part, Media)]
         for part in media:
             if part.kind not in self._readers:
@@ -84,30 +94,30 @@ class Rendering:
                 f"{readable(text)[:200]!r}: the chat template makes {len(places)} placeholders of "
                 f"{len(media)} media; a text must not contain {' or '.join(self._kind)}"
             )
-        left = iter(media)
+        remaining = iter(media)
 
-        def repeated(found: re.Match[str]) -> str:
-            part = next(left)
-            return found[0] * self._readers[part.kind].count(part)
+        def repeat(found: re.Match[str]) -> str:
+            part = next(remaining)
+            return found[0] * self._readers[part.kind].count_media_tokens(part)
 
-        return self._place.sub(repeated, shown)
+        return self._place.sub(repeat, shown)
 
-    def _cut(self, ids: list[int], limit: int | None, text: str) -> list[int]:
-        """Return the ids without the last ones that are text, as many as are too many."""
+    def _cut_text(self, ids: list[int], limit: int | None, text: str) -> list[int]:
+        """Return at most `limit` ids: the last ones that are text are dropped, those of media never."""
         over = len(ids) - limit if limit is not None else 0
         if over <= 0:
             return ids
-        words = [place for place, one in enumerate(ids) if one not in self._kept]
+        words = [place for place, id_ in enumerate(ids) if id_ not in self._media_ids]
         if len(words) < over:
             raise DataError(
                 f"{readable(text)[:200]!r}: its media take {len(ids) - len(words)} tokens, and max_length is "
                 f"{limit}; raise max_length, or make them smaller"
             )
-        gone = frozenset(words[len(words) - over :])
-        return [one for place, one in enumerate(ids) if place not in gone]
+        dropped = frozenset(words[len(words) - over :])
+        return [id_ for place, id_ in enumerate(ids) if place not in dropped]
 
 
-def _contents(parts: Sequence[str | Media]) -> list[dict[str, str]]:
+def _message_contents(parts: Sequence[str | Media]) -> list[dict[str, str]]:
     """Return the parts of an input as those of a message."""
     return [
         {"type": "text", "text": part} if isinstance(part, str) else {"type": part.kind}

@@ -11,7 +11,7 @@ import torch
 from emberge import CheckpointError, Model, ModelRef
 from emberge.encoding import TextEmbedder
 from emberge_bidirlm.as_encoder import AsEncoder
-from emberge_encoder.attention import disobedient, find_mixers
+from emberge_encoder.attention import attention_problem, find_mixers
 from emberge_encoder.text_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -122,7 +122,7 @@ def test_each_layer_of_a_hybrid_is_seen(kind: str, tmp_path: Path) -> None:
     layers = ["full" in one for one in config.layer_types]
     found = [mixers[name] for name in sorted(mixers, key=lambda name: int(name.split(".")[1]))]
     assert found == layers
-    problem = disobedient(model, find_mixers(model, 50), bidirectional=True)
+    problem = attention_problem(model, find_mixers(model, 50), bidirectional=True)
     assert (
         f"{type(model).__name__} is a hybrid: {layers.count(False)} of its {len(layers)}" in problem
     )

@@ -204,16 +204,16 @@ def test_frames_are_those_of_whisper_s_extractor(
     models: dict[str, Path], folder: MediaFolder, seconds: float
 ) -> None:
     from emberge.model_folder import read_layout, read_object
-    from emberge_encoder.media.features import Clips
-    from emberge_encoder.media.media_way import media_way
+    from emberge_encoder.media.features import ClipReader
+    from emberge_encoder.media.media_support import read_media_support
     from transformers import WhisperFeatureExtractor
 
     layout = read_layout(models["qwen3_omni_moe_thinker"])
-    way = media_way(layout, read_object(layout.trunk_folder / "config.json"))
-    assert way is not None
+    support = read_media_support(layout, read_object(layout.trunk_folder / "config.json"))
+    assert support is not None
     noise = np.random.default_rng(0).normal(0, 0.1, int(seconds * RATE)).astype(np.float32)
     samples = tone(440, seconds) + noise
-    found = Clips(way, resample=False).of(folder.clip(samples, RATE))["frames"]
+    found = ClipReader(support, resample=False).read(folder.clip(samples, RATE))["frames"]
     wanted = WhisperFeatureExtractor(feature_size=128)(
         samples, sampling_rate=RATE, padding=False, truncation=False, return_tensors="np"
     )["input_features"][0]
@@ -378,7 +378,7 @@ def test_features_are_kept_for_a_second_pass(folder: MediaFolder) -> None:
 
     first, second = (folder.image(drawing(seed)) for seed in (0, 1))
     for media in (first, first, second, first):
-        kept.of(media, make)
+        kept.get(media, make)
     assert made == [first.hash, second.hash, first.hash]
 
 

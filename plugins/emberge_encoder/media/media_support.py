@@ -10,7 +10,7 @@ from typing import Any
 from emberge import CheckpointError, MediaKind
 from emberge.model_folder import Layout, read_object, read_trunk_settings
 
-__all__ = ["FAMILIES", "MediaWay", "media_way"]
+__all__ = ["FAMILIES", "MediaSupport", "read_media_support"]
 
 # Kinds of media by the model types of transformers' native classes.
 FAMILIES: Mapping[str, tuple[MediaKind, ...]] = {
@@ -22,8 +22,8 @@ _PROCESSORS: Mapping[MediaKind, str] = {"image": "image_processor", "audio": "fe
 
 
 @dataclass(frozen=True)
-class MediaWay:
-    """Way of media to a model: its family, the kinds it reads, and the settings of their processors."""
+class MediaSupport:
+    """Kinds of media that a model reads, with its family, config, and the settings of their processors."""
 
     family: str
     kinds: tuple[MediaKind, ...]
@@ -31,16 +31,16 @@ class MediaWay:
     config: Mapping[str, Any]
     processors: Mapping[MediaKind, Mapping[str, Any]]
 
-    def id_of(self, kind: MediaKind) -> int:
-        """Return the id of the token that has the place of a medium's vectors."""
+    def token_id(self, kind: MediaKind) -> int:
+        """Return the id of the placeholder token of a kind of media."""
         return int(self.config[f"{kind}_token_id"])
 
 
-def media_way(layout: Layout, config: Mapping[str, Any]) -> MediaWay | None:
-    """Return the way of media to the model of a folder; None for one that reads text alone.
+def read_media_support(layout: Layout, config: Mapping[str, Any]) -> MediaSupport | None:
+    """Return the media that the model of a folder reads; None if it reads text alone.
 
     Raises:
-        CheckpointError: for a folder that lists media, without what reading them takes.
+        CheckpointError: for a folder that lists media and lacks a token or settings for them.
     """
     family = str(config.get("model_type"))
     settings = {} if layout.bare else read_trunk_settings(layout.trunk_folder)
@@ -57,12 +57,16 @@ def media_way(layout: Layout, config: Mapping[str, Any]) -> MediaWay | None:
             f"{folder}/config.json: has no vision_start_token_id, by which positions of images are found; "
             "add it at the top"
         )
-    return MediaWay(
-        family, kinds, folder, config, {kind: _settings(folder, kind) for kind in kinds}
+    return MediaSupport(
+        family,
+        kinds,
+        folder,
+        config,
+        {kind: _read_processor_settings(folder, kind) for kind in kinds},
     )
 
 
-def _settings(folder: Path, kind: MediaKind) -> Mapping[str, Any]:
+def _read_processor_settings(folder: Path, kind: MediaKind) -> Mapping[str, Any]:
     """Return the settings of the processor of a kind, in either of the files that transformers writes."""
     whole, old = folder / "processor_config.json", folder / "preprocessor_config.json"
     found = read_object(whole).get(_PROCESSORS[kind]) if whole.is_file() else None
