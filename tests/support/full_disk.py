@@ -100,7 +100,7 @@ def by_command(models: Path, disk: Path) -> dict[str, Any]:
 
 
 def go(models: Path, disk: Path) -> None:
-    import emberge.merging.streaming.journal as journal
+    import emberge.merging.streaming.stream as journal
 
     journal.INTERVAL = 0.0
     disk.mkdir()

@@ -75,7 +75,7 @@ def went_on(models: Path, out: Path) -> float:
 
 
 def main(models: Path, root: Path, times: int) -> None:
-    import emberge.merging.streaming.journal as journal
+    import emberge.merging.streaming.stream as journal
     import emberge_merge.methods.spherical.multi_slerp  # noqa: F401
 
     journal.INTERVAL = 0.05

@@ -133,7 +133,7 @@ def die(
 
 
 def main(models: Path, root: Path, first: int, step: int, kind: str = "merge") -> None:
-    import emberge.merging.streaming.journal as journal
+    import emberge.merging.streaming.stream as journal
     from emberge.tensor_files import tensor_writer
 
     import tests.support.built

@@ -63,7 +63,7 @@ def without_card(found: dict[str, str]) -> dict[str, str]:
 
 
 def main(verb: str, models: Path, root: Path, every: int) -> None:
-    import emberge.merging.streaming.journal as journal
+    import emberge.merging.streaming.stream as journal
 
     journal.INTERVAL = 0.0
     whole, place = root / "whole", root / "place"

@@ -71,7 +71,7 @@ def assert_same_bytes(text: str, place: Path, *, deaths: int, outside: int) -> N
 
 
 def main(recipe: Path, root: Path, deaths: int, outside: int) -> None:
-    import emberge.merging.streaming.journal as journal
+    import emberge.merging.streaming.stream as journal
     import sentence_transformers  # noqa: F401  every copy of this process has it then
     import transformers  # noqa: F401
 

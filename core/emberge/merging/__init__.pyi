@@ -1,19 +1,20 @@
 """Public names of merging, each with the module that defines it."""
 
 from .adapter_output.adapter_checks import adapter_problems as adapter_problems
+from .adapter_output.factorise import Truncation as Truncation
 from .adapter_output.low_rank_sums import Combination as Combination
 from .adapter_output.merge_to_adapter import AdapterReport as AdapterReport
 from .adapter_output.merge_to_adapter import merge_to_adapter as merge_to_adapter
-from .adapter_output.truncation import Truncation as Truncation
 from .adapters.base_match import adapter_origin as adapter_origin
 from .comparing.compare_weights import compare_weights as compare_weights
 from .comparing.comparison import Comparison as Comparison
+from .comparing.comparison import kinship_words as kinship_words
 from .comparing.comparison_table import comparison_json as comparison_json
 from .comparing.comparison_table import comparison_table as comparison_table
 from .comparing.comparison_table import figures_of as figures_of
 from .comparing.comparison_table import remarks_on as remarks_on
-from .comparing.kinship import kinship_words as kinship_words
 from .found_weights import FoundWeights as FoundWeights
+from .loadable_models import require_usable_weights as require_usable_weights
 from .loadable_models import whole_faults as whole_faults
 from .loadable_models import whole_model as whole_model
 from .merge_in_memory import merge_state_dicts as merge_state_dicts
@@ -35,10 +36,9 @@ from .streaming.build_checkpoint import build_checkpoint as build_checkpoint
 from .streaming.jobs import CopyJob as CopyJob
 from .streaming.jobs import TensorJob as TensorJob
 from .tokens.align_tokens import align_tokens as align_tokens
-from .tokens.supplied_vocabulary import SuppliedVocabulary as SuppliedVocabulary
 from .tokens.token_files import write_tokens as write_tokens
 from .tokens.token_plan import TokenPlan as TokenPlan
 from .tokens.tokenizer import Tokenizer as Tokenizer
 from .tokens.tokenizer import read_tokenizer as read_tokenizer
-from .tokens.vocabulary_policy import VocabularyPolicy as VocabularyPolicy
-from .usable_weights import require_usable_weights as require_usable_weights
+from .tokens.vocabulary import SuppliedVocabulary as SuppliedVocabulary
+from .tokens.vocabulary import VocabularyPolicy as VocabularyPolicy

@@ -1,4 +1,4 @@
-"""A base with an adapter on it as a whole folder, for those that open folders; loads no torch by itself."""
+"""Models for steps that open their folders: an adapter on its base, checked weights; loads no torch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emberge.contracts import Machine, Model
-from emberge.errors import EmbergeError
+from emberge.errors import CheckpointError, EmbergeError
 from emberge.merging.adapters.adapter_reader import adapted_names
 from emberge.merging.adapters.apply_adapter import AdaptedSpec
 from emberge.merging.request import MergeInput
@@ -24,8 +25,12 @@ from emberge.model_folder import (
     template_faults,
 )
 from emberge.tensor_files import DerivedTensor, TensorSpec
+from emberge.wording import count_noun, join_some, printable
 
-__all__ = ["whole_faults", "whole_model"]
+if TYPE_CHECKING:
+    from emberge.tensor_files import TensorReader
+
+__all__ = ["require_usable_weights", "whole_faults", "whole_model"]
 
 _DTYPE = "float32"
 
@@ -108,3 +113,39 @@ def _in_float32(spec: TensorSpec) -> TensorSpec:
     if isinstance(spec, DerivedTensor):
         return dataclasses.replace(spec, dtype=_DTYPE)
     return AdaptedSpec(spec.name, spec.shape, _DTYPE, origin=spec, changes=())
+
+
+# Elements that are looked at together: 64 MiB of float32.
+_PIECE = 1 << 24
+_FLOATS = ("float", "bfloat")
+
+
+def require_usable_weights(folder: Path) -> None:
+    """Read all weights of a model's folder, piece by piece, and refuse NaN and too large values.
+
+    Raises:
+        CheckpointError: naming the tensors, and for weights that cannot be read.
+    """
+    from emberge.tensor_files import TensorReader  # it loads torch
+
+    specs = [one for one in Checkpoint(folder).specs.values() if one.dtype.startswith(_FLOATS)]
+    with TensorReader() as reader:
+        wrong = [printable(one.name) for one in specs if not _is_usable(one, reader)]
+    if wrong:
+        raise CheckpointError(
+            f"{printable(folder)}: {count_noun(len(wrong), 'tensor')} with values that are NaN, infinite or "
+            f"above 1.8e19: {join_some(wrong)}; train or merge it again, or take an earlier state of it"
+        )
+
+
+def _is_usable(spec: TensorSpec, reader: TensorReader) -> bool:
+    import torch
+
+    from emberge.merging.streaming.jobs import is_usable
+
+    for start in range(0, spec.elements, _PIECE):
+        piece = torch.empty(min(_PIECE, spec.elements - start))
+        reader.read(spec, start, piece)
+        if not is_usable(piece):
+            return False
+    return True

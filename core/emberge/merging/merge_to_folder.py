@@ -14,17 +14,16 @@ from typing import Any
 from emberge.contracts import Machine
 from emberge.errors import CheckpointError
 from emberge.merging.merge_plan import EffectiveWeight, MergePlan, raise_problems
-from emberge.merging.planning.merge_header import header_of
 from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
+from emberge.merging.stage_options import plain_stage
 from emberge.merging.streaming.build_checkpoint import build_checkpoint, require_free
-from emberge.merging.streaming.build_jobs import merge_jobs
+from emberge.merging.streaming.build_jobs import findings_of, merge_jobs, warnings_of
 from emberge.merging.streaming.jobs import TensorJob
-from emberge.merging.streaming.remarks import findings_of, warnings_of
 from emberge.merging.streaming.scheduler import Progress
-from emberge.tensor_files import FetchedFile, TensorReader
+from emberge.tensor_files import HEADER, FetchedFile, TensorReader, header_texts, versions
 
-__all__ = ["MergeReport", "content_of", "merge_checkpoints"]
+__all__ = ["MergeReport", "content_of", "header_of", "merge_checkpoints"]
 
 
 @dataclass(frozen=True)
@@ -184,3 +183,38 @@ def content_of(model: MergeInput) -> str | list[Any]:
     files = [path for folder in folders for path in sorted(folder.rglob("*.safetensors"))]
     stats = [(p, p.stat()) for p in files]
     return [*map(str, folders), [(str(p), s.st_size, s.st_mtime_ns) for p, s in stats]]
+
+
+def header_of(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
+    """Build the metadata of a merge's weight files: models, weights, content hashes, method, seed, versions.
+
+    `given` overrides it, values that are no text as JSON; a mapping under "emberge" adds to ours. Nothing in
+    it depends on the paths of the models.
+    """
+    request = plan.request
+    facts: dict[str, Any] = {
+        "strategy": [plain_stage(link) for link in request.strategy],
+        "models": {m.name: _model(m, plan.weights.get(m.name)) for m in request.inputs},
+        "seed": request.seed,
+        "dtype": request.dtype,
+        "versions": versions(),
+    }
+    if request.rules:
+        facts["rules"] = {
+            rule.filter: [plain_stage(link) for link in rule.strategy] for rule in request.rules
+        }
+    if request.base is not None:
+        facts["base"] = {
+            "name": request.base.name,
+            **_model(request.base, plan.weights.get(request.base.name)),
+        }
+    ours = given.get(HEADER)
+    header: dict[str, Any] = {**given, HEADER: facts}
+    if isinstance(ours, Mapping):
+        header[HEADER] = {**facts, **ours}
+    return header_texts(header)
+
+
+def _model(model: MergeInput, weight: float | None) -> dict[str, Any]:
+    facts = {"weight": weight, "content": model.fingerprint or None}
+    return {key: value for key, value in facts.items() if value is not None}

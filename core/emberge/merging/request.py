@@ -7,15 +7,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from emberge.contracts import PerTensor, Rule, Stage
 from emberge.merging.stage_options import ModelOptions, all_stages
-from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
+from emberge.merging.tokens.vocabulary import SuppliedVocabulary, VocabularyPolicy
 from emberge.model_folder import LAYER, layer_number, layer_of
-
-if TYPE_CHECKING:
-    from emberge.merging.tokens.supplied_vocabulary import SuppliedVocabulary
 
 __all__ = [
     "Compute",

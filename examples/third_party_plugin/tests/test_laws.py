@@ -30,16 +30,7 @@ from emberge_acme.uniformity import Uniformity
 
 def block(*models: list[list[float]], weights: tuple[float, ...]) -> Block:
     tensors = torch.tensor(models, dtype=torch.float64)
-    return Block(
-        name="layers.0.weight",
-        shape=tuple(tensors.shape[1:]),
-        layer="layers.0",
-        models=tuple(f"model {i}" for i in range(len(models))),
-        groups=("",) * len(models),
-        tensors=tensors,
-        base=None,
-        weights=torch.tensor(weights, dtype=torch.float64),
-    )
+    return Block.of(tensors, weights=torch.tensor(weights, dtype=torch.float64))
 
 
 WAYS = pytest.mark.parametrize("way", [KeepNorm, KeepNormPlain])

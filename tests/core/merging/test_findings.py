@@ -12,7 +12,7 @@ import torch
 from emberge import Block, Machine, Measures, MergeStrategy, Stage, Stats
 from emberge.contracts import Rule
 from emberge.merging import MergeInput, MergeReport
-from emberge.merging.streaming import journal
+from emberge.merging.streaming import stream
 from emberge.model_folder import Checkpoint
 from safetensors.torch import load_file
 from torch import Tensor
@@ -155,7 +155,7 @@ def test_a_continued_merge_reports_what_it_does_not_compute_again(
 ) -> None:
     """Stopped midway, or with all tensors finished and only the other files missing."""
     expected = merged(family, tmp_path / "whole", CHAINS[name]())
-    monkeypatch.setattr(journal, "INTERVAL", 0.0)
+    monkeypatch.setattr(stream, "INTERVAL", 0.0)
 
     def stop(done: float, total: float, _: str) -> None:
         if done >= share * total:

@@ -18,7 +18,7 @@ from emberge import CheckpointError, Machine
 from emberge.errors import UnwrittenError
 from emberge.files import working_in
 from emberge.merging import MergeInput
-from emberge.merging.streaming.journal import Journal
+from emberge.merging.streaming.stream import Journal
 from emberge.tensor_files import TensorSpec, TensorWriter
 from emberge.tensor_files.tensor_writer import DIRECT
 from emberge_merge.methods.averages.linear import Linear
@@ -88,7 +88,7 @@ def stopped_midway(models: list[MergeInput], out: Path, monkeypatch: pytest.Monk
         return real(handle, data, place)
 
     with monkeypatch.context() as patch:
-        patch.setattr("emberge.merging.streaming.journal.INTERVAL", 0.0)
+        patch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
         patch.setattr(os, "pwrite", full)
         with pytest.raises(UnwrittenError, match=r"layers\.\d+\.w could not be written"):
             merge(models, out)
@@ -306,8 +306,8 @@ def test_a_part_without_one_of_its_files_starts_over_even_when_killed_again(
     sharded = {"max_shard_size": "2MB"}
     merge(large, tmp_path / "whole", **sharded)
     with monkeypatch.context() as patch:
-        patch.setattr("emberge.merging.streaming.journal.INTERVAL", 0.0)
-        patch.setattr("emberge.merging.streaming.journal.Journal.remove", lambda _: sys.exit(1))
+        patch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
+        patch.setattr("emberge.merging.streaming.stream.Journal.remove", lambda _: sys.exit(1))
         with pytest.raises(SystemExit):
             merge(large, tmp_path / "out", **sharded)
     shards = sorted((tmp_path / ".out.partial").glob("*.safetensors"))

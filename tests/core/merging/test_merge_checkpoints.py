@@ -399,7 +399,7 @@ def test_an_occupied_place_is_left_alone(berts: list[Path], tmp_path: Path) -> N
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-import emberge.merging.streaming.journal as journal
+import emberge.merging.streaming.stream as journal
 from emberge.merging import MergeInput
 from tests.support.merges import merge_models
 from emberge import PerModel, Machine

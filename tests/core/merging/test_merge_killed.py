@@ -175,7 +175,7 @@ DAWDLE = """
 from dataclasses import dataclass
 from pathlib import Path
 import os, time
-import emberge.merging.streaming.journal as journal
+import emberge.merging.streaming.stream as journal
 from emberge import MergeStrategy, hookimpl
 
 journal.INTERVAL = 0.0

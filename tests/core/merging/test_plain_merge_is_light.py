@@ -28,7 +28,7 @@ assert main(["merge", a, b, "--strategy", "linear", "--out", out, "--quiet"]) ==
 print(json.dumps(sorted(sys.modules)))
 """
 # The types that a request and an option of the merge step name; they import nothing.
-NOUNS = {"emberge.merging.tokens", "emberge.merging.tokens.vocabulary_policy"}
+NOUNS = {"emberge.merging.tokens", "emberge.merging.tokens.vocabulary"}
 FEATURES = (
     "emberge.merging.adapters",
     "emberge.merging.adapter_output",

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import emberge.merging.streaming.journal as journal
+import emberge.merging.streaming.stream as journal
 import pytest
 import torch
 from emberge import Machine

@@ -129,7 +129,7 @@ def test_a_model_that_cannot_embed_is_published_with_the_facts_alone(
 def test_a_run_killed_around_the_passport_ends_in_the_same_bytes(
     berts: list[Path], tmp_path: Path
 ) -> None:
-    import emberge.merging.streaming.journal as journal
+    import emberge.merging.streaming.stream as journal
 
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(json.dumps({"steps": {"soup": soup(berts[:2])}}))

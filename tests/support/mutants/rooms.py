@@ -112,7 +112,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
         ("tests/plugins/codiemb/test_token_geometry.py",),
     ),
     "journal": Room(
-        ("core/emberge/merging/streaming/journal.py",),
+        ("core/emberge/merging/streaming/stream.py",),
         ("tests/core/merging/streaming/test_journal.py",),
     ),
     "files": Room(

@@ -1,15 +1,14 @@
-"""Changes of matrices as products of two thin ones, and how much of a change a rank leaves out."""
+"""Changes of matrices as products of two thin ones, cut to a rank; loads no torch by itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from emberge.merging.adapter_output.truncation import Truncation
-
-__all__ = ["Factors", "factorise", "factorise_product"]
+__all__ = ["Factors", "Truncation", "factorise", "factorise_product"]
 
 _BLOCK = 1 << 12  # rows or columns multiplied at once
 
@@ -35,6 +34,8 @@ def factorise(change: Tensor, truncation: Truncation) -> Factors:
     bits of a float32 matrix and needs a fraction of the time and memory of a full decomposition. The error is
     measured on the factors as they are returned.
     """
+    import torch
+
     tall = change.shape[0] >= change.shape[1]
     gram = _gram(change if tall else change.T)
     values, vectors = torch.linalg.eigh(gram)
@@ -55,6 +56,8 @@ def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> Factors:
 
     With B = Q_b R_b and Aᵀ = Q_a R_a the singular values of B A are those of the small R_b R_aᵀ.
     """
+    import torch
+
     left, left_r = torch.linalg.qr(b.double())
     right, right_r = torch.linalg.qr(a.double().T)
     u, s, vh = torch.linalg.svd(left_r @ right_r.T)
@@ -67,6 +70,8 @@ def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> Factors:
 
 def _gram(tall: Tensor) -> Tensor:
     """Compute Mᵀ M in float64, a block of rows at a time."""
+    import torch
+
     total = torch.zeros(tall.shape[1], tall.shape[1], dtype=torch.float64)
     for start in range(0, tall.shape[0], _BLOCK):
         double = tall[start : start + _BLOCK].double()
@@ -75,6 +80,8 @@ def _gram(tall: Tensor) -> Tensor:
 
 
 def _times(left: Tensor, right: Tensor) -> Tensor:
+    import torch
+
     blocks = (left[start : start + _BLOCK] for start in range(0, left.shape[0], _BLOCK))
     return torch.cat([block.double() @ right for block in blocks])
 
@@ -86,3 +93,23 @@ def _error(change: Tensor, a: Tensor, b: Tensor) -> float:
         whole += float(double.square().sum())
         lost += float((double - made @ wide).square_().sum())
     return (lost / whole) ** 0.5 if whole else 0.0
+
+
+# Squares of singular values below this share of the largest are rounding of the matrix itself.
+_NOISE = 1e-14
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """A limit: at most `rank` singular values, and no more than have `energy` of the squared norm."""
+
+    rank: int | None = None
+    energy: float | None = None
+
+    def of(self, squares: Tensor) -> int:
+        """Return the number of squared singular values, largest first, that are kept; at least one."""
+        count = int((squares > _NOISE * squares[0]).sum())
+        if self.energy is not None:
+            reached = squares.cumsum(0) >= self.energy * squares.sum() * (1 - 1e-12)
+            count = min(count, int((~reached).sum()) + 1)
+        return max(1, min(count, self.rank or count))

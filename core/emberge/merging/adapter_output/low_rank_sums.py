@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge.merging.adapter_output.truncation import Truncation
+from emberge.merging.adapter_output.factorise import Factors, Truncation
 from emberge.merging.adapters.adapter_reader import WEIGHTS
 from emberge.merging.adapters.apply_adapter import AdaptedSpec, LowRank
 from emberge.merging.adapters.base_match import same_bytes
@@ -18,7 +18,6 @@ from emberge.tensor_files import DerivedTensor, TensorSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from emberge.merging.adapter_output.factorise import Factors
     from emberge.tensor_files import TensorReader
 
 __all__ = ["Combination", "Products"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from emberge.contracts import rows_of
-from emberge.errors import CheckpointError
+from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.merging.adapters.adapter_config import AdapterConfig, read_adapter_config
-from emberge.merging.adapters.adapter_names import AdapterNames
 from emberge.merging.adapters.apply_adapter import (
     AdaptedSpec,
     Change,
@@ -20,11 +19,19 @@ from emberge.merging.adapters.apply_adapter import (
     NewRows,
     Shift,
 )
-from emberge.merging.adapters.base_match import require_base, same_bytes
-from emberge.model_folder import HEAD, Checkpoint, Names
+from emberge.merging.adapters.base_match import doubt, require_base, same_bytes
+from emberge.merging.request import MergeInput
+from emberge.model_folder import HEAD, Checkpoint, Names, usual_name
 from emberge.tensor_files import TensorSpec, read_header
 
-__all__ = ["WEIGHTS", "Adapter", "adapted_names", "read_adapter"]
+__all__ = [
+    "WEIGHTS",
+    "Adapter",
+    "AdapterNames",
+    "adapted_names",
+    "compare_adapters",
+    "read_adapter",
+]
 
 WEIGHTS = "adapter_model.safetensors"
 _PICKLE = "adapter_model.bin"
@@ -284,3 +291,114 @@ def _as_in(own: TensorSpec, saved: TensorSpec) -> TensorSpec:
     if saved.dtype == own.dtype or not own.mergeable:
         return saved.renamed(own.name)
     return AdaptedSpec(own.name, saved.shape, own.dtype, origin=saved, changes=())
+
+
+# How a whole SentenceTransformer numbers its modules.
+_MODULE = re.compile(r"(\d+)\.(?:auto_model\.|model\.)?(?=\D)")
+
+
+class AdapterNames:
+    """Finds the base's tensor for each of an adapter's names.
+
+    An adapter may have been trained on another class than the base is stored as (`model.layers.0…` for
+    `layers.0…`), or inside a SentenceTransformer (`0.auto_model.encoder…`): whatever precedes the base's
+    own name is left out, if it is the same for all.
+    """
+
+    def __init__(self, names: Names, checkpoint: Checkpoint, label: str) -> None:
+        self._label, self._base = label, checkpoint.folder.name
+        self._modules = checkpoint.modules
+        self._known = {usual_name(spec.name): name for name, spec in names.specs.items()}
+        self._known.update({name: name for name in names.specs})
+        self._leads: dict[str, str] = {}
+
+    def of(self, name: str) -> str | None:
+        """Return the canonical name of a tensor; None where the base has none."""
+        name = usual_name(self._in_trunk(name))
+        words = name.split(".")
+        for start in range(len(words)):
+            found = self._known.get(".".join(words[start:]))
+            if found is not None:
+                self._leads.setdefault("".join(f"{w}." for w in words[:start]), name)
+                return found
+        return None
+
+    def beside(self, name: str) -> str:
+        """Return the name of a tensor that the base lacks, without the prefix of all names."""
+        name = self._in_trunk(name)
+        return name.removeprefix(max(self._leads, key=len, default=""))
+
+    def require_one_prefix(self) -> None:
+        """Refuse names under several prefixes.
+
+        Raises:
+            CheckpointError: naming two of them.
+        """
+        longest = max(self._leads, key=len, default="")
+        for lead, name in self._leads.items():
+            if not longest.startswith(lead):
+                raise CheckpointError(
+                    f"{self._label}: '{name}' and '{self._leads[longest]}' lie in different parts of the "
+                    f"model that it was trained on, and {self._base} has one; name the base of the adapter"
+                )
+
+    def _in_trunk(self, name: str) -> str:
+        """Return a name without a SentenceTransformer's number of the module; later ones get their folder."""
+        found = _MODULE.match(name)
+        if found is None or int(found[1]) >= max(1, len(self._modules)):
+            return name
+        number, rest = int(found[1]), name[found.end() :]
+        return rest if number == 0 else f"{self._modules[number].path}.{name[len(found[1]) + 1 :]}"
+
+
+def compare_adapters(models: Iterable[MergeInput]) -> tuple[list[Problem], list[str]]:
+    """Return (problems, warnings) of adapters beside each other, without those of one alone."""
+    found: list[tuple[MergeInput, Adapter]] = []
+    for model in models:
+        try:
+            adapter = read_adapter(model.adapter, whole=False) if model.adapter else None
+        except EmbergeError:
+            continue
+        if adapter is not None:
+            found.append((model, adapter))
+    warnings = [
+        doubt(adapter.config, adapter.metadata, model.folder)
+        for model, adapter in found
+        if model.folder is not None
+    ]
+    faults = [*_saved(found), *_bases(found)]
+    return faults, list(dict.fromkeys(warning for warning in warnings if warning))
+
+
+def _saved(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
+    saved = {model.name: set(adapter.config.saved_modules) for model, adapter in found}
+    first = next(iter(saved), "")
+    for name, modules in saved.items():
+        if modules != saved[first]:
+            yield Problem(
+                f"'{first}' saves {_listed(saved[first])} whole (modules_to_save) and '{name}' "
+                f"{_listed(modules)}; train them alike, or fold each into its base by a merge of its own "
+                "and merge the results"
+            )
+            return
+
+
+def _bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
+    """Yield adapters of two bases on one folder, whose configs contradict each other."""
+    bases: dict[object, tuple[str, str]] = {}
+    for model, adapter in found:
+        base = adapter.config.base
+        if not base or model.folder is None:
+            continue
+        key = model.folder.resolve()
+        first, theirs = bases.setdefault(key, (model.name, base))
+        if base.rpartition("/")[2].lower() != theirs.rpartition("/")[2].lower():
+            yield Problem(
+                f"'{first}' is an adapter of '{theirs}' and '{model.name}' one of '{base}', and both are put "
+                f"on {model.folder.name}; name for each the base that it was trained on"
+            )
+            return
+
+
+def _listed(modules: set[str]) -> str:
+    return ", ".join(sorted(modules)) or "no module"

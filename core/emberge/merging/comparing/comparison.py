@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emberge.model_folder import EMBEDDING_LAYER, PARTS, Part, layer_order
 
-__all__ = ["LOW_COSINE", "MATRICES", "Comparison", "PairSums", "is_trunk_layer"]
+__all__ = ["LOW_COSINE", "MATRICES", "Comparison", "PairSums", "is_trunk_layer", "kinship_words"]
 
 LOW_COSINE = 0.7
 """Cosine of a layer below which two models are too far apart to be averaged (BidirLM, arXiv:2604.02045)."""
@@ -139,3 +139,24 @@ def _sum(sums: ByLayer, layer: str, parts: Collection[Part]) -> PairSums | None:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+# Mean cosines of changes from a common base. MiniLM trained for an epoch on 60 % of the same 640 rows, twice,
+# has 0.21; of eight trained on one data set each all pairs are within 0.02 of 0.
+_SIBLINGS, _STRANGERS = 0.15, 0.05
+
+
+def kinship_words(cosines: Sequence[float]) -> str:
+    """Return a plain sentence on the cosines of models' changes, pair by pair; "" without any."""
+    if not cosines:
+        return ""
+    mean = sum(cosines) / len(cosines)
+    low, high = f"{min(cosines):.2f}", f"{max(cosines):.2f}"
+    numbers = f"cosine of their changes {low if low == high else f'{low} to {high}'}"
+    if mean >= _SIBLINGS:
+        return f"siblings, {numbers}: a merge is close to their ensemble, and methods differ little"
+    if mean < _STRANGERS:
+        return (
+            f"strangers, {numbers}: an average undoes part of what each learned, and methods matter"
+        )
+    return f"relatives, {numbers}: they changed partly alike"

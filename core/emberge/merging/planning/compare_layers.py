@@ -1,4 +1,4 @@
-"""Cosines of layers, estimated before a merge from a small part of the weights; loads no torch, no NumPy."""
+"""Cosines of models' layers and changes, estimated from few weights; loads no torch, no NumPy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import operator
 import struct
 from array import array
 from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 
 from emberge.merging.comparing.comparison import LOW_COSINE
@@ -15,7 +16,7 @@ from emberge.model_folder import layer_number
 from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun
 
-__all__ = ["Read", "far_layers", "is_plain", "numbers_of", "runs"]
+__all__ = ["Read", "changes_alike", "far_layers", "is_plain", "numbers_of", "runs"]
 
 # Numbers read in each of as many places of a matrix: with seven matrices a layer, some 7,000 of each layer,
 # whose cosine is within 0.02 of that of all of them.
@@ -96,3 +97,37 @@ _READ: Mapping[str, Callable[[bytes], array[float]]] = {
     "float32": lambda data: array("f", data),
     "float64": lambda data: array("d", data),
 }
+
+
+# Models whose pairs are looked at; more tell nothing new about the others.
+_MOST = 8
+
+
+def changes_alike(plan: MergePlan, read: Read) -> tuple[float, ...]:
+    """Return the estimated cosine of the changes of each pair of models; nothing without a base.
+
+    Only matrices in the text trunk's layers are looked at, where files have them as they are. `read` returns
+    bytes of a file from a place on, so many. Pairs with a model that did not change are left out.
+    """
+    count = min(_MOST, len(plan.request.inputs))
+    squares = [0.0] * count
+    products = dict.fromkeys(combinations(range(count), 2), 0.0)
+    for tensor in plan.tensors if count > 1 else ():
+        specs = [tensor.base, *tensor.sources[:count]]
+        if layer_number(tensor.name) is None or len(tensor.out.shape) < 2:
+            continue
+        if tensor.action != "merge" or not all(map(is_plain, specs)):
+            continue
+        known = [spec for spec in specs if spec is not None]
+        for start, size in runs(min(spec.elements for spec in known)):
+            base, *models = (numbers_of(spec, start, size, read) for spec in known)
+            changes = [list(map(operator.sub, one, base)) for one in models]
+            for i, change in enumerate(changes):
+                squares[i] += sum(map(operator.mul, change, change))
+            for i, j in products:
+                products[i, j] += sum(map(operator.mul, changes[i], changes[j]))
+    return tuple(
+        product / math.sqrt(squares[i] * squares[j])
+        for (i, j), product in products.items()
+        if squares[i] > 0 and squares[j] > 0
+    )

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from emberge.errors import EmbergeError, Problem
 from emberge.files import disk_space_problems
-from emberge.merging.merge_plan import MergePlan
-from emberge.merging.planning.effective_weights import plan_effective_weights
+from emberge.merging.merge_plan import MergePlan, plan_effective_weights
 from emberge.merging.planning.match_tensors import match_tensors
 from emberge.merging.planning.validate import (
     OTHER_TEMPLATE,
@@ -168,7 +167,7 @@ def _with_tensors(
     problems, warnings = compare_folders(request, template, checkpoints)
     warnings += plan.warnings
     if any(model.adapter is not None for model in request.inputs):
-        from emberge.merging.adapters.compare_adapters import compare_adapters
+        from emberge.merging.adapters.adapter_reader import compare_adapters
 
         more_problems, more_warnings = compare_adapters(request.inputs)
         problems, warnings = problems + more_problems, warnings + more_warnings

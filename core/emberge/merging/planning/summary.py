@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from emberge.contracts import Machine, Stage
-from emberge.merging.comparing.kinship import kinship_words
-from emberge.merging.merge_plan import MergePlan
-from emberge.merging.planning.cost import forecast
-from emberge.merging.planning.effective_weights import weighing
+from emberge.merging.comparing.comparison import kinship_words
+from emberge.merging.merge_plan import MergePlan, weighing
 from emberge.merging.stage_options import plain_stage, stage_name
+from emberge.merging.streaming.cost import forecast
 from emberge.model_folder import licence_line, origin_line
 from emberge.numerics import kernels_line
 from emberge.wording import count_by_first_word, count_noun, human_size, join_some

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from emberge.contracts import MergeTransform, Stage
 from emberge.merging.merge_plan import MergePlan, weights_of
-from emberge.merging.planning.compare_changes import changes_alike
-from emberge.merging.planning.compare_layers import far_layers
+from emberge.merging.planning.compare_layers import changes_alike, far_layers
 from emberge.merging.request import MergeRequest
 from emberge.merging.stage_options import stage_name
 from emberge.model_folder import (

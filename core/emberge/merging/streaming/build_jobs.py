@@ -1,8 +1,8 @@
-"""Jobs for the tensors of a merge plan."""
+"""Jobs for the tensors of a merge plan, and what finished jobs remarked, over all tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,13 @@ from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.model_folder import layer_of
 from emberge.numerics import DecodedRows, DeltaProgram, kernels, worth_compiling
 from emberge.tensor_files import DerivedTensor, FileSource, TensorReader
+from emberge.wording import join_some
 
 if TYPE_CHECKING:
     from emberge.merging.statistics.row_entries import MergeStatistics
     from emberge.merging.tokens.token_rows import PartialRows
 
-__all__ = ["empty_block", "merge_jobs"]
+__all__ = ["empty_block", "findings_of", "merge_jobs", "warnings_of"]
 
 
 def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
@@ -161,3 +162,32 @@ def _copy_job(plan: MergePlan, tensor: TensorPlan, reader: TensorReader) -> Copy
         if spec is not None and spec.file != tensor.origin.file
     ]
     return CopyJob(tensor.out, FileSource("the template", tensor.origin, reader), same)
+
+
+def warnings_of(jobs: Sequence[TensorJob]) -> Iterator[str]:
+    """Yield each warning of the jobs once, with the tensors that it concerns."""
+    tensors: dict[str, list[str]] = {}
+    for job in jobs:
+        for warning in dict.fromkeys(job.remarks.get("warnings", ())):
+            tensors.setdefault(warning, []).append(job.spec.name)
+    for warning, names in tensors.items():
+        yield f"{join_some(names, 1)}: {warning}"
+
+
+def findings_of(jobs: Sequence[TensorJob]) -> dict[str, Mapping[str, float]]:
+    """Return the findings of the jobs' strategies: layer to label to the mean over elements.
+
+    A layer's mean is over those of its tensors that have the label; of equal numbers it is just that number.
+    """
+    means: dict[str, dict[str, float]] = {}
+    elements: dict[tuple[str, str], int] = {}
+    for job in jobs:
+        if not isinstance(job, MergeJob):
+            continue
+        of_layer = means.setdefault(job.block.layer, {})
+        for label, number in job.remarks.get("findings", {}).items():
+            known = of_layer.setdefault(label, number)
+            place = job.block.layer, label
+            elements[place] = elements.get(place, 0) + job.spec.elements
+            of_layer[label] = known + (number - known) * job.spec.elements / (elements[place] or 1)
+    return {layer: found for layer, found in means.items() if found}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from emberge.contracts import Block, Chain, Measures, Scope, rows_of, scope_key
 from emberge.errors import CheckpointError
-from emberge.merging.streaming.memory_budget import element_bytes
+from emberge.merging.streaming.cost import element_bytes
 from emberge.numerics import (
     ALIGNED,
     DTYPES,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,12 +17,11 @@ from torch import Tensor
 from emberge.contracts import Machine, Measures
 from emberge.errors import CheckpointError
 from emberge.heap import keep_freed_blocks
-from emberge.merging.streaming.device_streams import DeviceStreams, on_cpu
+from emberge.merging.streaming.cost import GRANULE, block_elements, queue_bytes
 from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_usable
-from emberge.merging.streaming.memory_budget import GRANULE, block_elements, queue_bytes
 from emberge.wording import human_size
 
-__all__ = ["GRANULE", "Limits", "Progress", "run_jobs"]
+__all__ = ["GRANULE", "DeviceStreams", "Limits", "Progress", "on_cpu", "run_jobs"]
 
 Put = Callable[[TensorJob, int, Tensor], None]
 Progress = Callable[[float, float, str], None]
@@ -383,3 +384,43 @@ def _require_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:
                 f"{human_size(limits.memory)}; allow more with --memory, or give it another strategy by "
                 "a rule"
             )
+
+
+class DeviceStreams:
+    """The devices of all threads, each thread with a stream of its own on its GPU.
+
+    A thread's rows go through its own pinned buffers and stream: while one thread waits for its copy or
+    its result, another one's kernels run.
+    """
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self._devices = itertools.cycle(devices)
+        self._lock = threading.Lock()
+        self._own = threading.local()
+
+    @contextmanager
+    def current_device(self) -> Iterator[str]:
+        """Yield the calling thread's device; all work inside goes to its stream and is then waited for."""
+        if not hasattr(self._own, "device"):
+            with self._lock:
+                self._own.device = next(self._devices)
+            gpu = self._own.device != "cpu"
+            self._own.stream = torch.cuda.Stream(self._own.device) if gpu else None  # type: ignore[no-untyped-call]
+        if self._own.stream is None:
+            yield self._own.device
+            return
+        with torch.cuda.stream(self._own.stream):
+            yield self._own.device
+            # The pinned buffer is filled anew by the next call, so its copy must have ended.
+            self._own.stream.synchronize()
+
+
+def on_cpu(measures: Measures) -> Measures:
+    """Return the measures with their tensors on the CPU, where they are summed."""
+    return {name: _on_cpu(value) for name, value in measures.items()}
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.cpu()
+    return on_cpu(value) if isinstance(value, Mapping) else value

@@ -14,7 +14,7 @@ from emberge.merging.tokens.tokenizer import (
     read_tokenizer,
     tokenizer_differences,
 )
-from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
+from emberge.merging.tokens.vocabulary import VocabularyPolicy
 from emberge.model_folder import Checkpoint, Names, tokenizer_folder
 
 __all__ = ["align_tokens"]

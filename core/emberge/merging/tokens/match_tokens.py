@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from emberge.errors import Problem
 from emberge.merging.tokens.token_plan import NOWHERE, NewToken, TokenModel, TokenPlan
 from emberge.merging.tokens.tokenizer import Tokenizer, given_ids, quoted
-from emberge.merging.tokens.vocabulary_policy import VocabularyPolicy
+from emberge.merging.tokens.vocabulary import VocabularyPolicy
 from emberge.wording import join_some
 
 __all__ = ["REMEDY", "ByIds", "ByTexts"]

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 from emberge.errors import UnwrittenError
-from emberge.merging.streaming import journal
-from emberge.merging.streaming.journal import Journal
+from emberge.merging.streaming import stream
+from emberge.merging.streaming.stream import Journal
 
-INTERVAL = journal.INTERVAL
+INTERVAL = stream.INTERVAL
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every name written as soon as it is marked."""
-    monkeypatch.setattr(journal, "INTERVAL", 0.0)
+    monkeypatch.setattr(stream, "INTERVAL", 0.0)
 
 
 @pytest.fixture
@@ -105,14 +105,14 @@ def test_names_are_written_together_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within the interval names wait, and the disk is left alone; the next one after it brings them along."""
-    monkeypatch.setattr(journal, "INTERVAL", 3600.0)
+    monkeypatch.setattr(stream, "INTERVAL", 3600.0)
     synced: list[str] = []
     opened = Journal(tmp_path, "work")
     for name in ("a", "b"):
         opened.mark(name, lambda: synced.append("weights"))
     assert synced == []
     assert Journal(tmp_path, "work").done == set()
-    monkeypatch.setattr(journal, "INTERVAL", 0.0)
+    monkeypatch.setattr(stream, "INTERVAL", 0.0)
     opened.mark("c", lambda: synced.append("weights"))
     assert synced == ["weights"]
     assert Journal(tmp_path, "work").done == {"a", "b", "c"}
@@ -126,8 +126,8 @@ def test_two_seconds_of_work_may_be_lost_and_no_more(
 ) -> None:
     """Every writing begins them anew."""
     clock = [100.0]
-    monkeypatch.setattr(journal.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(journal, "INTERVAL", INTERVAL)
+    monkeypatch.setattr(stream.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(stream, "INTERVAL", INTERVAL)
     opened = Journal(tmp_path, "work")
     written = []
     for now in (101.9, 102.0, 103.9, 104.0):
@@ -199,7 +199,7 @@ def test_emptying_that_is_cut_short_leaves_no_journal_of_what_is_gone(
     def cut_short(folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(journal.shutil, "rmtree", cut_short)
+    monkeypatch.setattr(stream.shutil, "rmtree", cut_short)
     with pytest.raises(KeyboardInterrupt):
         Journal(tmp_path, "another")
     assert len(tree(tmp_path)) == 30

@@ -422,7 +422,7 @@ class Failing(Rows):
 def test_what_was_finished_is_not_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emberge.merging.streaming.journal.INTERVAL", 0.0)
+    monkeypatch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
     good = [Rows(TensorSpec(f"w{i}", (8, 3), "float32")) for i in range(3)]
     bad = Failing(TensorSpec("x", (8, 3), "float32"), at=4)
     out = tmp_path / "out"
@@ -437,7 +437,7 @@ def test_what_was_finished_is_not_done_again(
 
 
 def test_another_key_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emberge.merging.streaming.journal.INTERVAL", 0.0)
+    monkeypatch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
     spec, bad = TensorSpec("w", (8, 3), "float32"), TensorSpec("x", (8, 3), "float32")
     with pytest.raises(CheckpointError):
         stream([Rows(spec), Failing(bad)], tmp_path / "out", key="one")
@@ -449,7 +449,7 @@ def test_another_key_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_cut_journal_line_counts_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emberge.merging.streaming.journal.INTERVAL", 0.0)
+    monkeypatch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
     specs = [TensorSpec(n, (8, 3), "float32") for n in ("v", "w", "x")]
     out = tmp_path / "out"
     with pytest.raises(CheckpointError):
@@ -462,7 +462,7 @@ def test_a_cut_journal_line_counts_for_nothing(
 
 
 def test_a_damaged_part_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emberge.merging.streaming.journal.INTERVAL", 0.0)
+    monkeypatch.setattr("emberge.merging.streaming.stream.INTERVAL", 0.0)
     specs = [TensorSpec(n, (8, 3), "float32") for n in ("v", "x")]
     out = tmp_path / "out"
     with pytest.raises(CheckpointError):

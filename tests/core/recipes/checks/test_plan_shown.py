@@ -16,7 +16,7 @@ import yaml
 from emberge import Machine, PerTensor
 from emberge.cli.main import main
 from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge, summary
-from emberge.merging.planning.cost import forecast
+from emberge.merging.streaming.cost import forecast
 from emberge.model_folder import Checkpoint, licence_of
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.sparse.sign_consensus import SignConsensus

@@ -1,8 +1,8 @@
-"""One vocabulary for all models of a merge, with each model's embeddings for it, as a step made them.
+"""The vocabulary of a merge whose models' tokenizers differ: a policy, or one that a step supplies.
 
-Its folder has a tokenizer, a safetensors file a model with the tensors whose rows are tokens, by their
-canonical names, and `vocabulary.json`: `{"size": rows, "models": {fingerprint: file}}`, both null where
-there is a tokenizer alone.
+The folder of a supplied one has a tokenizer, a safetensors file a model with the tensors whose rows are
+tokens, by their canonical names, and `vocabulary.json`: `{"size": rows, "models": {fingerprint: file}}`, both
+null where there is a tokenizer alone.
 """
 
 from __future__ import annotations
@@ -10,15 +10,38 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
+from emberge.contracts import NumberRange
 from emberge.errors import CheckpointError
 from emberge.model_folder import Names, is_vocabulary, read_json
 from emberge.tensor_files import read_header
 
-__all__ = ["SuppliedVocabulary"]
+__all__ = ["SuppliedVocabulary", "VocabularyPolicy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyPolicy:
+    """The way to match rows of embeddings and language heads where models' tokenizers differ.
+
+    `token_aware` keeps every id where it is: rows whose token is the same in all models are merged, a
+    token that some lack takes its row from those that have it (one model's is copied), and two tokens
+    on one id are refused. `union` goes by the tokens' text and appends those that the first model lacks;
+    it needs one algorithm. `mean` merges rows by their number, whatever they mean.
+    """
+
+    policy: Literal["token_aware", "mean", "union"] = "token_aware"
+    """The rule by which rows are matched."""
+    keep: dict[str, str] = field(default_factory=dict)
+    """Token to the model whose row and meaning it takes, where models clash: `{"[MASK]": text}`."""
+    pad_to: Annotated[int, NumberRange(least=1, most=2**20)] = 64
+    """A multiple that the rows of a union are padded to."""
+
+    def __post_init__(self) -> None:
+        if self.pad_to < 1:
+            raise ValueError(f"pad_to must be at least 1, not {self.pad_to}")
 
 
 @dataclass(frozen=True)
