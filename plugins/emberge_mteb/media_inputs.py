@@ -53,9 +53,9 @@ def _parts(column: Any, value: Any, folder: MediaFolder) -> Iterator[str | Media
         for one in value:
             yield from _parts(column, one, folder)
     elif column == "image":
-        yield folder.image(value)
+        yield folder.add_image(value)
     elif value is not None:
-        yield folder.clip(value["array"], value["sampling_rate"])
+        yield folder.add_clip(value["array"], value["sampling_rate"])
 
 
 def first_tasks(tasks: Sequence[Any]) -> dict[MediaKind, str]:

@@ -72,9 +72,9 @@ def test_media_reach_the_model(kind: str, tmp_path: Path) -> None:
     for number in range(ROUNDS + 1):
         places = range(number * BATCH, (number + 1) * BATCH)
         media = [
-            folder.image(drawing(place, width=64, height=64))
+            folder.add_image(drawing(place, width=64, height=64))
             if kind == "image"
-            else folder.clip(tone(200 + place, 2.0), RATE)
+            else folder.add_clip(tone(200 + place, 2.0), RATE)
             for place in places
         ]
         texts = encoder.tokenise([join_parts([one]) for one in media], prompt="", max_length=None)

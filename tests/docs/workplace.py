@@ -62,7 +62,7 @@ def write_data(root: Path) -> None:
     _write(root / "passages.jsonl", [{"text": pair["pos"][0]} for pair in pairs])
     for number, name in enumerate(("one", "two")):
         drawing(number).save(root / f"{name}.png")
-        clip = MediaFolder(root / "clips").clip(tone(440 + 220 * number), RATE)
+        clip = MediaFolder(root / "clips").add_clip(tone(440 + 220 * number), RATE)
         Path(clip.path).rename(root / f"{name}.wav")
     _write(root / "images.jsonl", [{"image": f"{n}.png", "caption": n} for n in ("one", "two")])
     _write(root / "sounds.jsonl", [{"audio": f"{n}.wav", "caption": n} for n in ("one", "two")])

@@ -64,7 +64,7 @@ def drawing() -> Image.Image:
 @pytest.fixture
 def keep(tmp_path: Path) -> Callable[[bytes], Media]:
     folder = MediaFolder(tmp_path / "media")
-    return lambda content: folder.keep("image", content)
+    return lambda content: folder.add_bytes("image", content)
 
 
 def pixels(media: Media) -> Any:
@@ -278,7 +278,7 @@ def test_16_bits_are_rounded(keep: Callable[[bytes], Media]) -> None:
 def test_16_bits_of_a_benchmark_are_kept(tmp_path: Path) -> None:
     image = Image.fromarray(np.full((2, 3), 100 * 257, np.uint16))
     for mode in ("I;16", "I;16B"):
-        media = MediaFolder(tmp_path).image(image if mode == "I;16" else swapped(image))
+        media = MediaFolder(tmp_path).add_image(image if mode == "I;16" else swapped(image))
         assert pixels(media).tolist() == [[[100] * 3] * 3] * 2
 
 
@@ -295,7 +295,7 @@ def test_samples_of_32_bits_are_refused(
     with pytest.raises(DataError, match=r"32 bits.*8 or 16"):
         read_image(keep(saved(image, "TIFF")))
     with pytest.raises(DataError, match="32 bits"):
-        MediaFolder(tmp_path).image(image)
+        MediaFolder(tmp_path).add_image(image)
 
 
 def test_inks_become_colours(keep: Callable[[bytes], Media]) -> None:
@@ -348,9 +348,9 @@ def test_a_file_beyond_the_limit_is_not_read(
         file.truncate(media_files.MEDIA_BYTES + 1)
     assert "at most 268 MB" in refusal(tmp_path, "large.png")
     monkeypatch.setattr(media_files, "MEDIA_BYTES", 10)
-    assert MediaFolder(tmp_path).keep("image", bytes(10)).kind == "image"
+    assert MediaFolder(tmp_path).add_bytes("image", bytes(10)).kind == "image"
     with pytest.raises(DataError, match="an image has 11 bytes; at most 10"):
-        MediaFolder(tmp_path).keep("image", bytes(11))
+        MediaFolder(tmp_path).add_bytes("image", bytes(11))
 
 
 def test_escapes_in_a_name_are_shown_as_such(tmp_path: Path) -> None:

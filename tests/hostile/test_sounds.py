@@ -44,7 +44,7 @@ def headed(
 @pytest.fixture
 def keep(tmp_path: Path) -> Callable[[bytes], Media]:
     folder = MediaFolder(tmp_path / "media")
-    return lambda content: folder.keep("audio", content)
+    return lambda content: folder.add_bytes("audio", content)
 
 
 def refusal(folder: Path, sound: Any) -> str:
@@ -80,7 +80,7 @@ def test_an_array_needs_a_rate_that_is_one(tmp_path: Path, rate: Any) -> None:
 
 def test_rates_of_numpy_are_numbers(tmp_path: Path) -> None:
     for rate in (np.int64(RATE), np.float64(RATE)):
-        assert read_clip(MediaFolder(tmp_path).clip([0.5, 0.25], rate)).rate == RATE
+        assert read_clip(MediaFolder(tmp_path).add_clip([0.5, 0.25], rate)).rate == RATE
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])

@@ -54,7 +54,7 @@ def test_ask_with_images_and_sound(tmp_path: Path) -> None:
     model = media_model(tmp_path / "omni", "qwen3_omni_moe_thinker")
     drawing(1).save(tmp_path / "one.png")
     drawing(2).save(tmp_path / "two.png")
-    clip = MediaFolder(tmp_path / "clips").clip(tone(440), RATE)
+    clip = MediaFolder(tmp_path / "clips").add_clip(tone(440), RATE)
     Path(clip.path).rename(tmp_path / "tone.wav")
     script = str(EXAMPLES / "ask_with_images_and_sound.py")
     asked = ["one.png", "the list", "--"]

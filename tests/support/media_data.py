@@ -21,9 +21,9 @@ def media_set(name: str, kind: MediaKind, folder: Path, rows: int = 10) -> InMem
     examples = []
     for row in range(rows):
         if kind == "image":
-            media = place.image(drawing(row, width=SIDE * (2 + row % 3), height=SIDE * 2))
+            media = place.add_image(drawing(row, width=SIDE * (2 + row % 3), height=SIDE * 2))
         else:
-            media = place.clip(tone(200 + 90 * row, 0.6 + 0.3 * (row % 3)), RATE)
+            media = place.add_clip(tone(200 + 90 * row, 0.6 + 0.3 * (row % 3)), RATE)
         examples.append(Example(join_parts([media]), (f"the {WORDS[row % 10]} {row}",)))
     found = dataset(name, "retrieval", examples)
     facts = MediaFacts(f"{kind}-text", (kind,), f"{name}:1")

@@ -37,8 +37,7 @@ class TokenisedText:
     """Token ids of one text with its special tokens; the first `prompt_length` belong to the prompt.
 
     `types` are the kinds of a pair's tokens, where the model embeds them (BERT's segments). `media` are the
-    images and clips in the order in which they come; their places are among the ids, each as often as the
-    model has vectors of it.
+    images and clips in their order; each has as many placeholders among the ids as the model reads vectors.
     """
 
     ids: Sequence[int]
@@ -49,10 +48,11 @@ class TokenisedText:
 
 @dataclass(frozen=True, slots=True)
 class LocatedText:
-    """Token ids of a text, a pair, or a window of a pair, with the place that each token came from.
+    """Token ids of a text, a pair, or a window of a pair, with the characters that each token came from.
 
-    `row` numbers the text among those given. `part` [t] is 0 for a token of the text, 1 for one of its
-    second text, and -1 for special tokens and the prompt's; `start` and `end` [t] count characters of it.
+    `row` is the place of the text in the call. `part` [t] is 0 for a token of the text, 1 for one of its
+    second text, and -1 for special tokens and those of the prompt; `start` and `end` [t] count characters of
+    that text.
     """
 
     row: int
@@ -63,9 +63,9 @@ class LocatedText:
 
 
 class AuxiliaryMetrics:
-    """Reading of a model's own counts for the user: numbers, warnings and figures.
+    """Reader of a model's own counts for the user: numbers, warnings and figures.
 
-    Counts are those of one batch or the sum of several. An object keeps no tensor of a pass alive.
+    Counts are those of one batch or the sum of several. Objects must keep no tensor of a pass alive.
     """
 
     def values(self, counts: Tensor) -> Mapping[str, float]:
@@ -73,11 +73,11 @@ class AuxiliaryMetrics:
         return {}
 
     def warnings(self, counts: Tensor) -> Sequence[str]:
-        """Return what is wrong and what to do; the user gets the same words once."""
+        """Return problems with their remedies; equal ones are shown once."""
         return ()
 
     def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> list[dict[str, Any]]:
-        """Return figures of the values over steps, as an artifact's `figures` has them."""
+        """Return figures of the values over steps, in the form of an artifact's `figures`."""
         return []
 
 
@@ -85,10 +85,10 @@ class AuxiliaryMetrics:
 class Auxiliary:
     """Loss term of the model's own that is no sum over texts, such as the balance of a router's experts.
 
-    `counts` are what it needs of the whole batch (tokens, tokens an expert), without a gradient; those of
-    chunks and ranks are added up. `term(counts)` is this chunk's part of the loss given the counts of the
-    batch: parts add up to the whole, so it is linear in what has a gradient. `metrics` reads the same counts
-    for the user.
+    `counts` are the sums that it needs of the whole batch (tokens, tokens an expert), without a gradient;
+    the runner adds those of all chunks and ranks. `term(counts)` is this chunk's part of the loss, given the
+    counts of the batch: parts add up to the whole, so it is linear in the tensors that have a gradient.
+    `metrics` reads the same counts for the user.
     """
 
     counts: Tensor
@@ -120,12 +120,12 @@ class Encoder(Protocol):
 
     @property
     def tokenizer_fingerprint(self) -> str:
-        """Hash of all that turns text into ids, for token caches."""
+        """Hash of the tokenizer and its settings: token caches with equal hashes have equal ids."""
         ...
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """Texts that the model wants before its inputs by name, such as "query" and "document"."""
+        """Texts that the model expects before its inputs, by name, such as "query" and "document"."""
         ...
 
     def tokenise(
@@ -143,10 +143,10 @@ class Encoder(Protocol):
         ...
 
     def stored_names(self) -> Mapping[str, str]:
-        """Return the name of every parameter of `module` with its tensor's name in a checkpoint.
+        """Return the name of each parameter of `module` with that of its tensor in a checkpoint.
 
-        The trunk's may have any prefix; those of further modules begin with their folder (`2_Dense.`).
-        Parameters of no stored tensor, such as those of an adapter, are left out.
+        Tensors of the trunk may have any prefix; those of further modules begin with their folder
+        (`2_Dense.`). Parameters without a stored tensor, such as those of an adapter, are left out.
         """
         ...
 
@@ -157,15 +157,15 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class TokenEncoder(Encoder, Protocol):
-    """Encoder of which single tokens are known: their hidden states, and their places in the text.
+    """Encoder that gives single tokens: their hidden states, and the characters that they came from.
 
-    Measures of a text's tokens, and heads for words and answers need it.
+    Measures of tokens, and heads for words and answers, need one.
     """
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         """Return the last hidden states [b, t, d] of a batch that is on the module's device.
 
-        They are what pooling gets, one for each place of the padded batch.
+        They are the input of pooling, one for each place of the padded batch.
         """
         ...
 
@@ -180,8 +180,8 @@ class TokenEncoder(Encoder, Protocol):
     ) -> list[LocatedText]:
         """Return each text, or pair with one of `seconds`, cut to `max_length` or the model's own limit.
 
-        With a `stride` long second texts become several windows, which share so many tokens, and at most a
-        quarter of a window; a first text has half of it at most.
+        With a `stride` long second texts become several windows. Neighbours share `stride` tokens, at most a
+        quarter of a window, and the first text is cut to half of a window.
 
         Raises:
             CheckpointError: for a tokenizer that does not know the places of its tokens.
@@ -191,7 +191,7 @@ class TokenEncoder(Encoder, Protocol):
 
 @runtime_checkable
 class TokenPredictor(TokenEncoder, Protocol):
-    """Encoder with a head that predicts tokens from their states: losses over tokens need it.
+    """Encoder with a head that predicts tokens from hidden states: losses over tokens need one.
 
     `Backbone.load(…, predicts=True)` gives one. The head's weights are part of its `module`, and features
     have `input_ids` and, where texts are padded, an `attention_mask`.
@@ -223,14 +223,14 @@ class TokenPredictor(TokenEncoder, Protocol):
 
     @property
     def logits(self) -> Callable[[Tensor], Tensor]:
-        """Head that makes logits [s, v] of hidden states [s, d]; best a `LinearHead`, if it is one."""
+        """Head that gives logits [s, v] of hidden states [s, d]; best a `LinearHead`, if it is one."""
         ...
 
     def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
-        """Return one padded batch on the CPU, whose rows are texts one after another.
+        """Return one padded batch on the CPU, each row several texts one after another.
 
-        `states` then gives each text's as if it were alone: texts of a row do not see each other, and
-        positions begin at 0 in each. A training with `packing` tries that on a few texts first.
+        `states` computes each text of a row as if it were alone: it reads no other text, and its positions
+        begin at 0. A training with `packing` first tests that on a few texts.
 
         Raises:
             NotImplementedError: for a model that cannot keep texts of a row apart.
@@ -240,34 +240,34 @@ class TokenPredictor(TokenEncoder, Protocol):
 
 @runtime_checkable
 class AuxiliaryEncoder(TokenEncoder, Protocol):
-    """Encoder whose hidden states come with a loss term of its own: losses over tokens add that term."""
+    """Encoder whose hidden states have a loss term of its own, which losses over tokens add."""
 
     def states_and_auxiliary(
         self, features: Mapping[str, Tensor]
     ) -> tuple[Tensor, Auxiliary | None]:
-        """Return the hidden states that `states` gives, and the model's own term of these texts."""
+        """Return the hidden states, as `states` does, and the model's own term of these texts."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionFacts:
-    """Reasons why an encoder cannot predict tokens, by the losses over tokens that they are against."""
+    """Reasons why an encoder cannot predict tokens, by the losses over tokens that they exclude."""
 
     problems: tuple[str, ...] = ()
-    """Reasons against every loss: a head is missing, or the options leave no room for one."""
+    """Reasons that exclude every loss: no head, or options that allow none."""
     hidden: tuple[str, ...] = ()
-    """Reasons against losses that predict hidden tokens: no mask token, attention to earlier tokens alone."""
+    """Reasons that exclude losses which predict hidden tokens: no mask token, causal attention."""
     causal: tuple[str, ...] = ()
-    """Reasons against losses that predict the next token: attention to later tokens."""
+    """Reasons that exclude losses which predict the next token: attention to later tokens."""
     bos: tuple[str, ...] = ()
-    """Reasons against losses whose texts begin with a BOS token."""
+    """Reasons that exclude losses whose texts begin with a BOS token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderFacts:
-    """Facts of the encoder that a backbone makes of a checkpoint, known before its weights are loaded.
+    """Facts of the encoder that a backbone would load from a checkpoint.
 
-    They come from configs, the tokenizer and the headers of weights. With `problems` nothing else is known.
+    They come from configs, the tokenizer and the headers of weights. With `problems` the others are unknown.
     """
 
     problems: tuple[str, ...] = ()
@@ -277,15 +277,15 @@ class EncoderFacts:
     prompt_problems: tuple[str, ...] = ()
     """Reasons why it cannot be trained on data that gives no text a prompt."""
     changes: tuple[str, ...] = ()
-    """Changes to the way in which the checkpoint computes, as lines for the terminal."""
+    """Settings that differ from the checkpoint's own, such as its attention, as lines for the terminal."""
     dimension: int | None = None
     """Size of an embedding; None if unknown."""
     causal: bool | None = None
-    """Flag that a token reads those before it alone; None if unknown."""
+    """Flag that a token reads only those before it; None if unknown."""
     media: tuple[MediaKind, ...] = ()
-    """Kinds of media that it reads beside text."""
+    """Kinds of media that it reads in addition to text."""
     prediction: PredictionFacts | None = None
-    """Facts for losses over tokens, where they are asked for; None if it predicts no tokens."""
+    """Facts for losses over tokens; None if it predicts no tokens, or `describe` was not asked for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,13 +294,13 @@ class Backbone:
 
     @property
     def leaves_adapter(self) -> bool:
-        """Flag that its encoders save an adapter of the checkpoint, and no model by itself."""
+        """Flag that its encoders save an adapter of the checkpoint instead of a whole model."""
         return False
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
-        """Return the facts of the encoder that `load` would give; no weights are loaded.
+        """Return the facts of the encoder that `load` would return, without loading weights.
 
-        Those for losses over tokens, which take longer, are among them if it `predicts`.
+        With `predicts` they include those for losses over tokens, which take longer.
         """
         return EncoderFacts()
 
@@ -317,11 +317,11 @@ class Backbone:
         ]
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
-        """Load an encoder; `dtype` is "float32", "bfloat16" or "float16".
+        """Load and return an encoder; `dtype` is "float32", "bfloat16" or "float16".
 
         With `predicts` it is a `TokenPredictor`, if the backbone has one.
 
         Raises:
-            CheckpointError: when weights are missing or left over.
+            CheckpointError: for missing or unknown weights.
         """
         raise NotImplementedError

@@ -41,11 +41,10 @@ COLUMNS = frozenset({"anchor", "positive", "negative"})
 
 @dataclass(frozen=True, kw_only=True)
 class Guide:
-    """Frozen model that gives a loss a second opinion on the texts of a batch.
+    """Frozen model whose embeddings of a batch's texts a loss reads beside the trained model's.
 
-    `model` is read by `backbone`, by default one of the kind that the training has with its default
-    options, and never trained. It gets its own prompts, if it has any, and texts cut to `max_length` tokens,
-    by default to its own limit.
+    `backbone` loads `model`, by default one of the training's kind with default options. Texts get the
+    guide's own prompts, if it has any, and are cut to `max_length` tokens, by default to its own limit.
     """
 
     model: ModelRef
@@ -53,7 +52,7 @@ class Guide:
     max_length: TextLength | None = None
 
     def backbone_beside(self, trained: Backbone) -> Backbone:
-        """Return the guide's backbone, by default one of the same class as the trained model's."""
+        """Return the guide's backbone, by default one of the trained model's class."""
         return self.backbone if self.backbone is not None else type(trained)()
 
 
@@ -61,13 +60,13 @@ class Guide:
 class Embeddings:
     """Global batch of one dataset, gathered from every rank when the loss asks for it.
 
-    anchor [b, d], positive [b, p, d], negative [b, n, d]; valid [b, p + n] (bool) masks the filling where
-    rows have fewer; positive_score [b, p] and negative_score [b, n] or None, NaN where a text has none;
-    label [b] (integers, -1 where a row has none) or None; text_id [b, 1 + p + n] is equal for equal texts,
-    and means nothing where `valid` is False. Embeddings of columns that no loss of the dataset `embeds` are
-    NaN. `layers` are embeddings of the intermediate layers asked for, `guide` those of the guide that the
-    loss names, without a gradient. `in_batch` is whether other rows' texts are negatives here. Embeddings
-    come as the encoder gives them: a loss normalises.
+    anchor [b, d], positive [b, p, d], negative [b, n, d]; valid [b, p + n] (bool) is False at
+    filling, where a row has fewer texts; positive_score [b, p] and negative_score [b, n] or None, NaN for a
+    text without one; label [b] (integers, -1 where a row has none) or None; text_id [b, 1 + p + n] is equal
+    for equal texts, and arbitrary where `valid` is False. Embeddings of columns that no loss of the dataset
+    `embeds` are NaN. `layers` are embeddings of the intermediate layers that the loss asks for, `guide` those
+    of its guide, without a gradient. `in_batch` is whether other rows' texts are negatives. Embeddings are
+    those of the encoder: a loss normalises them itself.
     """
 
     anchor: Tensor
@@ -91,14 +90,14 @@ class Embeddings:
 
     @property
     def scores(self) -> Tensor:
-        """Scores of the candidates [b, p + n], NaN where there is none."""
+        """Scores of the candidates [b, p + n], NaN for those without one."""
         import torch
 
         given = (self.positive_score, self.negative_score)
         sizes = (self.positive.shape[1], self.negative.shape[1])
-        nothing = self.anchor.detach()[:, :1] * 0 + torch.nan
+        absent = self.anchor.detach()[:, :1] * 0 + torch.nan
         parts = [
-            nothing.expand(-1, size) if score is None else score.to(nothing.dtype)
+            absent.expand(-1, size) if score is None else score.to(absent.dtype)
             for score, size in zip(given, sizes, strict=True)
         ]
         return torch.cat(parts, dim=1)
@@ -119,10 +118,10 @@ class Loss:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Columns that it reads beside anchor and positive; rows without them are refused before training.
+        """Columns that it reads in addition to anchor and positive; rows without them are refused.
 
-        Of "negative", "positive_score", "negative_score", "label", and "contrast": negatives of its own where
-        other rows' texts are none.
+        They are of "negative", "positive_score", "negative_score", "label", and "contrast": the row's own
+        negatives in batches whose other rows are no negatives.
         """
         return frozenset()
 
@@ -156,11 +155,11 @@ class Loss:
         return ()
 
     def warnings(self) -> Sequence[str]:
-        """Return a sentence for each option that is legal and surely a mistake; `check` shows them."""
+        """Return a sentence for each option that is allowed and probably a mistake; `check` shows them."""
         return ()
 
     def parameters(self) -> Mapping[str, Tensor]:
-        """Return learned values (a temperature) as they start; they are trained, saved and given to calls."""
+        """Return first values of learned numbers (a temperature), which are trained and passed to calls."""
         return {}
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -170,10 +169,10 @@ class Loss:
 
 @dataclass(frozen=True, kw_only=True)
 class OuterLoss(Loss):
-    """Loss that hands other losses, one or a weighted sum of several, embeddings that it has changed.
+    """Loss that changes embeddings and passes them to other losses, one or a weighted sum of several.
 
-    It passes on what those need, learn, refuse and warn of. A subclass decides about `cross_rank`, and its
-    call gives them embeddings through `inner`.
+    Their needs, learned values, problems and warnings are its own. A subclass decides about `cross_rank`, and
+    calls the others by `inner`.
     """
 
     loss: tuple[Loss, ...]
@@ -230,9 +229,8 @@ class OuterLoss(Loss):
 class Tokens:
     """Token ids of one text [t] and the facts that a corruption of them may use.
 
-    `spared` [t] (bool) marks special tokens and the prompt's, which stay as they are; `mask_id` replaces a
-    hidden token (None, where the model has none, only for losses that hide nothing), and ids are below
-    `vocabulary`.
+    `spared` [t] (bool) marks special tokens and those of the prompt, which stay as they are. `mask_id`
+    replaces a hidden token; it is None only for losses that hide none. Ids are below `vocabulary`.
     """
 
     ids: NDArray[np.int64]
@@ -243,9 +241,9 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearHead:
-    """Head that predicts tokens, whose last part is linear: logits [s, v] of hidden states [s, d].
+    """Head that predicts tokens with a linear last layer: logits [s, v] of hidden states [s, d].
 
-    `transform` makes of states what is multiplied by `weight` [v, e], to which `bias` [v] is added.
+    Logits are `transform(states)` [s, e] times `weight` [v, e], plus `bias` [v].
     """
 
     transform: Callable[[Tensor], Tensor]
@@ -262,8 +260,7 @@ class LinearHead:
 class TokenLoss:
     """Mean over scored token positions (MLM, MNTP), computed without all logits in memory at once.
 
-    The runner takes it over all texts of a batch and weighs chunks by their scored positions, so that it is
-    the mean over those of the whole batch.
+    The runner weighs chunks by their number of scored positions, so that the mean is that of the whole batch.
     `weight` is its factor in a sum of losses, applied by the runner.
     """
 
@@ -271,19 +268,19 @@ class TokenLoss:
 
     @property
     def causal(self) -> bool:
-        """Flag that it predicts tokens from those before them alone, and hides none.
+        """Flag that it predicts tokens only from those before them, and hides none.
 
-        Then it needs a model with causal attention; else one that reads both sides, and has a mask token.
+        Then it needs a model with causal attention; else one that reads both sides and has a mask token.
         """
         return False
 
     @property
     def bos(self) -> bool:
-        """Flag that every text begins with the tokenizer's BOS token, also if the tokenizer adds none."""
+        """Flag that every text begins with the tokenizer's BOS token, even if the tokenizer adds none."""
         return False
 
     def warnings(self) -> Sequence[str]:
-        """Return a sentence for each option that is legal and surely a mistake; `check` shows them."""
+        """Return a sentence for each option that is allowed and probably a mistake; `check` shows them."""
         return ()
 
     def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -296,7 +293,7 @@ class TokenLoss:
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the mean over scored positions, given final hidden states [b, t, d] and labels [b, t].
 
-        `head` makes logits [s, vocabulary] of states [s, d]; one whose last part is known is a `LinearHead`.
+        `head` gives logits [s, vocabulary] of states [s, d]; with a linear last layer it is a `LinearHead`.
         """
         raise NotImplementedError
 
@@ -335,8 +332,8 @@ def loss_problems(
     for loss in own or ():
         if isinstance(loss, Loss) and "positive_score" in loss.needs and not scored:
             yield (
-                f"loss {type(loss).__name__} needs scores, which dataset '{info.name}' ({info.task}) has "
-                "not; choose another under by_task"
+                f"loss {type(loss).__name__} needs scores, which dataset '{info.name}' ({info.task}) does "
+                "not have; choose another under by_task"
             )
     yield from score_problems(own or (), info)
 
@@ -346,7 +343,7 @@ def prediction_problems(
 ) -> Iterator[str]:
     """Yield reasons why a backbone's encoder of a checkpoint cannot predict tokens for losses over tokens.
 
-    None without such losses, and none where the encoder cannot be loaded at all.
+    There are none without such losses, and for an encoder that cannot be loaded at all.
     """
     over_tokens = [loss for loss in losses if isinstance(loss, TokenLoss)]
     facts = backbone.describe(checkpoint, predicts=True) if over_tokens else EncoderFacts()
@@ -366,7 +363,7 @@ def prediction_problems(
 
 
 def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:
-    """Yield reasons why losses learn nothing from a dataset's scores; none where those are not known."""
+    """Yield reasons why losses learn nothing from a dataset's scores; none while the scores are unknown."""
     if info.scores is None:
         return
     for loss in (one for one in losses if isinstance(one, Loss)):
@@ -377,7 +374,7 @@ def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str
 def dimension_problems(
     losses: PerDataset[tuple[AnyLoss, ...]], dimension: int | None
 ) -> Iterator[str]:
-    """Yield reasons why losses cannot be used on embeddings of `dimension` numbers; none where it is None."""
+    """Yield reasons why losses cannot be used on embeddings of `dimension` numbers; none if that is None."""
     given = (losses.default, *losses.by_task.values(), *losses.by_dataset.values())
     checked: list[Loss] = []
     for loss in (one for several in given for one in several or ()):

@@ -33,7 +33,7 @@ __all__ = [
 MediaKind = Literal["image", "audio"]
 MEDIA_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 _MARK = "\ufffc"
-# What takes the mark's place in text of data: Unicode's replacement character.
+# Replacement for the mark in text of data: Unicode's own replacement character.
 _REPLACED = "\ufffd"
 _REFERENCE = re.compile(f"{_MARK}(image|audio):([0-9a-f]{{32}}):([^{_MARK}]+){_MARK}")
 
@@ -59,9 +59,9 @@ class Media:
 class MediaFacts:
     """Facts of a data set's images and clips, for checks before work; places are `file:line`.
 
-    `pair` is the kind of its pairs (`image-text`), `rates` has the place of the first clip of each sampling
-    rate, `largest` width, height and place of the largest image, `longest` seconds and place of the longest
-    clip. `stored` is a hash of where the files are.
+    `pair` is the kind of its pairs (`image-text`), `where` the place of the first medium. `rates` are
+    sampling rates, each with the place of its first clip; `largest` has width, height and place of the
+    largest image, `longest` seconds and place of the longest clip. `stored` is a hash of the files' paths.
     """
 
     pair: str
@@ -120,12 +120,12 @@ def pair_kind(anchor: str, others: Iterable[str]) -> str:
 
 
 def plain_text(text: str) -> str:
-    """Return text of data without the character that marks media, so that it refers to no file."""
+    """Return text without the character that marks media, so that data cannot refer to files."""
     return text.replace(_MARK, _REPLACED) if _MARK in text else text
 
 
 def readable(text: str) -> str:
-    """Return an input for people, its media as `[image cat.png]`."""
+    """Return an input as people read it, with media as `[image cat.png]`."""
     if _MARK not in text:
         return text
     return _REFERENCE.sub(lambda found: f"[{found[1]} {PurePath(found[3]).name}]", text)

@@ -1,4 +1,4 @@
-"""Samplers: choose examples, group them into batches. They know no rank and no device, only a seed."""
+"""Samplers, which choose examples and group them into batches by a seed alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "BatchPart", "Batches", "Negatives", "Pool", "Sampler", "Tail"]
 
 Negatives = Literal["auto", "in_batch", "hard_only"]
-# What becomes of rows that do not fill a last batch.
+# Treatment of rows that do not fill a last batch.
 Tail = Literal["drop", "wrap", "keep"]
 Pool: TypeAlias = "Mapping[DatasetInfo, Rows]"
 
@@ -30,7 +30,7 @@ class BatchPart(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One optimizer step's examples over all ranks; task-pure samplers give one part."""
+    """Examples of one optimizer step over all ranks; most samplers give rows of one dataset."""
 
     parts: tuple[BatchPart, ...]
     stage: int = 0
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """One epoch's batches, each computed when it is asked for, so that an epoch may be of any length.
+    """Batches of one epoch, each computed on demand, so that an epoch may be of any length.
 
     Batch k is a pure function of k: the plan of a training reads batches in any order and keeps none.
     """
@@ -54,19 +54,19 @@ class Batches:
         return (self[place] for place in range(len(self)))
 
     def segments(self) -> Sequence[int]:
-        """Return the first batch of each stretch, where one comes after another; default: all are one."""
+        """Return the number of the first batch of each segment of the epoch; by default there is one."""
         return (0,)
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
-        """Return the pairs of datasets and negatives that occur; by default all batches are read for it."""
+        """Return the pairs of dataset and negatives that occur; by default all batches are read."""
         return frozenset((part.dataset, each.negatives) for each in self for part in each.parts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """A sampler, which chooses examples (`select`) or groups them (`batches`); the last of a chain groups.
+    """Sampler, which chooses examples (`select`) or groups them (`batches`); the last of a chain groups.
 
-    A step that trains asks for the `resolved` samplers, so that one may read what earlier steps made.
+    Training steps use the `resolved` samplers, so that a sampler may read results of earlier steps.
     """
 
     def files(self) -> list[FileRef]:
@@ -77,20 +77,20 @@ class Sampler:
         return [value for value in values if isinstance(value, FileRef)]
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        """Return problems that show before a run in what the sampler reads beside the data."""
+        """Return problems of the files that it reads in addition to the data, seen before a run."""
         return ()
 
     def check_data(self, infos: Sequence[DatasetInfo]) -> Iterable[str]:
-        """Return reasons why it cannot group these datasets, from their names and kinds of task alone."""
+        """Return reasons why it cannot group these datasets, from their names and tasks alone."""
         return ()
 
     def resolved(self, locate: Callable[[FileRef], Path]) -> Sampler:
-        """Return the sampler to use once the files that its options name exist; default: itself.
+        """Return the sampler with the content of the files that its options name; by default itself.
 
-        It keeps what it read as plain values, by which a resumed training recognises it.
+        The content is kept as plain values, by which a resumed training recognises it.
 
         Raises:
-            EmbergeError: for a file that does not give what the options ask for.
+            EmbergeError: for a file without the content that the options ask for.
         """
         return self
 
@@ -101,8 +101,8 @@ class Sampler:
     def batches(self, pool: Pool, seed: int) -> Iterable[Batch]:
         """Return one epoch's global batches; `seed` is the epoch's.
 
-        A generator will do, and is read into memory once an epoch. `Batches` are computed one by one:
-        return such (`DatasetBatches`, `Shuffled`, `InOrder`, `Interleaved`) where data may be large.
+        A generator is allowed, and read into memory once an epoch. For large data return `Batches`
+        (`DatasetBatches`, `Shuffled`, `InOrder`, `Interleaved`), which are computed one by one.
 
         Raises:
             NotImplementedError: for a sampler that only selects, which cannot be the last.

@@ -1,7 +1,7 @@
-"""Images: their size from the header, and their pixels.
+"""Image files: their size from the header, and their pixels.
 
-Only the formats of `_BEGINNINGS` reach a decoder, and each only that of its own format: Pillow has others,
-which start programs (EPS starts Ghostscript) or which nobody has looked at for years.
+Only the formats of `_BEGINNINGS` are decoded, each by the decoder of its own format: Pillow has others, which
+start programs (EPS starts Ghostscript) or have not been reviewed for years.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 from emberge.contracts import Media
 from emberge.errors import DataError
-from emberge.media.media_files import content_of, require_package
+from emberge.media.media_files import read_content, require_package
 from emberge.wording import printable
 
 __all__ = [
     "MOST_PIXELS",
-    "decoded_image",
+    "decode_image",
     "image_size",
     "open_image",
     "read_image",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MOST_PIXELS = 89_478_485
-"""Pixels that an image may have; up to here Pillow, too, takes an image for no bomb."""
+"""Largest number of pixels of an image, which is Pillow's own limit for decompression bombs."""
 
 _BEGINNINGS = (
     (b"\x89PNG\r\n\x1a\n", "PNG"),
@@ -38,9 +38,9 @@ _BEGINNINGS = (
     (b"BM", "BMP"),
     *((mark, "TIFF") for mark in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
 )
-# The tag of EXIF that cameras write.
+# Tag of EXIF for the orientation of the camera.
 _ORIENTATION = 274
-# Its values for a quarter turn.
+# Orientations that are a quarter turn.
 _SIDEWAYS = range(5, 9)
 _WIDTH, _HEIGHT = 256, 257  # tags of TIFF
 
@@ -55,42 +55,43 @@ def open_image(content: bytes, where: str) -> Any:
     from PIL import Image
 
     where = printable(where)
-    name = _format_of(content)
+    name = _find_format(content)
     if name is None:
         raise DataError(
             f"{where}: is no PNG, JPEG, WebP, GIF, BMP or TIFF image; convert it to one of them, replace "
             "or remove it"
         )
-    if name == "WEBP":  # whose decoder has room made for all pixels before the header can be asked
+    if name == "WEBP":  # its decoder reserves memory for all pixels before it gives the size
         _require_pixels(*_webp_size(content, where), where)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
-            )  # of a size, which is looked at below, and of odd metadata
+            )  # of sizes, which are checked below, and of odd metadata
             image = Image.open(io.BytesIO(content), formats=[name])
     except Image.DecompressionBombError as error:
         raise DataError(
             f"{where}: an image of more than {MOST_PIXELS:,} pixels; make it smaller"
         ) from error
-    except Exception as error:  # a damaged header makes decoders fail in many ways
+    except Exception as error:  # a damaged header makes decoders fail in many turns
         raise DataError(
             f"{where}: is no {name} image that can be read; replace or remove it"
         ) from error
     _require_pixels(*image.size, where)
-    if name == "PNG" and "exif" not in image.info and (late := _late_exif(content)):
-        image.info["exif"] = late
+    if name == "PNG" and "exif" not in image.info and (exif := _find_exif(content)):
+        image.info["exif"] = exif
     return image
 
 
-def _format_of(content: bytes) -> str | None:
-    """Return the format that bytes begin like, by Pillow's name; None for any other."""
+def _find_format(content: bytes) -> str | None:
+    """Return the format of bytes by their beginning, as Pillow names it; None for any other."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "WEBP"
     return next((name for mark, name in _BEGINNINGS if content.startswith(mark)), None)
 
 
 def _require_pixels(width: int, height: int, where: str) -> None:
+    """Refuse an image of more than MOST_PIXELS."""
     if width * height > MOST_PIXELS:
         raise DataError(
             f"{where}: an image of {width} x {height} pixels; at most {MOST_PIXELS:,} pixels are read, so "
@@ -114,12 +115,13 @@ def _webp_size(content: bytes, where: str) -> tuple[int, int]:
     return width, height
 
 
-def _late_exif(content: bytes) -> bytes | None:
-    """Return the EXIF chunk of a PNG wherever it is; Pillow decodes all pixels to find a late one."""
+def _find_exif(content: bytes) -> bytes | None:
+    """Return the EXIF chunk of a PNG; Pillow would decode all pixels to find one behind them."""
     return next((body for kind, body in _png_chunks(content) if kind == b"eXIf"), None)
 
 
 def _png_chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the kind of each chunk of a PNG, and the content of those with EXIF."""
     place = 8
     while len(head := content[place : place + 8]) == 8:
         size = int.from_bytes(head[:4], "big")
@@ -128,31 +130,31 @@ def _png_chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def image_size(media: Media) -> tuple[int, int]:
-    """Return width and height of an image as it is to be seen, from its header.
+    """Return width and height of an upright image, from its header.
 
     Raises:
         DataError: for a file that cannot be read as an image.
     """
-    return upright_size(open_image(content_of(media), media.path))
+    return upright_size(open_image(read_content(media), media.path))
 
 
 def upright_size(image: Any) -> tuple[int, int]:
-    """Return width and height of a Pillow image once it is turned as its header asks for."""
+    """Return width and height of a Pillow image after the turn that its header asks for."""
     width, height = image.size
-    if image.format == "TIFF":  # of which some releases of Pillow give the size as turned
+    if image.format == "TIFF":  # some releases of Pillow give the size after the turn
         width, height = image.tag_v2[_WIDTH], image.tag_v2[_HEIGHT]
-    sideways = _orientation(image) in _SIDEWAYS
+    sideways = _read_orientation(image) in _SIDEWAYS
     return (int(height), int(width)) if sideways else (int(width), int(height))
 
 
-def _orientation(image: Any) -> int:
-    """Return the orientation that an image's header asks for, 1 to 8; 1 for one that cannot be read."""
+def _read_orientation(image: Any) -> int:
+    """Return the orientation in an image's header, from 1 to 8; 1 if it cannot be read."""
     from PIL import Image
 
     try:
         # The method of PNG images decodes all pixels first, which may bring more metadata.
         found = Image.Image.getexif(image).get(_ORIENTATION)
-    except Exception:  # damaged metadata; programs that show images pass over it, too
+    except Exception:  # damaged metadata, which image viewers ignore, too
         return 1
     return found if isinstance(found, int) and 1 <= found <= 8 else 1
 
@@ -163,39 +165,39 @@ def read_image(media: Media) -> Any:
     Raises:
         DataError: for a file that is damaged.
     """
-    return decoded_image(content_of(media), media.path)
+    return decode_image(read_content(media), media.path)
 
 
-def decoded_image(content: bytes, where: str) -> Any:
-    """Return the pixels of an image's bytes as a Pillow image in RGB, turned as its header asks for.
+def decode_image(content: bytes, where: str) -> Any:
+    """Return the pixels of an image's bytes as a Pillow image in RGB, turned as its header asks.
 
-    Of an image with several frames it is the first.
+    An image with several frames gives its first one.
 
     Raises:
         DataError: for bytes that are damaged, and samples whose range is not known.
     """
     image = open_image(content, where)
-    turn = _orientation(image)
+    turn = _read_orientation(image)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd metadata
             image.load()
             if image.format == "TIFF":  # Pillow may have turned it
-                turn = _orientation(image)
-            return _turned(rgb_image(image, where), turn)
+                turn = _read_orientation(image)
+            return _turn(rgb_image(image, where), turn)
     except DataError:
         raise
-    except Exception as error:  # damaged data makes decoders fail in many ways
+    except Exception as error:  # damaged data makes decoders fail in many turns
         raise DataError(
             f"{printable(where)}: the image is damaged ({printable(error)}); replace or remove it"
         ) from error
 
 
-def _turned(image: Any, orientation: int) -> Any:
-    """Return an image upright, of an orientation as EXIF counts them."""
+def _turn(image: Any, orientation: int) -> Any:
+    """Return an image of the given EXIF orientation turned upright."""
     from PIL.Image import Transpose
 
-    ways = {
+    turns = {
         2: Transpose.FLIP_LEFT_RIGHT,
         3: Transpose.ROTATE_180,
         4: Transpose.FLIP_TOP_BOTTOM,
@@ -204,11 +206,11 @@ def _turned(image: Any, orientation: int) -> Any:
         7: Transpose.TRANSVERSE,
         8: Transpose.ROTATE_90,
     }
-    return image.transpose(ways[orientation]) if orientation in ways else image
+    return image.transpose(turns[orientation]) if orientation in turns else image
 
 
 def rgb_image(image: Any, where: str) -> Any:
-    """Return a Pillow image of any mode in RGB of 8 bits; what is transparent has the colour below.
+    """Return a Pillow image in RGB of 8 bits; transparent pixels keep the colour that they hide.
 
     Samples of 16 bits are divided by 257, so that 65,535 becomes 255.
 
@@ -216,7 +218,7 @@ def rgb_image(image: Any, where: str) -> Any:
         DataError: for samples of 32 bits, whose range no file gives.
     """
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
-        image = _of_16_bits(image)
+        image = _narrow_16_bits(image)
     if image.mode in ("I", "F"):
         raise DataError(
             f"{printable(where)}: the image has samples of 32 bits, whose range is not known; save it with 8 "
@@ -225,7 +227,8 @@ def rgb_image(image: Any, where: str) -> Any:
     return image.convert("RGB")
 
 
-def _of_16_bits(image: Any) -> Any:
+def _narrow_16_bits(image: Any) -> Any:
+    """Return an image of 16-bit samples with samples of 8 bits, rounded to the nearest."""
     import numpy as np
     from PIL import Image
 

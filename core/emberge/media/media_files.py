@@ -1,4 +1,4 @@
-"""Reading of the files that media refer to, each seen to be the one that was referred to."""
+"""Files that media refer to, whose content is checked against the hash in the reference."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ from emberge.errors import DataError
 from emberge.files import UnsoundFileError, read_regular
 from emberge.wording import human_size, printable
 
-__all__ = ["MEDIA_BYTES", "content_of", "read_media_file", "require_media_size", "require_package"]
+__all__ = [
+    "MEDIA_BYTES",
+    "read_content",
+    "read_media_file",
+    "require_media_size",
+    "require_package",
+]
 
 MEDIA_BYTES = 256 << 20
-"""Bytes that the file of an image or a clip may have."""
+"""Largest size of the file of an image or a clip, in bytes."""
 
 
-def content_of(media: Media) -> bytes:
+def read_content(media: Media) -> bytes:
     """Return the bytes of a medium's file.
 
     Raises:
@@ -25,7 +31,7 @@ def content_of(media: Media) -> bytes:
     content = read_media_file(Path(media.path))
     if media_hash(content) != media.hash:
         raise DataError(
-            f"{printable(media.path)}: has changed since its data was read; run again, and it is read anew"
+            f"{printable(media.path)}: has changed since its data was read; run again to read it as it is now"
         )
     return content
 
@@ -47,7 +53,7 @@ def read_media_file(path: Path) -> bytes:
 
 
 def require_media_size(content: bytes, what: str) -> None:
-    """Make sure that bytes of an image or a clip are not more than MEDIA_BYTES.
+    """Refuse the bytes of an image or a clip that are more than MEDIA_BYTES.
 
     Raises:
         DataError: with their number.
@@ -60,7 +66,7 @@ def require_media_size(content: bytes, what: str) -> None:
 
 
 def require_package(module: str, package: str, what: str) -> None:
-    """Make sure that a module can be imported.
+    """Refuse work that needs a module which is not installed.
 
     Raises:
         DataError: with the command that installs its package.

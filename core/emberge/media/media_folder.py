@@ -1,4 +1,4 @@
-"""A folder of media: files of a data set by their paths, and bytes and arrays of rows, written once."""
+"""Folder of a data set's media: references to files, and bytes and arrays that are written to files once."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from emberge.media.sound_files import require_clip
 __all__ = ["MediaFolder"]
 
 _ENDINGS: dict[MediaKind, str] = {"image": "img", "audio": "snd"}
-# Modes of Pillow that PNG keeps as they are.
+# Modes of Pillow that PNG stores without loss.
 _PLAIN_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 
 
 class MediaFolder:
-    """Place of a data set's media: relative paths are below `beside`, bytes are kept in `store`.
+    """Folder that makes references to media: relative paths are below `beside`, bytes are written to `store`.
 
-    Bytes are in files named by their hash, so that equal ones are written once. Without a store they are in
-    a temporary folder until the process ends.
+    Files of bytes are named by their hash, so that equal ones are written once. Without a store they are in a
+    temporary folder until the process ends.
     """
 
     def __init__(self, store: Path | None = None, beside: Path | None = None) -> None:
         self._store = store
         self._beside = beside
 
-    def file(self, kind: MediaKind, path: str) -> tuple[Media, bytes]:
+    def add_file(self, kind: MediaKind, path: str) -> tuple[Media, bytes]:
         """Return the reference to a file, and its bytes.
 
         Raises:
-            DataError: when it cannot be read, or its name cannot be a reference.
+            DataError: for a file that cannot be read, or whose name cannot be a reference.
         """
         place = Path(path) if self._beside is None else self._beside / path
         content = read_media_file(place)
@@ -48,22 +48,22 @@ class MediaFolder:
         except ValueError as error:
             raise DataError(str(error)) from error
 
-    def keep(self, kind: MediaKind, content: bytes) -> Media:
-        """Return the reference to bytes of a file, which are written if they are new.
+    def add_bytes(self, kind: MediaKind, content: bytes) -> Media:
+        """Write bytes of a media file, unless they were written before, and return the reference to them.
 
         Raises:
-            DataError: for more bytes than are read of a file.
+            DataError: for more than MEDIA_BYTES.
         """
         require_media_size(content, f"an {kind}")
         name = media_hash(content)
-        place = self._folder() / f"{name}.{_ENDINGS[kind]}"
+        place = self._open_folder() / f"{name}.{_ENDINGS[kind]}"
         if not place.is_file():
             with replace_file(place, durable=False) as side:
                 side.write_bytes(content)
         return Media(kind, name, str(place.absolute()))
 
-    def image(self, image: Any) -> Media:
-        """Return the reference to a Pillow image, kept as PNG.
+    def add_image(self, image: Any) -> Media:
+        """Write a Pillow image as PNG, and return the reference to it.
 
         Raises:
             DataError: for samples whose range is not known.
@@ -72,20 +72,19 @@ class MediaFolder:
             image = rgb_image(image, "an image")
         buffer = io.BytesIO()
         image.save(buffer, "PNG", compress_level=1)
-        return self.keep("image", buffer.getvalue())
+        return self.add_bytes("image", buffer.getvalue())
 
-    def clip(self, samples: Any, rate: int) -> Media:
-        """Return the reference to samples [n] or [channels, n], kept as WAV of float32.
+    def add_clip(self, samples: Any, rate: int) -> Media:
+        """Write samples [n] or [channels, n] as WAV of float32, and return the reference to them.
 
         Raises:
-            DataError: for samples that are no array of numbers, and a rate or a length beyond the limits
-                of a clip.
+            DataError: for samples that are no array of numbers, and a rate or a length beyond the limits.
         """
         import numpy as np
         from scipy.io import wavfile
 
         try:
-            with np.errstate(over="ignore"):  # what is too large is found when the clip is read
+            with np.errstate(over="ignore"):  # too large numbers are refused when the clip is read
                 found = np.asarray(samples, np.float32)
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"the samples of a clip are no array of numbers: {error}") from error
@@ -97,18 +96,18 @@ class MediaFolder:
         require_clip(rate, channels, length, "a clip")
         buffer = io.BytesIO()
         wavfile.write(buffer, int(rate), found.T if found.ndim == 2 else found)
-        return self.keep("audio", buffer.getvalue())
+        return self.add_bytes("audio", buffer.getvalue())
 
-    def _folder(self) -> Path:
+    def _open_folder(self) -> Path:
         if self._store is None:
-            return _of_process()
+            return _process_folder()
         self._store.mkdir(parents=True, exist_ok=True)
         return self._store
 
 
 @functools.cache
-def _of_process() -> Path:
-    """Return a folder that is removed when the process ends."""
+def _process_folder() -> Path:
+    """Return a temporary folder, the same for the whole process, which removes it at its end."""
     folder = Path(tempfile.mkdtemp(prefix="emberge-media-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

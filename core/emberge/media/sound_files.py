@@ -1,4 +1,4 @@
-"""Audio clips: length and sampling rate, and their samples; WAV by itself, other formats by soundfile."""
+"""Files of audio clips: their length, rate and samples; soundfile reads all formats but WAV."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import Media
 from emberge.errors import DataError
-from emberge.media.media_files import content_of
+from emberge.media.media_files import read_content
 from emberge.wording import printable
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Clip", "decoded_clip", "read_clip", "require_clip", "resampled"]
+__all__ = ["Clip", "decode_clip", "read_clip", "require_clip", "resample_clip"]
 
 RATES = (1_000, 384_000)
-"""Lowest and highest number of samples a second."""
+"""Lowest and highest sampling rate, in samples a second."""
 MOST_SECONDS = 3600
 MOST_CHANNELS = 64
 MOST_SAMPLES = 1 << 27
-"""Samples of all channels together, in float32 half a gigabyte."""
+"""Largest number of samples of all channels together, half a gigabyte in float32."""
 LOUDEST = 16.0
-"""Largest sample of a file of floats, where 1 is full scale; beyond it the scale is another one."""
+"""Largest sample of a file of floats, where 1 is full scale; larger ones have another scale."""
 
-# Beginnings of the formats that are left to soundfile.
-_OTHERS = (b"fLaC", b"OggS", b"ID3", b"FORM", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2")
+# First bytes of the formats that soundfile reads.
+_OTHER_BEGINNINGS = (b"fLaC", b"OggS", b"ID3", b"FORM", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2")
 
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """Samples float32 [n] of one channel in -1 to 1, and how many there are a second."""
+    """Samples float32 [n] of one channel from -1 to 1, and their number a second."""
 
     samples: NDArray[np.float32]
     rate: int
@@ -52,10 +52,10 @@ def read_clip(media: Media) -> Clip:
     Raises:
         DataError: for a file that cannot be read, is empty, or silent.
     """
-    return decoded_clip(content_of(media), media.path)
+    return decode_clip(read_content(media), media.path)
 
 
-def decoded_clip(content: bytes, where: str) -> Clip:
+def decode_clip(content: bytes, where: str) -> Clip:
     """Return the samples of a file's bytes, its channels averaged.
 
     Raises:
@@ -65,9 +65,9 @@ def decoded_clip(content: bytes, where: str) -> Clip:
 
     where = printable(where)
     wave = content[:4] in (b"RIFF", b"RIFX", b"RF64") and content[8:12] == b"WAVE"
-    rate, stored = _wave(content, where) if wave else _other(content, where)
+    rate, stored = _decode_wave(content, where) if wave else _decode_other(content, where)
     require_clip(rate, stored.shape[1] if stored.ndim == 2 else 1, len(stored), where)
-    found = _scaled(stored)
+    found = _scale_samples(stored)
     samples = found.mean(axis=1, dtype=np.float32) if found.ndim == 2 else found
     if not len(samples):
         raise DataError(f"{where}: the clip is empty; replace or remove it")
@@ -88,7 +88,7 @@ def _is_number(value: Any) -> bool:
 
 
 def require_clip(rate: Any, channels: int, length: int, where: str) -> None:
-    """Make sure that a clip's sampling rate, channels and number of samples are within the limits.
+    """Refuse a clip whose sampling rate, channels or number of samples are beyond the limits.
 
     Raises:
         DataError: with the limit.
@@ -109,12 +109,12 @@ def require_clip(rate: Any, channels: int, length: int, where: str) -> None:
         )
 
 
-def _wave(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
+def _decode_wave(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
     from scipy.io import wavfile
 
     try:
         with warnings.catch_warnings():
-            # Chunks beside the samples (titles, markers) are none of ours.
+            # Warnings are about chunks such as titles and markers, which are not read.
             warnings.simplefilter("ignore", wavfile.WavFileWarning)
             rate, found = wavfile.read(io.BytesIO(content))
     except Exception as error:  # a damaged header makes it fail in many ways
@@ -124,8 +124,8 @@ def _wave(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
     return int(rate), found
 
 
-def _scaled(samples: NDArray[Any]) -> NDArray[np.float32]:
-    """Return samples of any width as float32 in -1 to 1."""
+def _scale_samples(samples: NDArray[Any]) -> NDArray[np.float32]:
+    """Return samples of any width as float32 from -1 to 1."""
     import numpy as np
 
     if samples.dtype == np.uint8:
@@ -133,12 +133,12 @@ def _scaled(samples: NDArray[Any]) -> NDArray[np.float32]:
     if np.issubdtype(samples.dtype, np.integer):
         # 24 bits come in the upper part of 32.
         return samples.astype(np.float32) / np.float32(-float(np.iinfo(samples.dtype).min))
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused
+    with np.errstate(over="ignore"):  # too large numbers become infinite, which is refused
         return samples.astype(np.float32, copy=False)
 
 
-def _other(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
-    if not content.startswith(_OTHERS):
+def _decode_other(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
+    if not content.startswith(_OTHER_BEGINNINGS):
         raise DataError(
             f"{where}: is no WAV, FLAC, Ogg, MP3 or AIFF file; convert it to one of them, or "
             "remove it"
@@ -151,7 +151,7 @@ def _other(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
 
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as file:
-            # As many as may be, and one more, whatever the header gives as their number.
+            # One sample beyond the limit is enough to refuse a clip, whatever length the header gives.
             most = MOST_SAMPLES // max(1, file.channels) + 1
             rate, samples = file.samplerate, file.read(most, dtype="float32")
     except (RuntimeError, ValueError, TypeError) as error:
@@ -161,7 +161,7 @@ def _other(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
     return int(rate), samples
 
 
-def resampled(clip: Clip, rate: int) -> Clip:
+def resample_clip(clip: Clip, rate: int) -> Clip:
     """Return the clip at another sampling rate, filtered against aliases (polyphase)."""
     if clip.rate == rate:
         return clip

@@ -51,16 +51,16 @@ def check_loss(
         AssertionError: beginning with the broken law's name.
     """
     for trial in _trials(loss, filling):
-        trial.pure()
-        trial.embeds()
-        trial.finite(one_row)
-        trial.order_of_rows()
+        trial.check_pure()
+        trial.check_columns()
+        trial.check_finite(one_row)
+        trial.check_order()
         if filling:
-            trial.filling()
-        trial.scale(lengths)
-        trial.parameters()
-        trial.cache()
-        trial.ranks()
+            trial.check_filling()
+        trial.check_scale(lengths)
+        trial.check_parameters()
+        trial.check_cache()
+        trial.check_ranks()
 
 
 def _trials(loss: Loss, filling: bool) -> Iterator[_LossTrial]:
@@ -79,7 +79,7 @@ def _trials(loss: Loss, filling: bool) -> Iterator[_LossTrial]:
             yield _LossTrial(loss, with_layers(loss, batch))
 
 
-def _alike(first: Tensor, second: Tensor, tolerance: float = 2e-5) -> bool:
+def _are_close(first: Tensor, second: Tensor, tolerance: float = 2e-5) -> bool:
     scale = max(1e-3, float(first.abs().max()), float(second.abs().max()))
     return bool((first - second).abs().max() <= tolerance * scale)
 
@@ -90,20 +90,21 @@ def _without_first_row(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _LossTrial:
-    """One batch, and the laws over it."""
+    """Loss and batch on which the laws are checked."""
 
     loss: Loss
     batch: Embeddings
 
-    def value(self, batch: Embeddings, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
+    def call(self, batch: Embeddings, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Return the loss of a batch, by default with the first values of its parameters."""
         given = dict(self.loss.parameters()) if parameters is None else parameters
         return self.loss(batch, given)
 
-    def pulled(self, batch: Embeddings) -> tuple[Tensor, Tensor]:
+    def value_and_gradient(self, batch: Embeddings) -> tuple[Tensor, Tensor]:
         """Return the loss and its gradient to all embeddings, zero where none reaches."""
         leaf = columns(batch).detach().requires_grad_()
         layers = {n: columns(one).detach().requires_grad_() for n, one in batch.layers.items()}
-        value = self.value(with_columns(batch, leaf, layers))
+        value = self.call(with_columns(batch, leaf, layers))
         assert value.ndim == 0, f"scalar: the loss has the shape {list(value.shape)}"
         assert value.requires_grad, "finite: the loss has no gradient at all"
         leaves = [leaf, *layers.values()]
@@ -114,11 +115,11 @@ class _LossTrial:
         ]
         return value.detach(), torch.stack(filled)
 
-    def pure(self) -> None:
+    def check_pure(self) -> None:
         before, learned = columns(self.batch).clone(), dict(self.loss.parameters())
         state = torch.get_rng_state()
         try:
-            first, second = (self.value(self.batch, learned) for _ in range(2))
+            first, second = (self.call(self.batch, learned) for _ in range(2))
         except (AttributeError, TypeError, ValueError) as error:
             given = [name for name in READ if getattr(self.batch, name) is not None]
             raise AssertionError(
@@ -129,8 +130,8 @@ class _LossTrial:
         assert torch.equal(before, columns(self.batch)), "pure: it changes its inputs"
         assert torch.equal(state, torch.get_rng_state()), "pure: it draws random numbers"
 
-    def embeds(self) -> None:
-        value, grads = self.pulled(self.batch)
+    def check_columns(self) -> None:
+        value, grads = self.value_and_gradient(self.batch)
         slots, hard = self.batch.positive.shape[1], self.batch.negative.shape[1]
         names = ["anchor", *["positive"] * slots, *["negative"] * hard]
         read = torch.tensor([name in self.loss.embeds for name in names])[:, None]
@@ -140,7 +141,7 @@ class _LossTrial:
         lacking = with_columns(
             self.batch, values, dict(zip(self.batch.layers, layers, strict=True))
         )
-        unread, pulls = self.pulled(lacking)
+        unread, pulls = self.value_and_gradient(lacking)
         assert torch.equal(value, unread), (
             f"embeds: it reads columns beside {sorted(self.loss.embeds)}, which it declares"
         )
@@ -148,7 +149,7 @@ class _LossTrial:
             f"embeds: its gradient is another without columns beside {sorted(self.loss.embeds)}"
         )
 
-    def finite(self, one_row: bool) -> None:
+    def check_finite(self, one_row: bool) -> None:
         batch = self.batch
         equal = batch.anchor[0]
         cases = {
@@ -164,22 +165,22 @@ class _LossTrial:
         if one_row:
             cases["one row"] = take_rows(batch, slice(2, 3))
         for name, case in cases.items():
-            value, grad = self.pulled(case)
+            value, grad = self.value_and_gradient(case)
             assert torch.isfinite(value), f"finite: the loss is {float(value)} on {name}"
             assert torch.isfinite(grad).all(), f"finite: the gradient is not, on {name}"
 
-    def order_of_rows(self) -> None:
+    def check_order(self) -> None:
         order = torch.tensor([3, 0, 5, 1, 4, 2])
         (first, pull), (second, moved) = (
-            self.pulled(self.batch),
-            self.pulled(take_rows(self.batch, order)),
+            self.value_and_gradient(self.batch),
+            self.value_and_gradient(take_rows(self.batch, order)),
         )
-        assert _alike(first, second), (
+        assert _are_close(first, second), (
             f"order of rows: it changes the loss from {float(first)} to {float(second)}"
         )
-        assert _alike(pull[:, order], moved), "order of rows: it changes the gradient"
+        assert _are_close(pull[:, order], moved), "order of rows: it changes the gradient"
 
-    def filling(self) -> None:
+    def check_filling(self) -> None:
         batch = self.batch
         empty = ~torch.cat([torch.ones(len(batch.anchor), 1, dtype=torch.bool), batch.valid], 1)
 
@@ -190,32 +191,36 @@ class _LossTrial:
         other = with_columns(batch, fill(columns(batch)), layers)
         twins = torch.where(empty, batch.text_id.roll(1, 0), batch.text_id)
         (first, pull), (second, pull2) = (
-            self.pulled(batch),
-            self.pulled(dataclasses.replace(other, text_id=twins)),
+            self.value_and_gradient(batch),
+            self.value_and_gradient(dataclasses.replace(other, text_id=twins)),
         )
-        assert _alike(first, second), "filling: the content of masked places changes the loss"
+        assert _are_close(first, second), "filling: the content of masked places changes the loss"
         assert not pull2[:, empty].any(), "filling: a gradient reaches masked places"
-        assert _alike(pull, pull2), "filling: the content of masked places changes the gradient"
-        third = self.value(widened(self.loss, batch))
-        assert _alike(first, third), "filling: how many masked places there are changes the loss"
+        assert _are_close(pull, pull2), "filling: the content of masked places changes the gradient"
+        third = self.call(widened(self.loss, batch))
+        assert _are_close(first, third), (
+            "filling: how many masked places there are changes the loss"
+        )
 
-    def scale(self, lengths: bool) -> None:
+    def check_scale(self, lengths: bool) -> None:
         heavy = dataclasses.replace(self.loss, weight=2 * self.loss.weight)
-        first, second = self.value(self.batch), _LossTrial(heavy, self.batch).value(self.batch)
-        assert _alike(first, second), "weight: the runner applies it, not the loss"
+        first, second = self.call(self.batch), _LossTrial(heavy, self.batch).call(self.batch)
+        assert _are_close(first, second), "weight: the runner applies it, not the loss"
         if lengths:
             longer = dataclasses.replace(
                 change_embeddings(self.batch, lambda t: t * 0.25), anchor=self.batch.anchor * 3
             )
-            assert _alike(first, self.value(longer)), "lengths: those of the vectors matter"
+            assert _are_close(first, self.call(longer)), "lengths: those of the vectors matter"
 
-    def parameters(self) -> None:
+    def check_parameters(self) -> None:
         learned = dict(self.loss.parameters())
         again = self.loss.parameters()
         for name, value in learned.items():
-            assert torch.equal(value, again[name]), f"parameters: '{name}' starts anew at each call"
+            assert torch.equal(value, again[name]), (
+                f"parameters: '{name}' has other first values in each call"
+            )
             leaves = {n: v.detach().clone().requires_grad_() for n, v in learned.items()}
-            loss = self.value(self.batch, leaves)
+            loss = self.call(self.batch, leaves)
             grad = None
             if loss.requires_grad:
                 (grad,) = torch.autograd.grad(loss, [leaves[name]], allow_unused=True)
@@ -223,27 +228,27 @@ class _LossTrial:
             assert torch.isfinite(grad).all(), f"parameters: the gradient of '{name}' is not finite"
             assert grad.any(), f"parameters: '{name}' does not matter"
 
-    def cache(self) -> None:
+    def check_cache(self) -> None:
         for dropout in (False, True):
-            whole = self.trained(EncodePlan(10 if dropout else 10**6, None, dropout=dropout))
-            cached = self.trained(EncodePlan(10, 0, dropout=dropout))
+            whole = self.train(EncodePlan(10 if dropout else 10**6, None, dropout=dropout))
+            cached = self.train(EncodePlan(10, 0, dropout=dropout))
             for name, grad in whole.items():
-                assert _alike(grad, cached[name], 1e-5), (
+                assert _are_close(grad, cached[name], 1e-5), (
                     f"cache: the gradient of {name} differs from that of one pass"
                 )
 
-    def ranks(self) -> None:
+    def check_ranks(self) -> None:
         plan = EncodePlan(10, 0, dropout=False)
         shards = (slice(0, 2), slice(2, len(self.batch.anchor)))
         if not self.loss.cross_rank:
             return
-        one, *two = (self.trained(plan, shard) for shard in (None, *shards))
+        one, *two = (self.train(plan, shard) for shard in (None, *shards))
         for name, grad in one.items():
             # What the loss learns itself every rank sees whole; of the model each adds its share.
             both = two[0][name] + two[1][name] if name == MODEL else two[0][name]
-            assert _alike(grad, both), f"ranks: two give {name} another gradient than one"
+            assert _are_close(grad, both), f"ranks: two give {name} another gradient than one"
 
-    def trained(self, plan: EncodePlan, shard: slice | None = None) -> dict[str, Tensor]:
+    def train(self, plan: EncodePlan, shard: slice | None = None) -> dict[str, Tensor]:
         """Return gradients of an encoder and of the loss's own parameters, through the engine.
 
         With a `shard` the engine encodes its rows alone, and the others' embeddings come as from another
@@ -263,15 +268,15 @@ class _LossTrial:
                 part.start: BatchEmbeddings(found.embeddings, found.layers)
                 for part in parts
                 if part != own
-                for found in [encoder(encoder.collate(self.texts(part)), self.loss.layers)]
+                for found in [encoder(encoder.collate(self.make_texts(part)), self.loss.layers)]
             }
 
         def objective(encoded: BatchEmbeddings) -> Tensor:
-            seen = [self.encoded(part, there.get(part.start, encoded)) for part in parts]
-            return self.value(gathered(seen) if len(seen) > 1 else seen[0], learned)
+            seen = [self.embed_rows(part, there.get(part.start, encoded)) for part in parts]
+            return self.call(gathered(seen) if len(seen) > 1 else seen[0], learned)
 
         encode_and_backward(
-            encoder, self.texts(own), objective, plan, seed=3, layers=self.loss.layers
+            encoder, self.make_texts(own), objective, plan, seed=3, layers=self.loss.layers
         )
         weights = encoder.words.weight
         found = {MODEL: weights.grad, **{name: value.grad for name, value in learned.items()}}
@@ -280,7 +285,7 @@ class _LossTrial:
         )
         return {name: grad for name, grad in found.items() if grad is not None}
 
-    def texts(self, part: slice) -> list[TokenisedText]:
+    def make_texts(self, part: slice) -> list[TokenisedText]:
         """Return a text of its own for every place of some rows."""
         width = 1 + self.batch.valid.shape[1]
         return [
@@ -288,7 +293,7 @@ class _LossTrial:
             for i in range(part.start * width, part.stop * width)
         ]
 
-    def encoded(self, part: slice, encoded: BatchEmbeddings) -> Embeddings:
+    def embed_rows(self, part: slice, encoded: BatchEmbeddings) -> Embeddings:
         """Return the batch's rows with embeddings that an encoder made of `texts`."""
         shape = (part.stop - part.start, 1 + self.batch.valid.shape[1], -1)
         layers = {name: values.view(shape) for name, values in encoded.layers.items()}

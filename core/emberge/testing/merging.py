@@ -53,22 +53,24 @@ def check_strategy(
     chain = (links,) if isinstance(links, Stage) else tuple(links)
     needs = any(link.base_policy == "required" for link in chain)
     trial = _MergeTrial.of(chain, needs if base is None else base, weights, tolerance)
-    trial.keeps_shapes_and_inputs()
-    trial.is_deterministic()
-    trial.knows_no_blocks()
-    trial.stays_finite()
+    trial.check_shapes_and_inputs()
+    trial.check_determinism()
+    trial.check_blocks()
+    trial.check_finite()
     if identity:
-        trial.keeps_copies()
+        trial.check_identity()
     if permutation:
-        trial.ignores_order()
+        trial.check_permutation()
     if scale:
-        trial.follows_scale()
+        trial.check_scale()
     if one_hot:
-        trial.takes_the_only_one()
+        trial.check_one_hot()
 
 
 @dataclass(frozen=True)
 class _MergeTrial:
+    """Chain and models on which the laws are checked."""
+
     chain: tuple[Stage, ...]
     models: tuple[Model, ...]
     base: Model | None
@@ -117,7 +119,7 @@ class _MergeTrial:
         except CheckpointError as error:
             raise AssertionError(f"finite: {error}") from None
 
-    def keeps_shapes_and_inputs(self) -> None:
+    def check_shapes_and_inputs(self) -> None:
         inputs = [*self.models, *([self.base] if self.base else [])]
         before = [{n: t.clone() for n, t in model.items()} for model in inputs]
         merged = self.merge()
@@ -134,16 +136,22 @@ class _MergeTrial:
                     f"no mutation: an input's {name} changed"
                 )
 
-    def is_deterministic(self) -> None:
-        _same("determinism: two runs differ", self.merge(), self.merge())
+    def check_determinism(self) -> None:
+        _require_equal("determinism: two runs differ", self.merge(), self.merge())
 
-    def knows_no_blocks(self) -> None:
+    def check_blocks(self) -> None:
         whole = self.merge()
-        _same("blocks: the size of what is produced at once shows", whole, self.merge(block=1))
-        _same("blocks: another number of threads shows", whole, self.merge(block=1, workers=2))
-        self._close("blocks: measures do not add up over rows", self.merge(granule=1), whole)
+        _require_equal(
+            "blocks: the size of what is produced at once shows", whole, self.merge(block=1)
+        )
+        _require_equal(
+            "blocks: another number of threads shows", whole, self.merge(block=1, workers=2)
+        )
+        self._require_close(
+            "blocks: measures do not add up over rows", self.merge(granule=1), whole
+        )
 
-    def stays_finite(self) -> None:
+    def check_finite(self) -> None:
         zeros = [{n: torch.zeros_like(t) for n, t in self.models[0].items()}] * len(self.models)
         for name, tensor in self.merge(zeros, zeros[0]).items():
             assert tensor.isfinite().all(), f"finite: merging zeros gives no numbers in {name}"
@@ -151,16 +159,18 @@ class _MergeTrial:
         for name, tensor in self.merge(mixed).items():
             assert tensor.isfinite().all(), f"finite: one model of zeros gives no numbers in {name}"
 
-    def keeps_copies(self) -> None:
-        for weights in ([1 / len(self.models)] * len(self.models), self._shares()):
+    def check_identity(self) -> None:
+        for weights in ([1 / len(self.models)] * len(self.models), self._scale_weights()):
             merged = self.merge([self.models[0]] * len(self.models), weights=weights)
-            self._close("identity: copies of one model give another", merged, self.models[0])
+            self._require_close(
+                "identity: copies of one model give another", merged, self.models[0]
+            )
 
-    def ignores_order(self) -> None:
+    def check_permutation(self) -> None:
         turned = self.merge(order=list(reversed(range(len(self.models)))))
-        self._close("permutation: the order of the models shows", turned, self.merge())
+        self._require_close("permutation: the order of the models shows", turned, self.merge())
 
-    def follows_scale(self) -> None:
+    def check_scale(self) -> None:
         for factor in (0.5, 8.0):
             grown = [{n: t * factor for n, t in model.items()} for model in self.models]
             origin = {n: t * factor for n, t in self.base.items()} if self.base else None
@@ -168,25 +178,25 @@ class _MergeTrial:
             law = (
                 f"scale covariance: inputs times {factor:g} do not give the result times {factor:g}"
             )
-            self._close(law, self.merge(grown, origin), expected)
+            self._require_close(law, self.merge(grown, origin), expected)
 
-    def takes_the_only_one(self) -> None:
+    def check_one_hot(self) -> None:
         weights = [1.0, *[0.0] * (len(self.models) - 1)]
         merged = self.merge(weights=weights)
-        self._close(
+        self._require_close(
             "one-hot: weights (1, 0, …) do not give the first model", merged, self.models[0]
         )
 
-    def _shares(self) -> list[float]:
+    def _scale_weights(self) -> list[float]:
         return [w / sum(self.weights) for w in self.weights]
 
-    def _close(self, law: str, found: Model, expected: Model) -> None:
+    def _require_close(self, law: str, found: Model, expected: Model) -> None:
         for name, tensor in expected.items():
             size = float(tensor.abs().max()) or 1.0
             off = float((found[name] - tensor).abs().max()) / size
             assert off <= self.tolerance, f"{law} ({name} is off by {off:.1e} of its size)"
 
 
-def _same(law: str, first: Model, second: Model) -> None:
+def _require_equal(law: str, first: Model, second: Model) -> None:
     for name, tensor in first.items():
         assert torch.equal(tensor, second[name]), f"{law} ({name})"

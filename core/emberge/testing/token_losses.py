@@ -40,11 +40,11 @@ def check_token_loss(loss: TokenLoss) -> None:
         for size in (40, 23, 31)
     ]
     for text in texts:
-        _corruption(loss, text)
+        _check_corruption(loss, text)
     _TokenLossTrial(loss, texts).check()
 
 
-def _corruption(loss: TokenLoss, text: Tokens) -> None:
+def _check_corruption(loss: TokenLoss, text: Tokens) -> None:
     before = text.ids.copy()
     (ids, labels), (again, _), (other, _) = (loss.corrupt(text, seed) for seed in (1, 1, 2))
     assert np.array_equal(before, text.ids), "pure: it changes its input"
@@ -68,23 +68,25 @@ def _corruption(loss: TokenLoss, text: Tokens) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _TokenLossTrial:
+    """Loss and texts on which the laws are checked."""
+
     loss: TokenLoss
     texts: list[Tokens]
 
     def check(self) -> None:
-        hidden, labels, head = self._batch()
-        value, pull = self._pulled(hidden, labels, head)
+        hidden, labels, head = self._make_batch()
+        value, pull = self._value_and_gradient(hidden, labels, head)
         assert value.ndim == 0, f"scalar: the loss has the shape {list(value.shape)}"
         assert torch.isfinite(value), "finite: the loss is not"
         assert torch.isfinite(pull).all(), "finite: the gradient is not"
         assert pull.any(), "finite: the loss has no gradient"
-        self._unscored(hidden, labels, head)
-        self._parts(hidden, labels, head)
-        nothing, none = self._pulled(hidden, torch.full_like(labels, UNSCORED), head)
+        self._check_unscored(hidden, labels, head)
+        self._check_parts(hidden, labels, head)
+        nothing, none = self._value_and_gradient(hidden, torch.full_like(labels, UNSCORED), head)
         assert nothing == 0, "empty: without a scored place the loss is not 0"
         assert not none.any(), "empty: without a scored place there is a gradient"
 
-    def _batch(self) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+    def _make_batch(self) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
         longest = max(len(text.ids) for text in self.texts)
         labels = torch.full((len(self.texts), longest), UNSCORED)
         for row, text in enumerate(self.texts):
@@ -97,7 +99,7 @@ class _TokenLossTrial:
                 nn.Linear(WIDTH, VOCABULARY).requires_grad_(False),
             )
 
-    def _pulled(
+    def _value_and_gradient(
         self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
         leaf = hidden.clone().requires_grad_()
@@ -105,19 +107,23 @@ class _TokenLossTrial:
         (pull,) = torch.autograd.grad(value, leaf)
         return value.detach(), pull
 
-    def _unscored(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> None:
+    def _check_unscored(
+        self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]
+    ) -> None:
         scored = labels != UNSCORED
         near = scored.clone()
         near[:, :-1] |= scored[:, 1:]
         other = torch.where(near[..., None], hidden, torch.full_like(hidden, 7.0))
         (first, pull), (second, again) = (
-            self._pulled(states, labels, head) for states in (hidden, other)
+            self._value_and_gradient(states, labels, head) for states in (hidden, other)
         )
         assert torch.allclose(first, second), "unscored: what is not scored changes the loss"
         assert not pull[~near].any(), "unscored: a gradient reaches what is not scored"
         assert torch.allclose(pull, again), "unscored: what is not scored changes the gradient"
 
-    def _parts(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> None:
+    def _check_parts(
+        self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]
+    ) -> None:
         whole = self.loss(hidden, labels, head)
         count = (labels != UNSCORED).sum(1)
         rows = [self.loss(hidden[i : i + 1], labels[i : i + 1], head) for i in range(len(labels))]

@@ -39,19 +39,19 @@ def check_sampler(sampler: Sampler, pool: Pool | None = None, *, repeats: bool =
         DatasetInfo("second", "sts", 64): range(64),
         DatasetInfo("third", "retrieval", 230): range(230),
     }
-    chosen, again = (_rows(sampler.select(pool, 7)) for _ in range(2))
+    chosen, again = (_list_rows(sampler.select(pool, 7)) for _ in range(2))
     assert chosen == again, "select with one seed chose different rows"
-    known = _rows(pool)
+    known = _list_rows(pool)
     for name, rows in chosen.items():
         assert set(rows) <= set(known[name]), f"select made up rows of '{name}'"
         assert repeats or len(set(rows)) == len(rows), f"select took a row of '{name}' twice"
     if type(sampler).batches is Sampler.batches:
         whole = all(rows == known[name] for name, rows in chosen.items())
-        assert _rows(sampler.select(pool, 8)) != chosen or whole, "select ignores its seed"
+        assert _list_rows(sampler.select(pool, 8)) != chosen or whole, "select ignores its seed"
         return
     first, second, other = (list(sampler.batches(pool, seed)) for seed in (7, 7, 8))
-    assert _plain(first) == _plain(second), "batches with one seed differ"
-    assert _plain(first) != _plain(other), "batches ignore their seed"
+    assert _list_parts(first) == _list_parts(second), "batches with one seed differ"
+    assert _list_parts(first) != _list_parts(other), "batches ignore their seed"
     _check_batches(first, known, repeats)
 
 
@@ -71,11 +71,11 @@ def _check_batches(
         seen |= set(rows)
 
 
-def _rows(pool: Pool) -> dict[str, list[int]]:
+def _list_rows(pool: Pool) -> dict[str, list[int]]:
     return {info.name: [int(row) for row in rows] for info, rows in pool.items()}
 
 
-def _plain(batches: Sequence[Batch]) -> list[tuple[str, tuple[int, ...]]]:
+def _list_parts(batches: Sequence[Batch]) -> list[tuple[str, tuple[int, ...]]]:
     return [(p.dataset, tuple(int(r) for r in p.rows)) for b in batches for p in b.parts]
 
 
@@ -133,16 +133,16 @@ def _check_states(encoder: TokenEncoder, embedder: TextEmbedder) -> None:
     assert len(shape) == 3, f"states: they have the shape {shape}"
     longest = max(len(text.ids) for text in tokens)
     assert shape[:2] == [len(tokens), longest], "states: they are not one for each token"
-    together = dict(_states(embedder, tokens))
+    together = dict(_read_states(embedder, tokens))
     for place, text in enumerate(tokens):
         assert torch.isfinite(together[place]).all(), "states: some are not finite"
-        ((_, alone),) = _states(embedder, [text])
+        ((_, alone),) = _read_states(embedder, [text])
         assert (together[place] - alone).abs().max() <= 1e-5, (
             "states: they depend on a text's neighbours"
         )
 
 
-def _states(
+def _read_states(
     embedder: TextEmbedder, tokens: Sequence[TokenisedText]
 ) -> Iterator[tuple[int, Tensor]]:
     for places, states in embedder.token_states(tokens):

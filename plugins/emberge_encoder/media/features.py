@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from emberge import DataError, Media, MediaFacts, MediaKind
-from emberge.media import image_size, read_clip, read_image, resampled
+from emberge.media import image_size, read_clip, read_image, resample_clip
 from numpy.typing import NDArray
 
 from emberge_encoder.media.media_support import MediaSupport
@@ -158,7 +158,7 @@ class ClipReader:
         clip = read_clip(media)
         if problem := self.problem(clip.rate, media.path):
             raise DataError(problem)
-        samples = resampled(clip, self.rate).samples
+        samples = resample_clip(clip, self.rate).samples
         return np.pad(samples, (0, max(0, SHORTEST - len(samples))))
 
     def read(self, media: Media) -> Mapping[str, Array]:

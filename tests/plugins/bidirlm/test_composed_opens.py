@@ -79,7 +79,11 @@ def test_embeddings_are_those_of_emberges_encoder(
     for kind in READS[name]:
         inputs = []
         for text, image, clip in zip(TEXTS, images(), clips(), strict=True):
-            parts = {"text": text, "image": media.image(image), "audio": media.clip(clip, 16000)}
+            parts = {
+                "text": text,
+                "image": media.add_image(image),
+                "audio": media.add_clip(clip, 16000),
+            }
             inputs.append(join_parts([parts[part] for part in ORDER[kind]]))
         assert np.abs(embedder.embed(inputs) - np.array(found["stock"][kind])).max() <= 1e-5, kind
 

@@ -49,8 +49,8 @@ def embed(encoder: Any, texts: Sequence[str], **options: Any) -> np.ndarray:
 
 def media_of(folder: MediaFolder, kind: str, seed: int = 0) -> Media:
     if kind == "image":
-        return folder.image(drawing(seed, width=SIDE * (2 + seed), height=SIDE * 2))
-    return folder.clip(tone(220 * (seed + 1), 0.7 + 0.6 * seed), RATE)
+        return folder.add_image(drawing(seed, width=SIDE * (2 + seed), height=SIDE * 2))
+    return folder.add_clip(tone(220 * (seed + 1), 0.7 + 0.6 * seed), RATE)
 
 
 def stock_features(path: Path, family: str, parts: Sequence[str | Media]) -> dict[str, Any]:
@@ -166,8 +166,8 @@ def test_padding_and_neighbours_change_nothing(
 def test_towers_matter(models: dict[str, Path], folder: MediaFolder) -> None:
     """Other pixels and other sounds of one size give other embeddings."""
     encoder = load(models["qwen3_omni_moe_thinker"])
-    images = [folder.image(drawing(seed)) for seed in (0, 1)]
-    clips = [folder.clip(tone(hertz), RATE) for hertz in (300, 900)]
+    images = [folder.add_image(drawing(seed)) for seed in (0, 1)]
+    clips = [folder.add_clip(tone(hertz), RATE) for hertz in (300, 900)]
     for pair in (images, clips):
         first, second = embed(encoder, [join_parts([media]) for media in pair])
         assert np.abs(first - second).max() > 1e-3
@@ -192,7 +192,7 @@ def test_a_clip_shorter_than_half_a_second_is_padded(
 ) -> None:
     short = tone(440, 0.2)
     texts = [
-        join_parts([folder.clip(one, RATE)]) for one in (short, np.pad(short, (0, 8000 - 3200)))
+        join_parts([folder.add_clip(one, RATE)]) for one in (short, np.pad(short, (0, 8000 - 3200)))
     ]
     for family in ("qwen3_asr", "qwen3_omni_moe_thinker"):
         first, second = embed(load(models[family]), texts)
@@ -213,7 +213,7 @@ def test_frames_are_those_of_whisper_s_extractor(
     assert support is not None
     noise = np.random.default_rng(0).normal(0, 0.1, int(seconds * RATE)).astype(np.float32)
     samples = tone(440, seconds) + noise
-    found = ClipReader(support, resample=False).read(folder.clip(samples, RATE))["frames"]
+    found = ClipReader(support, resample=False).read(folder.add_clip(samples, RATE))["frames"]
     wanted = WhisperFeatureExtractor(feature_size=128)(
         samples, sampling_rate=RATE, padding=False, truncation=False, return_tensors="np"
     )["input_features"][0]
@@ -226,8 +226,8 @@ def test_placeholders_are_counted_without_pixels(
     models: dict[str, Path], folder: MediaFolder
 ) -> None:
     encoder = load(models["qwen3_omni_moe_thinker"])
-    image = folder.image(drawing(0, width=4 * SIDE, height=3 * SIDE))
-    clip = folder.clip(tone(440, 2.5), RATE)
+    image = folder.add_image(drawing(0, width=4 * SIDE, height=3 * SIDE))
+    clip = folder.add_clip(tone(440, 2.5), RATE)
     first, second = encoder.tokenise(
         [join_parts([image]), join_parts(["a ", clip])], prompt="", max_length=None
     )
@@ -240,7 +240,7 @@ def test_placeholders_are_counted_without_pixels(
 
 def test_text_is_cut_and_media_are_not(models: dict[str, Path], folder: MediaFolder) -> None:
     encoder = load(models["qwen3_vl"])
-    image = folder.image(drawing(0, width=2 * SIDE, height=2 * SIDE))
+    image = folder.add_image(drawing(0, width=2 * SIDE, height=2 * SIDE))
     text = join_parts(["the list of ", image, " is given"])
     whole, cut = (encoder.tokenise([text], prompt="", max_length=n)[0] for n in (None, 8))
     # The last word before the image and all behind it are gone; the image's four vectors are not.
@@ -251,14 +251,14 @@ def test_text_is_cut_and_media_are_not(models: dict[str, Path], folder: MediaFol
 
 def test_a_prompt_comes_first(models: dict[str, Path], folder: MediaFolder) -> None:
     encoder = load(models["qwen3_vl"])
-    image = folder.image(drawing(0))
+    image = folder.add_image(drawing(0))
     (with_prompt,) = encoder.tokenise([join_parts([image])], prompt="find the ", max_length=None)
     (as_text,) = encoder.tokenise([join_parts(["find the ", image])], prompt="", max_length=None)
     assert list(with_prompt.ids) == list(as_text.ids)
 
 
 def test_a_text_with_a_placeholder_is_refused(models: dict[str, Path], folder: MediaFolder) -> None:
-    text = join_parts(["an <|image_pad|> ", folder.image(drawing(0))])
+    text = join_parts(["an <|image_pad|> ", folder.add_image(drawing(0))])
     with pytest.raises(DataError, match="placeholder"):
         load(models["qwen3_vl"]).tokenise([text], prompt="", max_length=None)
 
@@ -267,10 +267,10 @@ def test_another_sampling_rate_is_resampled_only_if_asked(
     models: dict[str, Path], folder: MediaFolder
 ) -> None:
     path = models["qwen3_asr"]
-    text = join_parts([folder.clip(tone(440, rate=44_100), 44_100)])
+    text = join_parts([folder.add_clip(tone(440, rate=44_100), 44_100)])
     with pytest.raises(DataError, match="resample: true"):
         embed(load(path), [text])
-    own = join_parts([folder.clip(tone(440), RATE)])
+    own = join_parts([folder.add_clip(tone(440), RATE)])
     found, wanted = embed(load(path, resample=True), [text, own])
     assert found @ wanted > 0.99
 
@@ -278,7 +278,7 @@ def test_another_sampling_rate_is_resampled_only_if_asked(
 def test_an_image_above_the_limit_is_shrunk_only_if_asked(
     models: dict[str, Path], folder: MediaFolder
 ) -> None:
-    text = join_parts([folder.image(drawing(0, width=12 * SIDE, height=12 * SIDE))])
+    text = join_parts([folder.add_image(drawing(0, width=12 * SIDE, height=12 * SIDE))])
     with pytest.raises(DataError, match="shrink: true"):
         load(models["qwen3_vl"]).tokenise([text], prompt="", max_length=None)
     (found,) = load(models["qwen3_vl"], shrink=True).tokenise([text], prompt="", max_length=None)
@@ -309,13 +309,13 @@ def test_checks_know_the_model_s_limits(models: dict[str, Path], tmp_path: Path)
 def test_a_model_of_text_refuses_media(tmp_path: Path, folder: MediaFolder) -> None:
     encoder = load(tiny.checkpoint(tmp_path / "bert"))
     with pytest.raises(DataError, match="text alone"):
-        encoder.tokenise([join_parts([folder.image(drawing(0))])], prompt="", max_length=None)
+        encoder.tokenise([join_parts([folder.add_image(drawing(0))])], prompt="", max_length=None)
 
 
 def test_a_model_refuses_a_kind_that_it_does_not_read(
     models: dict[str, Path], folder: MediaFolder
 ) -> None:
-    text = join_parts([folder.clip(tone(440), RATE)])
+    text = join_parts([folder.add_clip(tone(440), RATE)])
     with pytest.raises(DataError, match="audio"):
         load(models["qwen3_vl"]).tokenise([text], prompt="", max_length=None)
 
@@ -376,7 +376,7 @@ def test_features_are_kept_for_a_second_pass(folder: MediaFolder) -> None:
         made.append(media.hash)
         return {"x": np.zeros(60, np.uint8)}
 
-    first, second = (folder.image(drawing(seed)) for seed in (0, 1))
+    first, second = (folder.add_image(drawing(seed)) for seed in (0, 1))
     for media in (first, first, second, first):
         kept.get(media, make)
     assert made == [first.hash, second.hash, first.hash]
@@ -387,7 +387,7 @@ def test_tokens_with_media_are_found_again(
 ) -> None:
     """The token cache goes by content: a moved image has its new path, and is not tokenised again."""
     encoder = load(models["qwen3_vl"])
-    old = folder.image(drawing(0))
+    old = folder.add_image(drawing(0))
     new = Media("image", old.hash, str(tmp_path / "elsewhere.png"))
     store = TextEmbedder(encoder, store=tmp_path / "store")
     (before,) = store.tokenise([join_parts(["a ", old])])
@@ -401,7 +401,7 @@ def test_embeddings_of_images_of_one_size_are_kept_apart(
     models: dict[str, Path], tmp_path: Path, folder: MediaFolder
 ) -> None:
     encoder = load(models["qwen3_vl"])
-    texts = [join_parts([folder.image(drawing(seed))]) for seed in (0, 1)]
+    texts = [join_parts([folder.add_image(drawing(seed))]) for seed in (0, 1)]
     tokens = encoder.tokenise(texts, prompt="", max_length=None)
     assert list(tokens[0].ids) == list(tokens[1].ids)
     wanted = embed(encoder, texts)

@@ -72,8 +72,8 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A set for each pair of sides, named as mteb writes it."""
     root = tmp_path_factory.mktemp("sets")
     media = MediaFolder(root / "files")
-    images = [{"image": media.image(drawing(i)).path} for i in range(COUNT)]
-    clips = [{"audio": media.clip(tone(HZ * (i + 1), 0.6), RATE).path} for i in range(COUNT)]
+    images = [{"image": media.add_image(drawing(i)).path} for i in range(COUNT)]
+    clips = [{"audio": media.add_clip(tone(HZ * (i + 1), 0.6), RATE).path} for i in range(COUNT)]
     texts = [f"the {word} of {WORDS[-i]}" for i, word in enumerate(WORDS[:COUNT])]
     sides: dict[str, Sequence[Any]] = {
         "image": images,
@@ -160,7 +160,7 @@ def test_a_batch_becomes_inputs_with_equal_media_once(tmp_path: Path) -> None:
 
 def test_references_of_local_sets_pass_as_they_are(tmp_path: Path) -> None:
     folder = MediaFolder(tmp_path)
-    text = join_parts(["the same in blue: ", folder.image(drawing(1)), " and larger"])
+    text = join_parts(["the same in blue: ", folder.add_image(drawing(1)), " and larger"])
     assert batch_inputs({"image": [text], "text": [""]}, folder) == [text]
 
 
@@ -188,7 +188,7 @@ def test_mtebs_own_zero_shot_task_of_images_is_scored(omni: Path, tmp_path: Path
     model.prepare({})
     score, _, _ = score_task(task, model)
     embedder = TextEmbedder(BACKBONE.load(omni, device="cpu", dtype="float32"))
-    images = [join_parts([MediaFolder(tmp_path / "again").image(drawing(i))]) for i in range(8)]
+    images = [join_parts([MediaFolder(tmp_path / "again").add_image(drawing(i))]) for i in range(8)]
     guessed = (embedder.embed(images) @ embedder.embed(task.get_candidate_labels()).T).argmax(1)
     assert score == pytest.approx(float(np.mean(guessed == np.arange(8) % 7)), abs=1e-5)
     assert model.mteb_model_meta.modalities == ["text", "image", "audio"]

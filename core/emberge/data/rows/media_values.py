@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from emberge.contracts import Media, MediaKind, join_parts, plain_text
 from emberge.errors import DataError
-from emberge.media import MediaFolder, decoded_clip, decoded_image, open_image, upright_size
+from emberge.media import MediaFolder, decode_clip, decode_image, open_image, upright_size
 
 __all__ = ["Look", "MediaValues"]
 
@@ -96,7 +96,7 @@ class MediaValues:
         if isinstance(value, str):
             return self._file(kind, value)
         if isinstance(value, bytes):
-            return self._looked(self.folder.keep(kind, value), value)
+            return self._looked(self.folder.add_bytes(kind, value), value)
         if isinstance(value, Mapping):
             return self._stored(
                 {name: one for name, one in value.items() if one is not None}, column, kind
@@ -110,29 +110,29 @@ class MediaValues:
         if "array" in given:
             if "sampling_rate" not in given:
                 raise DataError(f"'{column}' has an array without a sampling_rate; add it")
-            clip = self.folder.clip(given["array"], given["sampling_rate"])
+            clip = self.folder.add_clip(given["array"], given["sampling_rate"])
             return self._looked(clip, None)
         content = given.get("bytes")
         if isinstance(content, bytes) and content:
-            return self._looked(self.folder.keep(kind or _kind_of(content), content), content)
+            return self._looked(self.folder.add_bytes(kind or _kind_of(content), content), content)
         path = given.get("path")
         if not isinstance(path, str):
             raise DataError(f"'{column}' has neither bytes nor a path; {_FORMS}")
         if kind is None:
-            _, found = self.folder.file("image", path)
+            _, found = self.folder.add_file("image", path)
             kind = _kind_of(found)
         return self._file(kind, path)
 
     def _file(self, kind: MediaKind, path: str) -> Media:
         if (kind, path) not in self._files:
-            self._files[kind, path] = self._looked(*self.folder.file(kind, path))
+            self._files[kind, path] = self._looked(*self.folder.add_file(kind, path))
         return self._files[kind, path]
 
     def _looked(self, media: Media, content: bytes | None) -> Media:
         """Return the reference once its file was looked at."""
         if media.hash not in self.looks:
             if content is None:
-                media, content = self.folder.file(media.kind, media.path)
+                media, content = self.folder.add_file(media.kind, media.path)
             self.looks[media.hash] = _look(media, content, self._thorough)
         return media
 
@@ -149,8 +149,8 @@ def _kind_of(content: bytes) -> MediaKind:
 
 def _look(media: Media, content: bytes, thorough: bool) -> Look:
     if media.kind == "audio":
-        clip = decoded_clip(content, media.path)
+        clip = decode_clip(content, media.path)
         return Look(rate=clip.rate, seconds=clip.seconds)
     if thorough:
-        return Look(size=decoded_image(content, media.path).size)
+        return Look(size=decode_image(content, media.path).size)
     return Look(size=upright_size(open_image(content, media.path)))
