@@ -150,10 +150,10 @@ class HeldOutLoss(BatchOptions, Evaluator):
 
     def _losses(self, job: FitJob, workspace: Workspace) -> list[float]:
         """Return the loss of each batch."""
-        from emberge.training import Session
+        from emberge.training import open_session
 
         name = safe_file_name(job.datasets[0].info.name)
-        with Session.open(
+        with open_session(
             job,
             work=workspace.work / f"loss-{name}",
             store=workspace.store,

@@ -130,10 +130,10 @@ class TokenLossOnTexts(Evaluator):
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
-        from emberge.training import Session
+        from emberge.training import open_session
 
         datasets = {dataset.info.name: dataset for dataset in self._load(workspace)}
-        with Session.open(
+        with open_session(
             self._job(model.folder, [datasets[task.name] for task in tasks], workspace),
             work=workspace.work / f"token-loss-{model.fingerprint[:16]}",
             store=workspace.store,

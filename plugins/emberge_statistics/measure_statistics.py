@@ -257,7 +257,7 @@ def measure_on_data(
         DataError: for data that the losses or the sampler cannot use.
     """
     from emberge.merging import Statistics, write_statistics
-    from emberge.training import Session
+    from emberge.training import open_session
 
     from emberge_statistics.stored_tensors import stored_tensors
 
@@ -266,7 +266,7 @@ def measure_on_data(
         return write_statistics(work, Statistics(entries, measure=measure), name)
 
     stored = stored_tensors(job.checkpoint)
-    with Session.open(
+    with open_session(
         job,
         work=work,
         store=store,

@@ -5,14 +5,19 @@ from .fit_job import FitJob as FitJob
 from .fit_options import BatchOptions as BatchOptions
 from .fit_options import FitOptions as FitOptions
 from .fit_options import FitResult as FitResult
+from .loop.checkpoints import SaveClock as SaveClock
 from .loop.checkpoints import latest_state as latest_state
 from .loop.checkpoints import save_state as save_state
 from .loop.fit import fit as fit
-from .loop.session import SaveClock as SaveClock
+from .loop.fit import train as train
+from .loop.metrics import TrainingError as TrainingError
 from .loop.session import Session as Session
+from .loop.session_opening import open_session as open_session
 from .plan.batch_orders import InOrder as InOrder
 from .plan.batch_orders import Interleaved as Interleaved
 from .plan.batch_orders import Shuffled as Shuffled
+from .plan.batch_plan import PlannedBatch as PlannedBatch
+from .plan.batch_plan import PlannedPart as PlannedPart
 from .plan.dataset_batches import DatasetBatches as DatasetBatches
 from .plan.dataset_batches import batches_by_dataset as batches_by_dataset
 from .plan.lazy_rows import RowSubset as RowSubset
@@ -20,3 +25,4 @@ from .plan.lazy_rows import RowsWithReplacement as RowsWithReplacement
 from .plan.lazy_rows import take_rows as take_rows
 from .plan.preview import TrainingPreview as TrainingPreview
 from .plan.preview import preview_training as preview_training
+from .trainee import Trainee as Trainee

@@ -26,14 +26,15 @@ class EarlyStopping:
     """Scores during a training, and what follows from them.
 
     After every `every` steps and after the last one, `score(folder, step)` returns one number, the larger
-    the better, for the model (or the adapter) in a folder. After `patience` scores in turn that are no
-    better than the best before them the training ends; None lets it run to the end. With `best` the
-    earliest of the best models is the result, else the last one. `identity` names all that a score depends
-    on beside the model: a state is continued only under the same one.
+    the better, for the model (or the adapter) in a folder; without it the trainee scores itself as it is in
+    memory. After `patience` scores in turn that are no better than the best before them the training ends;
+    None lets it run to the end. With `best` the earliest of the best models is the result, else the last
+    one. `identity` names all that a score depends on beside the model: a state is continued only under the
+    same one.
     """
 
     every: int
-    score: Callable[[Path, int], float] = field(repr=False)
+    score: Callable[[Path, int], float] | None = field(repr=False)
     identity: str
     patience: int | None = None
     best: bool = True

@@ -195,7 +195,7 @@ class FitResult:
     seconds: float
     losses: Mapping[str, float]
     curve: tuple[tuple[int, float], ...]
-    pool: Mapping[str, int]
+    pool: Mapping[str, int] = field(default_factory=dict)
     checkpoints: tuple[Path, ...] = ()
     bags: Mapping[str, Rows] = field(default_factory=dict, compare=False)
     scores: tuple[tuple[int, float], ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -134,12 +134,6 @@ class Objective:
                 }
             total = total + loss.weight * loss(embeddings, learned)
         return total
-
-    def restore(self, saved: Mapping[str, Tensor]) -> None:
-        """Load learned parameters from a saved state."""
-        with torch.no_grad():
-            for name, value in self.parameters.items():
-                value.copy_(saved[name])
 
 
 class _WholeGradient(torch.autograd.Function):

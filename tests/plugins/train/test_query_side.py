@@ -14,7 +14,7 @@ import pytest
 import torch
 from emberge import Guide, Loss, Machine, Model, ModelRef, PerDataset, TokenisedText
 from emberge.contracts import COLUMNS
-from emberge.training import FitJob, FitOptions, Session, fit
+from emberge.training import FitJob, FitOptions, Session, fit, open_session
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.keep_space import KeepSpace
@@ -59,7 +59,7 @@ def whole(loss: KeepSpace) -> AllEmbedded:
 
 @contextmanager
 def opened(job: FitJob, work: Path) -> Iterator[Session]:
-    with Session.open(
+    with open_session(
         job, work=work, store=work, machine=Machine(), progress=lambda *_: None
     ) as session:
         yield session

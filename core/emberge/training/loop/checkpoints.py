@@ -7,9 +7,11 @@ bent is passed over for the one before.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,10 @@ from torch import Tensor
 
 from emberge.files import clear_torn, link_or_copy, replace_folder
 from emberge.hashes import sha256_of
-from emberge.training.fit_options import FitOptions
-from emberge.training.plan.batch_plan import BatchPlan, steps_to_keep
 
 __all__ = [
     "KeptCheckpoints",
+    "SaveClock",
     "TrainingState",
     "latest_state",
     "save_state",
@@ -31,6 +32,9 @@ __all__ = [
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
 KEPT = 2
+SECONDS_BETWEEN_SAVES = 30.0
+# Saving by the clock may cost one part in this many of the time.
+SAVING_SHARE = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +74,6 @@ class KeptCheckpoints:
     folder: Path
     steps: frozenset[int]
     keep_last: int
-
-    @classmethod
-    def of(cls, plan: BatchPlan, options: FitOptions, folder: Path) -> KeptCheckpoints:
-        """Return the checkpoints that the options ask for."""
-        return cls(folder, frozenset(steps_to_keep(plan, options)), options.keep_last)
 
     def clear_torn(self) -> None:
         """Remove what a killed process left half-written."""
@@ -125,3 +124,31 @@ def _read(path: Path) -> TrainingState | None:
         return TrainingState(content["step"], load_file(path / TENSORS), content["facts"])
     except (OSError, ValueError, KeyError, SafetensorError):
         return None
+
+
+class SaveClock:
+    """Clock that decides when a state is due: every `seconds`, or later where saving takes long.
+
+    Saving costs at most one part in `share` of the time.
+    """
+
+    def __init__(self, seconds: float = SECONDS_BETWEEN_SAVES, share: float = SAVING_SHARE) -> None:
+        self._seconds, self._share = seconds, share
+        self.start()
+
+    def start(self) -> None:
+        """Begin to count anew, as if a state had been saved at no cost."""
+        self._saved, self._cost = time.monotonic(), 0.0
+
+    def is_due(self) -> bool:
+        """Return whether it is time for the next state."""
+        since = time.monotonic() - self._saved
+        return since >= max(self._seconds, self._share * self._cost)
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """Time the block, which saves a state, and count from its end."""
+        began = time.monotonic()
+        yield
+        self._saved = time.monotonic()
+        self._cost = self._saved - began

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from emberge.devices import torch_threads
 from emberge.files import clear_torn, link_or_copy, replace_folder
@@ -19,7 +20,7 @@ __all__ = ["ScoreHistory"]
 
 @dataclass(eq=False)
 class ScoreHistory:
-    """Scores of a training until now, and its best model in `folder`.
+    """Scores of a training until now, and its best model: in `folder`, or as `best_weights` in memory.
 
     A score follows from the steps before it, and is part of the states that are saved. The best models of
     the two newest states are kept: whichever of them a killed training goes on from, it finds its own.
@@ -29,11 +30,18 @@ class ScoreHistory:
     steps: int
     folder: Path
     scores: list[tuple[int, float]] = field(default_factory=list)
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+    """Copies of the best parameters on the CPU, where the trainee scores itself."""
     _before: Path | None = None
 
     def is_due(self, step: int) -> bool:
         """Return whether the model of this step is to be scored."""
         return self.rule is not None and (step % self.rule.every == 0 or step == self.steps)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Flag that the trainee scores itself, so that no model is written for that."""
+        return self.rule is not None and self.rule.score is None
 
     @property
     def best(self) -> tuple[int, float] | None:
@@ -58,6 +66,14 @@ class ScoreHistory:
         self.scores = [(int(step), float(score)) for step, score in scores]
         self._before = self._leader()
 
+    def note(self, step: int, score: float, parameters: Mapping[str, Tensor]) -> None:
+        """Add the score that the trainee gave itself, and copy its parameters if none were better."""
+        self.scores.append((step, score))
+        if self.leads and self.best == (step, score):
+            self.best_weights = {
+                name: p.detach().to("cpu", copy=True) for name, p in parameters.items()
+            }
+
     def write(self, step: int, save: Callable[[Path], None]) -> None:
         """Write the model that is to be scored."""
         replace_folder(self._at(step), save)
@@ -65,6 +81,7 @@ class ScoreHistory:
     def take(self, step: int) -> list[tuple[int, float]]:
         """Score the model of a step and return all scores; random numbers and threads stay as they were."""
         assert self.rule is not None
+        assert self.rule.score is not None
         with torch.random.fork_rng(), torch_threads(torch.get_num_threads()):
             score = float(self.rule.score(self._at(step), step))
         # What is no number is no better than anything.

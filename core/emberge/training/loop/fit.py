@@ -1,4 +1,4 @@
-"""Train a checkpoint on datasets: the one way into a training."""
+"""Ways into the training loop: `fit` for an encoder with losses over data, `train` for anything else."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from emberge.contracts import Machine, Rows
-from emberge.training.fit_job import FitJob
-from emberge.training.fit_options import FitResult
+from emberge.training.fit_job import EarlyStopping, FitJob
+from emberge.training.fit_options import FitOptions, FitResult
+from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.loop.session import Session
+from emberge.training.loop.session_opening import open_session
 from emberge.training.loop.trainer import Trainer
 from emberge.training.plan.lazy_rows import same_rows
+from emberge.training.trainee import Trainee
 
-__all__ = ["fit"]
+__all__ = ["fit", "train"]
 
 
 def fit(
@@ -45,21 +50,70 @@ def fit(
         EmbergeError: for a state of another training in `work`, or a loss that is not finite.
         RanksError: for ranks that do not find each other, do not agree, or of which one has ended.
     """
-    with Session.open(
+    with open_session(
         job, work=work, store=store, machine=machine, progress=progress, warn=warn
     ) as session:
         log = metric if session.ranks.first else _log_nothing
         if job.options.token_budget is None:
             log("token_budget", float(session.encode_plan.token_budget), 0)
-        result = Trainer(session).run(log, folder)
-    return replace(result, bags=_bags(session))
+        result = train(
+            session,
+            job.options,
+            folder=folder,
+            work=work,
+            early_stopping=job.early_stopping,
+            progress=progress,
+            metric=log,
+            warn=session.warn,
+            clock=session.clock,
+        )
+    pool = {
+        info.name: len(session.data_rows(info.name, rows))
+        for info, rows in session.plan.pool.items()
+    }
+    return replace(result, pool=pool, bags=_select_bags(session))
+
+
+def train(
+    trainee: Trainee,
+    options: FitOptions,
+    *,
+    folder: Path | None,
+    work: Path,
+    early_stopping: EarlyStopping | None = None,
+    progress: Callable[..., None],
+    metric: Callable[..., None] | None = None,
+    warn: Callable[[str], None] = lambda _: None,
+    clock: SaveClock | None = None,
+) -> FitResult:
+    """Train whatever a trainee is, save it into `folder`, and return its losses and scores.
+
+    Of the options those of batches are the trainee's own matter. With `folder` None nothing is saved, and the
+    trainee has the result, the last or the best parameters, in memory. `work` keeps states as in `fit`.
+    torch's random state is restored.
+
+    Raises:
+        EmbergeError: for a state of another training in `work`.
+        TrainingError: for a loss or a gradient that is not finite.
+    """
+    trainer = Trainer(
+        trainee,
+        options,
+        work=work,
+        early_stopping=early_stopping,
+        progress=progress,
+        warn=warn,
+        clock=clock or SaveClock(),
+    )
+    with torch.random.fork_rng():
+        return trainer.run(metric or _log_nothing, folder)
 
 
 def _log_nothing(*_: object) -> None:
     """Ignore a metric: the first rank logs for all."""
 
 
-def _bags(session: Session) -> dict[str, Rows]:
+def _select_bags(session: Session) -> dict[str, Rows]:
     """Return the row numbers of each dataset of which the samplers took only a part."""
     return {
         info.name: session.data_rows(info.name, rows)

@@ -32,7 +32,11 @@ Metric = Callable[..., None]
 
 
 class TrainingError(EmbergeError):
-    """Failure of a training that its data or settings explain."""
+    """Failure of a training that its data or settings explain, at a `step` from 1."""
+
+    def __init__(self, message: str, step: int = 0) -> None:
+        super().__init__(message)
+        self.step = step
 
 
 @dataclass(eq=False)
@@ -142,9 +146,8 @@ class MetricLog:
             step.arrived.synchronize()
         loss, norm = (float(v) for v in step.values[:2])
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise TrainingError(
-                self._complaint(step.batch, "gradient" if math.isfinite(loss) else "loss")
-            )
+            what = "gradient" if math.isfinite(loss) else "loss"
+            raise TrainingError(self._complaint(step.batch, what), step.batch.step + 1)
         self.losses.append(loss)
         self.names.append(step.batch.name)
         self.examples += step.batch.size

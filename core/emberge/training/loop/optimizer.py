@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,18 +15,20 @@ __all__ = ["adamw", "learning_rate_factor", "optimizer_state", "restore_optimize
 
 
 def adamw(
-    parameters: Mapping[str, nn.Parameter | Tensor], options: FitOptions
+    parameters: Mapping[str, nn.Parameter | Tensor],
+    options: FitOptions,
+    decays: Callable[[Tensor], bool] = lambda parameter: parameter.ndim > 1,
 ) -> torch.optim.AdamW:
-    """Return AdamW over named parameters; one-dimensional ones (biases, norms, temperatures) do not decay."""
+    """Return AdamW over named parameters, of which those decay that `decays` is true of."""
     groups = [
         {
             "params": [
-                p for p in parameters.values() if (p.ndim > 1) == wide and is_split(p) == split
+                p for p in parameters.values() if decays(p) == decaying and is_split(p) == split
             ],
-            "weight_decay": options.weight_decay if wide else 0.0,
+            "weight_decay": options.weight_decay if decaying else 0.0,
         }
         for split in (False, True)  # one kernel cannot take both
-        for wide in (True, False)
+        for decaying in (True, False)
     ]
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
@@ -43,11 +45,16 @@ def learning_rate_factor(
     warmup_ratio: float,
     schedule: Schedule,
     decay_share: float = FitOptions.decay_share,
+    *,
+    from_zero: bool = False,
 ) -> float:
-    """Return the factor of optimizer step `step` (from 0): never 0, so that no step is lost."""
+    """Return the factor of optimizer step `step` (from 0): never 0, so that no step is lost.
+
+    With `from_zero` the first step of a warm-up has 0, as in transformers.
+    """
     warmup = math.ceil(warmup_ratio * steps)
     if step < warmup:
-        return (step + 1) / warmup
+        return (step + (not from_zero)) / warmup
     left = (steps - step) / max(1, steps - warmup)
     if schedule == "linear":
         return left

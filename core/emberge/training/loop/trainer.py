@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from emberge.files import clear_torn, sync_tree
-from emberge.ranks import clip_gradients, gathered_weights, is_split, put, sum_gradients, whole
-from emberge.training.fit_options import FitResult
+from emberge.ranks import clip_gradients, is_split, put, sum_gradients, whole
+from emberge.training.fit_job import EarlyStopping
+from emberge.training.fit_options import FitOptions, FitResult
 from emberge.training.loop.checkpoints import (
     KeptCheckpoints,
+    SaveClock,
     TrainingState,
     latest_state,
     save_state,
@@ -28,44 +30,50 @@ from emberge.training.loop.optimizer import (
     optimizer_state,
     restore_optimizer,
 )
-from emberge.training.loop.resume_check import identity_of, refuse_other
-from emberge.training.loop.session import Session
+from emberge.training.loop.resume_check import refuse_other
 from emberge.training.plan.batch_plan import PlannedBatch
+from emberge.training.trainee import Trainee
 
 __all__ = ["Trainer"]
 
+# Prefix in a state of the best parameters until then, which a trainee that scores itself has in memory.
+BEST = "best."
+
 
 class Trainer:
-    """Training of a session's encoder: optimizer, metrics, states and results.
+    """Training of a trainee: optimizer, metrics, states and results.
 
     With several ranks each has one, in step with the others; the first writes for all of them.
     """
 
-    def __init__(self, session: Session) -> None:
-        self.session, self.ranks, self.plan = session, session.ranks, session.plan
-        self.encoder, self.objective = session.encoder, session.objective
-        self.options, self.work = session.job.options, session.work
-        self.split = session.encode_plan.sharded
-        named = {f"model.{name}": p for name, p in self.encoder.module.named_parameters()}
-        self.parameters: dict[str, Any] = {
-            **{name: p for name, p in named.items() if p.requires_grad},
-            **self.objective.parameters,
-        }
-        self.optimizer = adamw(self.parameters, self.options)
-        self.kept = KeptCheckpoints.of(self.plan, self.options, self.work / "checkpoints")
-        self.history = ScoreHistory(
-            session.job.early_stopping, self.plan.steps, self.work / "scored"
-        )
+    def __init__(
+        self,
+        trainee: Trainee,
+        options: FitOptions,
+        *,
+        work: Path,
+        early_stopping: EarlyStopping | None = None,
+        progress: Callable[..., None],
+        warn: Callable[[str], None],
+        clock: SaveClock,
+    ) -> None:
+        self.trainee, self.options, self.work = trainee, options, work
+        self.ranks, self.parameters = trainee.ranks, trainee.parameters
+        self.progress, self.warn, self.clock = progress, warn, clock
+        self.split = trainee.shares_weights
+        self.optimizer = adamw(self.parameters, options, trainee.decays)
+        kept = frozenset(trainee.steps_to_keep(options))
+        self.kept = KeptCheckpoints(work / "checkpoints", kept, options.keep_last)
+        self.history = ScoreHistory(early_stopping, trainee.steps, work / "scored")
         self.seconds = self.cpu_seconds = 0.0
 
     def run(self, metric: Callable[..., None], folder: Path | None) -> FitResult:
         """Train to the end, from the newest state if there is one, and write the model into `folder`."""
-        steps, progress, clock = self.plan.steps, self.session.progress, self.session.clock
+        trainee, steps, clock = self.trainee, self.trainee.steps, self.clock
         every = self.options.logging_steps or MetricLog.interval(steps)
-        tasks = {info.name: info.task for info in self.plan.pool}
-        own = ModelMetrics(self.session.warn)
-        record = MetricLog(steps, metric, every, tasks, str(self.work / "states"), self.ranks, own)
-        identity = identity_of(self.session)
+        own, states = ModelMetrics(self.warn), str(self.work / "states")
+        record = MetricLog(steps, metric, every, trainee.tasks, states, self.ranks, own)
+        identity = trainee.identity()
         first = self._resume(identity, record)
         started, before = time.monotonic(), self.seconds
         worked = time.process_time() - self.cpu_seconds
@@ -73,12 +81,13 @@ class Trainer:
         for step in range(first, steps):
             if self.history.stopped:
                 break
-            self.step(self.plan[step], record, check=step == first)
-            progress(step + 1, steps, "steps", record.note)
+            self.step(trainee.batch(step), record, check=step == first)
+            self.progress(step + 1, steps, "steps", record.note)
             scored = self._score(step + 1, record, metric)
             self.seconds = before + time.monotonic() - started
             self.cpu_seconds = time.process_time() - worked
-            if scored or self._is_due(step + 1):
+            # A score of a written model has cost much: what it was is not asked again after a kill.
+            if (scored and not self.history.is_in_memory) or self._is_due(step + 1):
                 with clock.saving():
                     record.flush_losses()
                     self._keep(step + 1)
@@ -98,10 +107,6 @@ class Trainer:
             cpu_seconds=self.cpu_seconds,
             losses=record.final_losses(),
             curve=record.curve(),
-            pool={
-                info.name: len(self.session.data_rows(info.name, rows))
-                for info, rows in self.plan.pool.items()
-            },
             checkpoints=checkpoints,
             scores=tuple(self.history.scores),
             result_step=best[0] if best is not None and self.history.leads else steps,
@@ -110,15 +115,19 @@ class Trainer:
         )
 
     def _score(self, step: int, record: MetricLog, metric: Callable[..., None]) -> bool:
-        """Return whether the model of this step was due and is scored now: by the first rank, for all."""
+        """Return whether the parameters of this step were due and are scored now."""
         if not self.history.is_due(step):
             return False
         record.flush_losses()
         began = time.monotonic()
-        self.session.progress(step, self.plan.steps, "steps", "scoring")
-        with gathered_weights(self.encoder.module):
-            self.ranks.on_first_rank(lambda: self.history.write(step, self.encoder.save))
-        self.history.restore(self.ranks.on_first_rank(lambda: self.history.take(step)))
+        self.progress(step, self.trainee.steps, "steps", "scoring")
+        if self.history.is_in_memory:
+            self.history.note(step, self.trainee.score(step), self.parameters)
+        else:
+            # A folder is scored by the first rank, for all.
+            with self.trainee.whole_weights():
+                self.ranks.on_first_rank(lambda: self.history.write(step, self.trainee.save))
+            self.history.restore(self.ranks.on_first_rank(lambda: self.history.take(step)))
         metric("score", self.history.scores[-1][1], step)
         record.leave_out(time.monotonic() - began)
         return True
@@ -126,17 +135,18 @@ class Trainer:
     def step(self, batch: PlannedBatch, record: MetricLog, *, check: bool = False) -> None:
         """Take one optimizer step; with `check` the ranks first make sure that they agree."""
         options, step = self.options, batch.step
-        first, end = self.plan.segment(step) if options.restart else (0, self.plan.steps)
+        first, end = self.trainee.segment(step) if options.restart else (0, self.trainee.steps)
         factor = learning_rate_factor(
             step - first,
             end - first,
             options.warmup_ratio,
             options.schedule,
             options.decay_share,
+            from_zero=self.trainee.warms_up_from_zero,
         )
         for group in self.optimizer.param_groups:
             group["lr"] = options.learning_rate * factor
-        passed = self.session.backward(batch)
+        passed = self.trainee.backward(batch)
         sum_gradients(self.parameters, self.ranks, self.split)
         if check:
             self._check_ranks_equal()
@@ -144,6 +154,7 @@ class Trainer:
         norm = clip_gradients(list(self.parameters.values()), limit)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        self.trainee.project()
         record.add(batch, passed, norm, options.learning_rate * factor)
 
     def _check_ranks_equal(self) -> None:
@@ -166,11 +177,12 @@ class Trainer:
         state = self._broadcast_state(read)
         if state is None:
             return 0
-        with torch.no_grad():
-            for name, parameter in self.encoder.module.named_parameters():
-                if f"model.{name}" in state.tensors:
-                    parameter.copy_(put(parameter, state.tensors[f"model.{name}"]))
-        self.objective.restore(state.tensors)
+        self._set_parameters(state.tensors)
+        self.history.best_weights = {
+            name.removeprefix(BEST): value
+            for name, value in state.tensors.items()
+            if name.startswith(BEST)
+        }
         restore_optimizer(self.optimizer, self.parameters, state.tensors)
         record.losses = list(state.facts["losses"])
         record.names = list(state.facts["names"])
@@ -180,6 +192,11 @@ class Trainer:
         self.seconds = state.facts["seconds"]
         self.cpu_seconds = state.facts.get("cpu_seconds", 0.0)
         return state.step
+
+    def _set_parameters(self, values: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(put(parameter, values[name]))
 
     def _broadcast_state(self, read: Callable[[], TrainingState | None]) -> TrainingState | None:
         """Return the state that the first rank reads, on every rank."""
@@ -204,6 +221,7 @@ class Trainer:
         tensors |= optimizer_state(self.optimizer, self.parameters)
         if self.split:
             tensors = {name: whole(tensor) for name, tensor in tensors.items()}
+        tensors |= {f"{BEST}{name}": value for name, value in self.history.best_weights.items()}
         facts = {
             "identity": identity,
             "losses": record.losses,
@@ -225,35 +243,36 @@ class Trainer:
 
     def _is_due(self, step: int) -> bool:
         """Return whether a state is due after this step, alike on every rank."""
-        if step == self.plan.steps:
+        if step == self.trainee.steps:
             return False  # the model itself comes next
         if self.options.save_steps is not None:
             return step % self.options.save_steps == 0
-        due = self.ranks.first and self.session.clock.is_due()
+        due = self.ranks.first and self.clock.is_due()
         return self.ranks.any_of([due])[0]
 
     def _keep(self, step: int) -> None:
         """Write the model of this step beside the states, if it is one to keep; drop older ones."""
         if step in self.kept.steps:
-            with gathered_weights(self.encoder.module):
-                self.ranks.on_first_rank(lambda: self.kept.keep(step, self.encoder.save))
+            with self.trainee.whole_weights():
+                self.ranks.on_first_rank(lambda: self.kept.keep(step, self.trainee.save))
 
     def _finish(self, folder: Path | None) -> tuple[Path, ...]:
         """Write the model, the last or the best one, and return the paths of the kept ones in the result."""
+        if self.history.best_weights:
+            self._set_parameters(self.history.best_weights)
         if folder is None:
             self.ranks.any_of([False])  # see below
             return ()
-        self.encoder.module.eval()
 
         def write() -> list[str]:
             folder.mkdir(parents=True, exist_ok=True)
-            if self.history.leads:
+            if self.history.leads and not self.history.is_in_memory:
                 self.history.copy_into(folder)
             else:
-                self.encoder.save(folder)
+                self.trainee.save(folder)
             return [path.as_posix() for path in self.kept.copy_into(folder)]
 
-        with gathered_weights(self.encoder.module):
+        with self.trainee.whole_weights():
             kept = self.ranks.on_first_rank(write)
         self.ranks.any_of(
             [False]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from emberge import Machine, PerDataset
-from emberge.training import FitJob, FitOptions, SaveClock, Session
+from emberge.training import FitJob, FitOptions, SaveClock, open_session
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle
@@ -49,7 +49,7 @@ def _counted(job: FitJob, work: Path, stop: int | None = None) -> tuple[list[int
     """Steps that were gone through, and the number of texts of all steps until now."""
     steps: list[int] = []
     sums = {"texts": torch.zeros(())}
-    with Session.open(
+    with open_session(
         job,
         work=work,
         store=None,

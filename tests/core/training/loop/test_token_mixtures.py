@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from emberge import Batch, Machine, PerDataset, Pool, Sampler, TokenLoss, Tokens
 from emberge.contracts import BatchPart
-from emberge.training import FitJob, FitOptions, FitResult, Session
+from emberge.training import FitJob, FitOptions, FitResult, open_session
 from emberge_train.losses.mlm import MLM
 from emberge_train.samplers.mixture import Mixture
 
@@ -80,7 +80,7 @@ def test_a_step_of_several_sets_is_their_mean_by_tokens(model: Path, tmp_path: P
 
 def _session(model: Path, root: Path, **given: Any) -> Any:
     job = FitJob(**_arguments(model, **given))
-    return Session.open(
+    return open_session(
         job, work=root, store=None, machine=Machine(("cpu",)), progress=lambda *_: None
     )
 

@@ -1,0 +1,324 @@
+"""Opening of a session: everything that a training or a measurement needs before its first batch."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from emberge.contracts import (
+    Dataset,
+    DatasetInfo,
+    Encoder,
+    Machine,
+    Pool,
+    Rehearsal,
+    TokenLoss,
+    TokenPredictor,
+    prediction_problems,
+    score_problems,
+)
+from emberge.devices import torch_threads
+from emberge.encoding import (
+    EncodePlan,
+    activation_budget,
+    device_of,
+    draws_random_numbers,
+    packing_problem,
+)
+from emberge.errors import CheckpointError, DataError
+from emberge.ranks import Ranks, RanksError, is_split, join_ranks, split_weights
+from emberge.training.fit_job import FitJob
+from emberge.training.loop.checkpoints import SaveClock
+from emberge.training.loop.session import Session
+from emberge.training.loop.token_budget import EngineSettings, budgeted, choose_engine
+from emberge.training.objective import Objective
+from emberge.training.plan.batch_plan import BatchPlan
+from emberge.training.plan.plan_fingerprint import refuse_unknown_names
+from emberge.training.tables.batch_texts import TextSampling
+from emberge.training.tables.example_table import ExampleTable, build_tables
+from emberge.training.tables.guides import with_guides
+from emberge.training.tables.text_windows import WindowTable, build_windows
+
+__all__ = ["open_session"]
+
+# Rows that a rehearsal pretends to have, so that its batches are as large as in earnest.
+REHEARSED_ROWS = 65536
+
+Progress = Callable[..., None]
+
+
+@contextlib.contextmanager
+def open_session(
+    job: FitJob,
+    *,
+    work: Path,
+    store: Path | None,
+    machine: Machine,
+    progress: Progress,
+    warn: Callable[[str], None] | None = None,
+    clock: SaveClock | None = None,
+    takes_losses: bool = True,
+) -> Iterator[Session]:
+    """Prepare a session; torch's threads and random state are restored after it.
+
+    `work` keeps what the machine chose at the first start, so that a later one computes alike; `store`
+    keeps token ids for other sessions. Without `takes_losses` rows may lack what losses read, and no
+    guide is loaded.
+
+    Raises:
+        CheckpointError: for a checkpoint that cannot be loaded.
+        DataError: for data that the losses or the sampler cannot use.
+        RanksError: for ranks that do not find each other.
+    """
+    if takes_losses and (harm := job.backbone.describe(job.checkpoint).training_problems):
+        raise CheckpointError("\n".join(harm))
+    ranks = _join(machine)
+    infos = [dataset.info for dataset in job.datasets]
+    _refuse_twins(infos)
+    _refuse_media(job, machine)
+    refuse_unknown_names({"loss": job.losses, **vars(job.options)}, infos)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng())
+        single = [dataset for dataset in job.datasets if dataset.info.task == "text"]
+        encoder: Encoder | None = None
+        windows: dict[str, WindowTable] = {}
+        if single:
+            # Their windows are the rows that the plan counts.
+            Objective(job.losses, [dataset.info for dataset in single], ranks.device)
+            encoder = _load(job, machine, ranks)
+            windows = _cut(single, encoder, job, ranks, store or work, progress)
+        pool = _pool(job.datasets, windows, job.rehearsal)
+        plan = _plan(job, pool, warn)
+        used = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
+        chosen = ranks.on_first_rank(
+            lambda: asdict(choose_engine(work, ranks.device, job.options, ranks.beside))
+        )
+        engine = EngineSettings(**chosen)
+        stack.enter_context(torch_threads(engine.threads))
+        objective = Objective(job.losses, [d.info for d in used], ranks.device)
+        encoder = encoder or _load(job, machine, ranks)
+        pairs = [dataset for dataset in used if dataset.info.name not in windows]
+
+        def read() -> dict[str, ExampleTable]:
+            return build_tables(pairs, encoder, job.options, store or work, progress)
+
+        # The others find what the first has written, or write it for another machine.
+        ranks.on_first_rank(lambda: read() and None)
+        tables = read()
+        if takes_losses:
+            _require_rows(plan, tables, objective)
+        engine = budgeted(work, engine, encoder, [*tables.values(), *windows.values()], ranks)
+        if takes_losses:
+            tables = with_guides(
+                tables,
+                pairs,
+                objective,
+                model_of=job.guides,
+                backbone=job.backbone,
+                device=ranks.device,
+                store=store or work,
+                again=len(plan.starts) > 2,
+                all_rows=plan.reads_all,
+                ranks=ranks,
+            )
+        encoder.module.train(job.options.dropout)
+        # Weights that are split would stay whole after a pass that has no backward pass.
+        draws = draws_random_numbers(encoder, _autocast(engine))
+        if machine.shard and ranks.size > 1:
+            split_weights(encoder, ranks)
+        yield Session(
+            job=job,
+            ranks=ranks,
+            pool=pool,
+            plan=plan,
+            datasets=used,
+            objective=objective,
+            encoder=encoder,
+            tables=tables,
+            windows=windows,
+            encode_plan=_encode_plan(job, engine, encoder, ranks, draws),
+            sampling=_sampling(job),
+            progress=progress,
+            clock=clock or SaveClock(),
+            warn=(warn if ranks.first else None) or _warn_nobody,
+        )
+
+
+def _warn_nobody(_: str) -> None:
+    """Ignore a warning: nothing was given to take it, or the first rank warns for all."""
+
+
+def _join(machine: Machine) -> Ranks:
+    if machine.ranks == 1:
+        return Ranks(device=machine.devices[0])
+    ranks = join_ranks(machine.devices[0])
+    if ranks.size != machine.ranks:
+        raise RanksError(f"{machine.ranks} ranks shall train, and {ranks.size} were started")
+    return ranks
+
+
+def _refuse_media(job: FitJob, machine: Machine) -> None:
+    """Refuse images and clips that the model does not read, or that ranks cannot read in step.
+
+    Raises:
+        DataError: with a line for each problem.
+    """
+    found: list[str] = []
+    for info in (dataset.info for dataset in job.datasets):
+        if info.media is None:
+            continue
+        if info.task == "text":
+            found.append(
+                f"{info.media.where}: dataset '{info.name}' has media, and losses over tokens read text alone"
+            )
+        found += job.backbone.check_media(job.checkpoint, info.media)
+        if machine.shard and machine.ranks > 1:
+            # Ranks hand the weights of a tower round, so all of them would have to call it in every chunk.
+            found.append(
+                f"{info.media.where}: dataset '{info.name}' has media, with which ranks cannot split the "
+                "model yet; train it without --shard"
+            )
+    if found:
+        raise DataError("\n".join(found))
+
+
+def _refuse_twins(infos: Sequence[DatasetInfo]) -> None:
+    names = [info.name for info in infos]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"two datasets are named '{twice[0]}'; give one another name")
+
+
+def _load(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
+    """Return the job's encoder, with a head where a loss predicts tokens."""
+    if not any(dataset.info.task == "text" for dataset in job.datasets):
+        return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32")
+    if machine.shard and machine.ranks > 1:
+        raise CheckpointError(
+            "a head that predicts tokens shares weights with the model, which ranks cannot split yet; "
+            "train token losses without --shard"
+        )
+    losses = [
+        loss
+        for dataset in job.datasets
+        for loss in job.losses.of(dataset.info.name, dataset.info.task) or ()
+    ]
+    if problems := list(prediction_problems(losses, job.backbone, job.checkpoint)):
+        raise CheckpointError("\n".join(problems))
+    return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32", predicts=True)
+
+
+def _cut(
+    datasets: Sequence[Dataset],
+    encoder: Encoder,
+    job: FitJob,
+    ranks: Ranks,
+    store: Path,
+    progress: Progress,
+) -> dict[str, WindowTable]:
+    """Return the windows of datasets of single texts, by name.
+
+    Raises:
+        CheckpointError: for an encoder that predicts no tokens, or one whose texts would change each other
+            where they are packed.
+    """
+    if not isinstance(encoder, TokenPredictor):
+        raise CheckpointError(
+            f"{job.checkpoint}: {type(encoder).__name__} predicts no tokens (TokenPredictor); choose a "
+            "backbone that does"
+        )
+    if job.options.packing is not None and (problem := packing_problem(encoder)):
+        raise CheckpointError(f"{job.checkpoint}: {problem}")
+
+    def begins(dataset: Dataset) -> bool:
+        losses = job.losses.of(dataset.info.name, dataset.info.task) or ()
+        return any(loss.bos for loss in losses if isinstance(loss, TokenLoss))
+
+    def read() -> dict[str, WindowTable]:
+        return {
+            dataset.info.name: build_windows(
+                dataset, encoder, job.options, store, progress, bos=begins(dataset)
+            )
+            for dataset in datasets
+        }
+
+    ranks.on_first_rank(lambda: read() and None)
+    return read()
+
+
+def _pool(
+    datasets: Sequence[Dataset], windows: Mapping[str, WindowTable], rehearsal: Rehearsal | None
+) -> Pool:
+    pool: dict[DatasetInfo, Sequence[int]] = {}
+    for dataset in datasets:
+        cut = windows.get(dataset.info.name)
+        info = dataset.info if cut is None else cut.info
+        rows: Sequence[int] = range(info.size)
+        if rehearsal and info.size:
+            few = min(info.size, rehearsal.rows)
+            rows = [i % few for i in range(REHEARSED_ROWS)]
+        pool[info] = rows
+    return pool
+
+
+def _plan(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -> BatchPlan:
+    """Return the job's batch plan; warnings of its samplers go to `warn`, if there is one."""
+    options = job.options
+    with warnings.catch_warnings(record=warn is not None) as caught:
+        if warn is not None:
+            warnings.simplefilter("always", UserWarning)
+        plan = BatchPlan(
+            pool,
+            job.sampler,
+            seed=job.seed,
+            epochs=options.epochs or 1.0,
+            max_steps=job.rehearsal.steps if job.rehearsal else options.max_steps,
+            negatives=options.negatives,
+        )
+    for word in caught or ():
+        assert warn is not None
+        warn(str(word.message))
+    return plan
+
+
+def _require_rows(
+    plan: BatchPlan, tables: Mapping[str, ExampleTable], objective: Objective
+) -> None:
+    """Refuse rows that lack what their losses read, and scores that these learn nothing from."""
+    problems = [p for info in plan.pool for p in score_problems(objective.of(info.name), info)]
+    if problems:
+        raise DataError("\n".join(problems))
+    rows = {info.name: rows for info, rows in plan.pool.items()}
+    for name, in_batch in plan.groups():
+        for loss in objective.of(name):
+            tables[name].require(loss.needs, rows[name], type(loss).__name__, in_batch)
+
+
+def _encode_plan(
+    job: FitJob, engine: EngineSettings, encoder: Encoder, ranks: Ranks, draws: bool
+) -> EncodePlan:
+    module = encoder.module
+    return EncodePlan(
+        token_budget=engine.token_budget,
+        kept_tokens=job.options.kept_tokens,
+        kept_bytes=activation_budget(module, device_of(encoder), ranks.beside),
+        autocast=_autocast(engine),
+        dropout=draws,
+        ranks=ranks,
+        sharded=any(is_split(parameter) for parameter in module.parameters()),
+        packing=job.options.packing,
+    )
+
+
+def _autocast(engine: EngineSettings) -> torch.dtype | None:
+    return torch.bfloat16 if engine.precision == "bfloat16" else None
+
+
+def _sampling(job: FitJob) -> TextSampling:
+    options = job.options
+    return TextSampling(options.positives, options.hard_negatives, options.fill, job.seed)
