@@ -18,7 +18,7 @@ from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
-from emberge_weights.layers.fit import fit
+from emberge_weights.layers.fit import fit_coefficients
 from safetensors.torch import load_file, save_file
 
 from tests.plugins.evaluate.test_fine_tuned import scored, task, tuner
@@ -77,11 +77,13 @@ class Loud:
         return embed.sum() * (float("inf") if self.asked == 3 else 1.0)
 
 
-def test_a_search_of_weights_by_layer_ends_at_a_loss_that_is_no_number() -> None:
+def test_a_search_of_weights_by_layer_ends_at_a_loss_that_is_no_number(tmp_path: Path) -> None:
     forward: Any = SimpleNamespace(at=lambda found: found)
     sets: Any = [Loud()]
     with pytest.raises(CheckpointError, match="step 3 on set 'loud' is not finite"):
-        fit(np.full(2, 0.5), 3, forward, sets, [np.arange(2)], seed=0, rounds=5)
+        fit_coefficients(
+            np.full(2, 0.5), 3, forward, sets, [np.arange(2)], seed=0, rounds=5, work=tmp_path
+        )
 
 
 def test_embeddings_that_are_no_numbers_are_refused_where_all_are_made(

@@ -10,7 +10,9 @@ from .embedding_store import EmbeddingStore as EmbeddingStore
 from .embedding_store import Vectors as Vectors
 from .forward_pass import device_of as device_of
 from .forward_pass import draws_random_numbers as draws_random_numbers
+from .forward_pass import embed_with_parameters as embed_with_parameters
 from .forward_pass import forward as forward
+from .forward_pass import token_states as token_states
 from .gradient_cache import BatchEmbeddings as BatchEmbeddings
 from .gradient_cache import encode_and_backward as encode_and_backward
 from .packing import packing_problem as packing_problem

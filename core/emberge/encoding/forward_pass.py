@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils.checkpoint import checkpoint
 
-from emberge.contracts import Embedded, Encoder, TokenisedText
+from emberge.contracts import Embedded, Encoder, TokenEncoder, TokenisedText
 from emberge.encoding.prefetch import Features, to_device
 
-__all__ = ["device_of", "draws_random_numbers", "embedded", "forward"]
+__all__ = [
+    "device_of",
+    "draws_random_numbers",
+    "embed_with_parameters",
+    "embedded",
+    "forward",
+    "token_states",
+]
 
 
 def device_of(encoder: Encoder) -> torch.device:
@@ -38,6 +47,61 @@ def embedded(
     kind = device_of(encoder).type
     with torch.autocast(kind, dtype=autocast, enabled=autocast is not None):
         return encoder(features, layers)
+
+
+def token_states(encoder: TokenEncoder, texts: Sequence[TokenisedText]) -> tuple[Tensor, Tensor]:
+    """Return hidden states [b, t, d] of a batch of texts, with their graph, and the mask [b, t] of tokens."""
+    features = _collate_on_device(encoder, texts)
+    mask = features.get("attention_mask")
+    if mask is None:
+        mask = torch.ones_like(features["input_ids"])
+    return encoder.states(features), mask
+
+
+def embed_with_parameters(
+    encoder: Encoder,
+    parameters: Mapping[str, Tensor],
+    texts: Sequence[TokenisedText],
+    texts_at_once: int,
+) -> Tensor:
+    """Embed texts with other values of the encoder's named parameters; return embeddings [n, d] on the CPU.
+
+    The values are on the encoder's device, and embeddings have a gradient with respect to them. Texts of
+    like length run together, `texts_at_once` of them; their activations are computed again in the backward
+    pass.
+    """
+    module = _CallableEncoder(encoder)
+    given = {f"inside.{name}": value for name, value in parameters.items()}
+
+    def run(features: Features) -> Tensor:
+        embeddings: Tensor = functional_call(module, given, (features,))
+        return embeddings
+
+    order = sorted(range(len(texts)), key=lambda place: -len(texts[place].ids))
+    chunks = [order[start : start + texts_at_once] for start in range(0, len(order), texts_at_once)]
+    parts = [
+        checkpoint(
+            run,
+            _collate_on_device(encoder, [texts[place] for place in chunk]),
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
+        for chunk in chunks
+    ]
+    return torch.cat(parts).cpu()[torch.tensor(order).argsort()]
+
+
+class _CallableEncoder(nn.Module):
+    """An encoder as a module, which torch can call with other parameters."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.inside = encoder.module
+        # A function, as a module that is an attribute would be registered a second time.
+        self._embed: Callable[[Features], Tensor] = lambda features: encoder(features).embeddings
+
+    def forward(self, features: Features) -> Tensor:
+        return self._embed(features)
 
 
 def _collate_on_device(encoder: Encoder, texts: Sequence[TokenisedText]) -> Features:

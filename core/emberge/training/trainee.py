@@ -30,6 +30,9 @@ class Trainee:
     warms_up_from_zero: bool = False
     """Flag that the first step's learning rate is 0, as in transformers; that of others is above it."""
 
+    fixes_threads: bool = False
+    """Flag that a training which goes on from a state computes with as many threads as before."""
+
     @property
     def parameters(self) -> Mapping[str, Tensor]:
         """Tensors that the optimizer steps, the same ones every time, by their names in a state."""

@@ -125,9 +125,9 @@ class Grid:
             self._schedule(name, seed, rate),
             lambda step: self._show(step, words),
         )
-        states = self._weights_file(name, seed, rate).with_suffix("")
-        tuned = tuning.run(states)
-        shutil.rmtree(states, ignore_errors=True)
+        work = self._weights_file(name, seed, rate).with_suffix("")
+        tuned = tuning.run(work)
+        shutil.rmtree(work, ignore_errors=True)
         if name in self._origins and not tuned.diverged:
             self._save(encoder, self._weights_file(name, seed, rate))
         return tuned

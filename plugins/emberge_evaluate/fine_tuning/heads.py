@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor, nn
 
-__all__ = ["TextHead", "TokenHead", "first_places", "mask_of"]
+__all__ = ["TextHead", "TokenHead", "first_places"]
 
 _SPREAD = 0.02  # standard deviation of fresh weights, as transformers draws them
 
@@ -51,12 +49,6 @@ class TokenHead(nn.Module):
         """Return logits [b, t, c] of hidden states [b, t, d]."""
         found: Tensor = self.out(self.dropout(states))
         return found
-
-
-def mask_of(features: Mapping[str, Tensor]) -> Tensor:
-    """Return the mask [b, t] of the places of a batch that are tokens."""
-    mask = features.get("attention_mask")
-    return torch.ones_like(features["input_ids"]) if mask is None else mask
 
 
 def first_places(mask: Tensor) -> Tensor:

@@ -1,29 +1,39 @@
-"""One fine-tuning: a model and a fresh head, trained on a task and tested at its best."""
+"""One fine-tuning: a model with a fresh head, trained on a task and tested at its best."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from emberge import shuffled, stable_seed
 from emberge.contracts import TokenEncoder
-from emberge.training import SaveClock
+from emberge.encoding import PassResult, device_of, token_states
+from emberge.ranks import ALONE
+from emberge.training import (
+    EarlyStopping,
+    FitOptions,
+    FitResult,
+    PlannedBatch,
+    PlannedPart,
+    SaveClock,
+    Trainee,
+    TrainingError,
+    train,
+)
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from emberge_evaluate.fine_tuning.course import Course
-from emberge_evaluate.fine_tuning.heads import mask_of
 from emberge_evaluate.fine_tuning.kinds import Input, Kind
 from emberge_evaluate.fine_tuning.metrics import score
 from emberge_evaluate.fine_tuning.task_rows import TaskRow
 
-__all__ = ["Schedule", "Tuned", "Tuning", "batches"]
-
-_CLIP = 1.0  # norm of gradients, as transformers' Trainer cuts them
+__all__ = ["Schedule", "Tuned", "Tuning", "batch_rows"]
 
 
 @dataclass(frozen=True)
@@ -40,16 +50,22 @@ class Schedule:
     seed: int
     autocast: torch.dtype | None = None
 
-    def rate(self, step: int) -> float:
-        """Return the learning rate of a step, from 0: it rises from 0 in the warm-up, then falls to 0."""
-        rising = math.ceil(self.warmup * self.steps)
-        if step < rising:
-            return self.learning_rate * step / rising
-        return self.learning_rate * (self.steps - step) / (self.steps - rising)
+    @property
+    def fit_options(self) -> FitOptions:
+        """Options of the training loop; gradients are cut as transformers' Trainer cuts them."""
+        return FitOptions(
+            learning_rate=self.learning_rate,
+            warmup_ratio=self.warmup,
+            schedule="linear",
+            weight_decay=self.weight_decay,
+            max_grad_norm=1.0,
+        )
 
-    def is_over(self, since: int, epoch: int) -> bool:
-        """Return whether so many steps since the best state end a training; `epoch` counts steps."""
-        return self.patience is not None and since >= self.patience * epoch
+    def early_stopping(self, epoch: int) -> EarlyStopping:
+        """Return the rule for looks at development data; `epoch` counts steps."""
+        patience = self.patience
+        looks = None if patience is None else max(1, math.ceil(patience * epoch / self.eval_steps))
+        return EarlyStopping(self.eval_steps, score=None, identity="", patience=looks)
 
 
 @dataclass(frozen=True)
@@ -67,12 +83,11 @@ class Tuned:
     diverged: int | None = None
 
 
-class _NotFiniteError(Exception):
-    """A loss or a prediction that is no finite number, at a step from 1."""
-
-
-class Tuning:
+class Tuning(Trainee):
     """A model with a fresh head on a task; `progress` gets the steps done."""
+
+    ranks = ALONE
+    warms_up_from_zero = True
 
     def __init__(
         self,
@@ -82,120 +97,136 @@ class Tuning:
         progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.encoder, self.kind, self.schedule, self.progress = encoder, kind, schedule, progress
-        weight = next(encoder.module.parameters())
-        self.device = weight.device
-        width = _width(encoder)
-        torch.manual_seed(stable_seed(schedule.seed, "head"))
-        self.head = kind.head(width).to(self.device)
+        self.device = device_of(encoder)
+        width = _state_width(encoder)
+        with torch.random.fork_rng():
+            torch.manual_seed(stable_seed(schedule.seed, "head"))
+            self.head = kind.head(width).to(self.device)
         self.modules = nn.ModuleList([encoder.module, self.head])
+        self._train = kind.inputs(encoder, kind.data.train, training=True)
+        self._dev = kind.inputs(encoder, kind.data.dev, training=False)
 
-    def run(self, states: Path | None = None, clock: SaveClock | None = None) -> Tuned:
+    def run(self, work: Path, clock: SaveClock | None = None) -> Tuned:
         """Train, go back to the state that was best on development data, and test it.
 
-        States are kept in the folder `states`, and a training that was killed goes on from the newest one.
+        States are kept in the folder `work`, and a training that was killed goes on from the newest one.
         One whose loss or predictions are not finite ends there, without a result.
         """
-        data, plan = self.kind.data, self.schedule
-        inputs = self.kind.inputs(self.encoder, data.train, training=True)
-        watched = self.kind.inputs(self.encoder, data.dev, training=False)
-        trained = {n: p for n, p in self.modules.named_parameters() if p.requires_grad}
-        optimizer = torch.optim.AdamW(
-            trained.values(), lr=plan.learning_rate, weight_decay=plan.weight_decay
-        )
-        course = Course() if states is None else Course.load(states, trained, optimizer)
-        clock = clock or SaveClock()
-        epoch = math.ceil(len(inputs) / plan.batch_size)
-        drawn = batches(len(inputs), plan.batch_size, plan.steps, plan.seed)
-        for rows in islice(drawn, course.step, None):
-            loss = self._step([inputs[row] for row in rows], course.step, optimizer)
-            course.step += 1
-            course.losses.append(loss)
-            self.progress(course.step)
-            try:
-                _require_finite(loss)
-                if course.step % plan.eval_steps == 0 or course.step == plan.steps:
-                    course.look(self._score(data.dev, watched), trained)
-                    if plan.is_over(course.step - course.best, epoch):
-                        break
-            except _NotFiniteError:
-                return Tuned(course.dev, course.step, course.curve, {}, diverged=course.step)
-            if states is not None and clock.is_due():
-                with clock.saving():
-                    course.save(states, trained, optimizer)
-        course.restore_best(trained)
+        epoch = math.ceil(len(self._train) / self.schedule.batch_size)
+        try:
+            trained = train(
+                self,
+                self.schedule.fit_options,
+                folder=None,
+                work=work,
+                early_stopping=self.schedule.early_stopping(epoch),
+                progress=lambda done, *_: self.progress(done),
+                clock=clock,
+            )
+        except TrainingError as error:
+            return Tuned(0.0, 0, (), {}, diverged=error.step)
+        best = trained.result_step
         tests = {
-            name: self.predict(rows, self.kind.inputs(self.encoder, rows, training=False))
-            for name, rows in data.test.items()
+            name: self.predict(rows, self.kind.inputs(self.encoder, rows, training=False), best)
+            for name, rows in self.kind.data.test.items()
         }
-        return Tuned(course.dev, course.best, course.curve, tests)
+        return Tuned(dict(trained.scores)[best], best, _curve_points(trained), tests)
 
-    def _step(self, batch: Sequence[Input], step: int, optimizer: torch.optim.Optimizer) -> float:
-        """Take an optimizer step, and return the loss before it."""
+    # ── as a trainee ────────────────────────────────────────────────────────────────────────────
+
+    @functools.cached_property
+    def parameters(self) -> Mapping[str, Tensor]:
+        return {name: p for name, p in self.modules.named_parameters() if p.requires_grad}
+
+    def decays(self, parameter: Tensor) -> bool:
+        return True
+
+    @property
+    def steps(self) -> int:
+        return self.schedule.steps
+
+    @property
+    def tasks(self) -> Mapping[str, str]:
+        entry = self.kind.data.entry
+        return {entry.name: entry.head}
+
+    def batch(self, step: int) -> PlannedBatch:
+        plan, count = self.schedule, len(self._train)
+        rows = batch_rows(count, plan.batch_size, step, plan.seed)
+        epoch = step // math.ceil(count / plan.batch_size)
+        part = PlannedPart(self.kind.data.entry.name, rows, in_batch=False)
+        return PlannedBatch(step, epoch, stage=0, parts=(part,))
+
+    def backward(self, batch: PlannedBatch) -> PassResult:
         self.modules.train()
-        torch.manual_seed(stable_seed(self.schedule.seed, "step", step))
-        logits, mask = self._logits(batch)
-        loss = self.kind.loss(logits, batch, mask)
-        optimizer.zero_grad(set_to_none=True)
+        torch.manual_seed(stable_seed(self.schedule.seed, "step", batch.step))
+        inputs = [self._train[row] for row in batch.parts[0].rows]
+        logits, mask = self._compute_logits(inputs)
+        loss = self.kind.loss(logits, inputs, mask)
         loss.backward()  # type: ignore[no-untyped-call]
-        for group in optimizer.param_groups:
-            group["lr"] = self.schedule.rate(step)
-            nn.utils.clip_grad_norm_(group["params"], _CLIP)
-        optimizer.step()
-        return float(loss.detach())
+        tokens = sum(len(text.ids) for one in inputs for text in one.texts)
+        return PassResult(loss.detach(), tokens, mask.numel(), kept=mask.numel())
 
-    def predict(self, rows: Sequence[TaskRow], inputs: Sequence[Input]) -> list[Any]:
-        """Return a prediction for each row; texts of like length run together."""
+    def score(self, step: int) -> float:
+        data = self.kind.data
+        predicted = self.predict(data.dev, self._dev, step)
+        return score(data.entry.scored_by, data.classes, data.dev, predicted)
+
+    def predict(self, rows: Sequence[TaskRow], inputs: Sequence[Input], step: int) -> list[Any]:
+        """Return a prediction for each row by the weights of a step; texts of like length run together.
+
+        Raises:
+            TrainingError: for predictions that are not finite.
+        """
         self.modules.eval()
         sizes = [max(len(text.ids) for text in one.texts) for one in inputs]
         order = sorted(range(len(inputs)), key=lambda row: -sizes[row])
-        found: dict[int, Any] = {}
+        prediction: dict[int, Any] = {}
         size = self.schedule.batch_size
         for start in range(0, len(order), size):
             chosen = order[start : start + size]
             batch = [inputs[row] for row in chosen]
             with torch.inference_mode():
-                logits, mask = self._logits(batch)
-                _require_finite(float(logits.sum(dtype=torch.float64)))
+                logits, mask = self._compute_logits(batch)
+                if not math.isfinite(float(logits.sum(dtype=torch.float64))):
+                    raise TrainingError(f"predictions after step {step} are not finite", step)
                 asked = [rows[row] for row in chosen]
                 predicted = self.kind.predictions(logits, batch, mask, asked)
-            found |= dict(zip(chosen, predicted, strict=True))
-        return [found[row] for row in range(len(rows))]
+            prediction |= dict(zip(chosen, predicted, strict=True))
+        return [prediction[row] for row in range(len(rows))]
 
-    def _score(self, rows: Sequence[TaskRow], inputs: Sequence[Input]) -> float:
-        data = self.kind.data
-        return score(data.entry.scored_by, data.classes, rows, self.predict(rows, inputs))
-
-    def _logits(self, batch: Sequence[Input]) -> tuple[Tensor, Tensor]:
+    def _compute_logits(self, batch: Sequence[Input]) -> tuple[Tensor, Tensor]:
         """Return the head's logits of all texts of a batch, and the mask of their tokens."""
-        features = self.encoder.collate([text for one in batch for text in one.texts])
-        features = {name: value.to(self.device) for name, value in features.items()}
-        kind = self.schedule.autocast
-        with torch.autocast(self.device.type, dtype=kind, enabled=kind is not None):
-            mask = mask_of(features)
-            return self.head(self.encoder.states(features), mask), mask
+        dtype = self.schedule.autocast
+        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
+            states, mask = token_states(self.encoder, [text for one in batch for text in one.texts])
+            return self.head(states, mask), mask
 
 
-def _require_finite(value: float) -> None:
-    if not math.isfinite(value):
-        raise _NotFiniteError
+def batch_rows(count: int, size: int, step: int, seed: int) -> NDArray[np.int64]:
+    """Return the rows of a step's batch: each epoch has all rows in a new order, the last batch smaller."""
+    epoch, place = divmod(step, math.ceil(count / size))
+    order = _shuffled_rows(count, stable_seed(seed, "order", epoch))
+    return order[place * size : (place + 1) * size]
 
 
-def batches(count: int, size: int, steps: int, seed: int) -> Iterator[list[int]]:
-    """Yield the rows of each step's batch: every epoch all rows in a new order, the last batch smaller."""
-    step = epoch = 0
-    while step < steps:
-        order = shuffled(count, stable_seed(seed, "order", epoch)).tolist()
-        for start, end in pairwise([*range(0, count, size), count]):
-            if step < steps:
-                yield order[start:end]
-            step += 1
-        epoch += 1
+@functools.lru_cache(maxsize=2)
+def _shuffled_rows(count: int, seed: int) -> NDArray[np.int64]:
+    return np.asarray(shuffled(count, seed), np.int64)
 
 
-def _width(encoder: TokenEncoder) -> int:
+def _curve_points(trained: FitResult) -> list[tuple[int, float, float]]:
+    """Return step, mean loss since the point before, and score, of each look at development data."""
+    points, before = [], 0
+    for step, dev in trained.scores:
+        losses = [loss for _, loss in trained.step_losses[before:step]]
+        points.append((step, sum(losses) / len(losses), dev))
+        before = step
+    return points
+
+
+def _state_width(encoder: TokenEncoder) -> int:
     """Return the size of an encoder's hidden states."""
-    (empty,) = encoder.tokenise([""], prompt="", max_length=None)
-    device = next(encoder.module.parameters()).device
-    features = {n: value.to(device) for n, value in encoder.collate([empty]).items()}
     with torch.inference_mode():
-        return int(encoder.states(features).shape[-1])
+        states, _ = token_states(encoder, encoder.tokenise([""], prompt="", max_length=None))
+    return int(states.shape[-1])

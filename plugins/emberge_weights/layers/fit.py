@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from emberge import CheckpointError
+from emberge.encoding import PassResult
+from emberge.ranks import ALONE
+from emberge.training import FitOptions, PlannedBatch, PlannedPart, Trainee, train
 from numpy.typing import NDArray
 from torch import Tensor
 
 from emberge_weights.layers.labelled_texts import LabelledTexts
 from emberge_weights.layers.mixed_forward import Embed, MixedForward
 
-__all__ = ["fit", "on_simplex"]
+__all__ = ["fit_coefficients", "nearest_on_simplex"]
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -22,7 +27,7 @@ RATE = 0.05
 PULL = 0.3
 
 
-def fit(
+def fit_coefficients(
     start: Array,
     blocks: int,
     forward: MixedForward,
@@ -31,43 +36,109 @@ def fit(
     *,
     seed: int,
     rounds: int,
+    work: Path,
     progress: Callable[[int], None] | None = None,
 ) -> Array:
     """Return coefficients [blocks, members], of which those of a block are weights that sum to 1.
 
-    They begin with `start` [members] in every block, and follow the losses on some units of each set.
+    They begin with `start` [members] in every block, and follow the losses on some units of each set. States
+    to continue a killed fit from are kept in the folder `work`.
 
     Raises:
         CheckpointError: for a loss that is not finite, with the step and the set.
     """
-    rng = np.random.default_rng(seed)
-    origin = torch.tensor(start, dtype=torch.float32).expand(blocks, -1)
-    found = origin.clone().requires_grad_()
-    optimizer = torch.optim.Adam([found], lr=RATE)
-    batches = [one.batches(some, rng) for one, some in zip(sets, units, strict=True)]
-    for step in range(rounds):
-        optimizer.param_groups[0]["lr"] = RATE * (1 - step / rounds)
-        optimizer.zero_grad()
-        embed = forward.at(found)
-        drawn = [(one, next(some, None)) for one, some in zip(sets, batches, strict=True)]
+    coefficients = _Coefficients(start, blocks, forward, sets, units, seed, rounds)
+    train(
+        coefficients,
+        FitOptions(
+            learning_rate=RATE,
+            warmup_ratio=0,
+            schedule="linear",
+            weight_decay=0,
+            max_grad_norm=None,
+        ),
+        folder=None,
+        work=work,
+        progress=lambda done, *_: progress(done) if progress is not None else None,
+    )
+    return coefficients.values.detach().double().numpy()
+
+
+class _Coefficients(Trainee):
+    """Coefficients by block and member, pulled to where they began, on the simplex after each step."""
+
+    ranks = ALONE
+
+    def __init__(
+        self,
+        start: Array,
+        blocks: int,
+        forward: MixedForward,
+        sets: Sequence[LabelledTexts],
+        units: Sequence[Places],
+        seed: int,
+        rounds: int,
+    ) -> None:
+        self.origin = torch.tensor(start, dtype=torch.float32).expand(blocks, -1)
+        self.values = self.origin.clone().requires_grad_()
+        self.forward, self.rounds = forward, rounds
+        # Sets of two catalogues may have one name.
+        self.sets = {f"{number} {one.name}": one for number, one in enumerate(sets)}
+        rng = np.random.default_rng(seed)
+        self._orders = {
+            name: one.batches(some, rng)
+            for (name, one), some in zip(self.sets.items(), units, strict=True)
+        }
+        self._batches: list[PlannedBatch] = []
+        self._identity = {"start": start.tolist(), "seed": seed, "rounds": rounds}
+
+    @property
+    def parameters(self) -> Mapping[str, Tensor]:
+        return {"coefficients": self.values}
+
+    @property
+    def steps(self) -> int:
+        return self.rounds
+
+    @property
+    def tasks(self) -> Mapping[str, str]:
+        return dict.fromkeys(self.sets, "labelled")
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"options": self._identity}
+
+    def batch(self, step: int) -> PlannedBatch:
+        # The sets share one generator, so the batches of a step are drawn after those before them.
+        while len(self._batches) <= step:
+            drawn = {name: next(some, None) for name, some in self._orders.items()}
+            parts = [
+                PlannedPart(name, units, in_batch=True)
+                for name, units in drawn.items()
+                if units is not None
+            ]
+            self._batches.append(PlannedBatch(len(self._batches), 0, 0, tuple(parts)))
+        return self._batches[step]
+
+    def backward(self, batch: PlannedBatch) -> PassResult:
+        embed = self.forward.at(self.values)
         losses = [
-            _finite_loss(one, embed, batch, step) for one, batch in drawn if batch is not None
+            _require_finite_loss(self.sets[part.dataset], embed, part.rows, batch.step)
+            for part in batch.parts
         ]
-        pull = PULL * (found - origin).square().sum()
+        pull = PULL * (self.values - self.origin).square().sum()
         total = torch.stack(losses).mean() + pull if losses else pull
         total.backward()  # type: ignore[no-untyped-call]
-        assert found.grad is not None
+        assert self.values.grad is not None
         # What all members of a block have in common would move their sum.
-        found.grad -= found.grad.mean(1, keepdim=True)
-        optimizer.step()
+        self.values.grad -= self.values.grad.mean(1, keepdim=True)
+        return PassResult(total.detach(), tokens=0, padded=0)
+
+    def project(self) -> None:
         with torch.no_grad():
-            found.copy_(on_simplex(found))
-        if progress is not None:
-            progress(step + 1)
-    return found.detach().double().numpy()
+            self.values.copy_(nearest_on_simplex(self.values))
 
 
-def _finite_loss(one: LabelledTexts, embed: Embed, batch: Places, step: int) -> Tensor:
+def _require_finite_loss(one: LabelledTexts, embed: Embed, batch: Places, step: int) -> Tensor:
     loss = one.loss(embed, batch)
     if not torch.isfinite(loss):
         raise CheckpointError(
@@ -77,7 +148,7 @@ def _finite_loss(one: LabelledTexts, embed: Embed, batch: Places, step: int) -> 
     return loss
 
 
-def on_simplex(rows: Tensor) -> Tensor:
+def nearest_on_simplex(rows: Tensor) -> Tensor:
     """Return the nearest weights of each row that are 0 or more and sum to 1 (Duchi et al., 2008)."""
     falling = rows.sort(dim=1, descending=True).values
     excess = (falling.cumsum(1) - 1) / torch.arange(1, rows.shape[1] + 1)

@@ -17,7 +17,7 @@ from emberge_weights.inputs.member_faults import member_inputs
 from emberge_weights.inputs.members import Prompting, Sides
 from emberge_weights.inputs.weight_sets import WeightSet
 from emberge_weights.layers.blocks import Blocks, blocks_of
-from emberge_weights.layers.fit import fit
+from emberge_weights.layers.fit import fit_coefficients
 from emberge_weights.layers.labelled_texts import LabelledTexts
 from emberge_weights.layers.member_tensors import member_tensors
 from emberge_weights.layers.mixed_forward import MixedForward
@@ -127,7 +127,7 @@ class LayerSearch:
     ) -> Array:
         work = self.embedder.workspace
         rounds = min(ROUNDS, work.rehearsal.steps) if work.rehearsal else ROUNDS
-        return fit(
+        return fit_coefficients(
             flat,
             len(self.blocks),
             self.forward,
@@ -135,6 +135,7 @@ class LayerSearch:
             units,
             seed=stable_seed(self.seed, f"layers {name}"),
             rounds=rounds,
+            work=work.work / f"layers-{name}",
             progress=lambda done: work.progress(
                 done, rounds, "rounds", f"fit {name} of 2 by layer"
             ),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from emberge import Encoder, TokenisedText
-from torch import Tensor, nn
-from torch.func import functional_call
-from torch.utils.checkpoint import checkpoint
+from emberge.encoding import device_of, embed_with_parameters
+from torch import Tensor
 
 from emberge_weights.layers.member_tensors import MemberTensors
 from emberge_weights.layers.sizes import CHUNK
@@ -31,53 +30,19 @@ class MixedForward:
         encoder.module.eval().requires_grad_(False)
         self.encoder = encoder
         self.members = members
-        self._device = next(encoder.module.parameters()).device
-        self._forward = _Forward(encoder)
+        self._device = device_of(encoder)
 
     def at(self, coefficients: Tensor) -> Embed:
         """Return the embedding of texts by the merge with coefficients [blocks, members]."""
         parameters = {
-            f"inside.{name}": _mixed(coefficients[block], self.members, name).to(self._device)
+            name: _mixed(coefficients[block], self.members, name).to(self._device)
             for name, block in self.members.blocks.items()
         }
 
-        def run(features: Mapping[str, Tensor]) -> Tensor:
-            found: Tensor = functional_call(self._forward, parameters, (features,))
-            return found
-
         def embed(texts: Sequence[TokenisedText]) -> Tensor:
-            order = sorted(range(len(texts)), key=lambda place: -len(texts[place].ids))
-            parts = [
-                checkpoint(
-                    run,
-                    self._features([texts[place] for place in order[start : start + CHUNK]]),
-                    use_reentrant=False,
-                    preserve_rng_state=False,
-                )
-                for start in range(0, len(order), CHUNK)
-            ]
-            back = torch.tensor(order).argsort()
-            return torch.cat(parts).cpu()[back]
+            return embed_with_parameters(self.encoder, parameters, texts, CHUNK)
 
         return embed
-
-    def _features(self, texts: Sequence[TokenisedText]) -> dict[str, Tensor]:
-        features = self.encoder.collate(texts)
-        return {name: tensor.to(self._device) for name, tensor in features.items()}
-
-
-class _Forward(nn.Module):
-    """An encoder as a module that can be called with other parameters."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        super().__init__()
-        self.inside = encoder.module
-        self._embed: Callable[[Mapping[str, Tensor]], Tensor] = lambda features: (
-            encoder(features).embeddings
-        )
-
-    def forward(self, features: Mapping[str, Tensor]) -> Tensor:
-        return self._embed(features)
 
 
 class _Mixed(torch.autograd.Function):

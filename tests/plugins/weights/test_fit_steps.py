@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ from emberge_weights.inputs.member_faults import member_inputs, plan_members
 from emberge_weights.inputs.members import Sides, before_length_one
 from emberge_weights.inputs.weight_sets import WeightSet
 from emberge_weights.layers.blocks import blocks_of
-from emberge_weights.layers.fit import fit
+from emberge_weights.layers.fit import fit_coefficients
 from emberge_weights.layers.layer_search import LayerSearch, open_members
 from emberge_weights.layers.member_tensors import member_tensors
 from emberge_weights.layers.mixed_forward import MixedForward
@@ -42,7 +43,18 @@ def fitted(rounds: int, batches: int, *, factor: float = 1.0, told: Any = None) 
     )
     forward: Any = SimpleNamespace(at=lambda coefficients: coefficients)
     start, units = np.array([0.25, 0.75]), [np.arange(2)]
-    return fit(start, 2, forward, [one], units, seed=0, rounds=rounds, progress=told)
+    with TemporaryDirectory() as work:
+        return fit_coefficients(
+            start,
+            2,
+            forward,
+            [one],
+            units,
+            seed=0,
+            rounds=rounds,
+            work=Path(work),
+            progress=told,
+        )
 
 
 def test_steps_of_a_fit_get_smaller_to_its_end() -> None:

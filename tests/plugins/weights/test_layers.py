@@ -8,6 +8,7 @@ import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +35,7 @@ from emberge_weights.inputs.embed_sets import SetEmbedder
 from emberge_weights.inputs.member_faults import plan_members
 from emberge_weights.inputs.members import before_length_one
 from emberge_weights.layers.blocks import Blocks, blocks_of
-from emberge_weights.layers.fit import fit, on_simplex
+from emberge_weights.layers.fit import fit_coefficients, nearest_on_simplex
 from emberge_weights.layers.layer_search import LayerSearch, open_members
 from emberge_weights.layers.member_tensors import MemberTensors, member_tensors
 from emberge_weights.layers.mixed_forward import MixedForward
@@ -154,7 +155,7 @@ def test_soft_scores_fall_when_what_belongs_together_comes_nearer() -> None:
 def test_coefficients_of_a_block_stay_weights() -> None:
     rows = torch.tensor([[0.5, 0.7, -0.4], [0.2, 0.3, 0.5], [2.0, 0.0, 0.0]])
     expected = torch.tensor([[0.4, 0.6, 0.0], [0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
-    torch.testing.assert_close(on_simplex(rows), expected)
+    torch.testing.assert_close(nearest_on_simplex(rows), expected)
 
 
 def fitted(gradient: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -169,7 +170,10 @@ def fitted(gradient: Sequence[Sequence[float]]) -> list[list[float]]:
     sets: Any = [one]
     start = np.full(len(gradient[0]), 1 / len(gradient[0]))
     units = [np.arange(2)]
-    return fit(start, len(gradient), forward, sets, units, seed=0, rounds=3).tolist()
+    with TemporaryDirectory() as work:
+        return fit_coefficients(
+            start, len(gradient), forward, sets, units, seed=0, rounds=3, work=Path(work)
+        ).tolist()
 
 
 def test_only_differences_between_the_members_of_a_block_move_its_weights() -> None:

@@ -68,6 +68,7 @@ class ScoreHistory:
 
     def note(self, step: int, score: float, parameters: Mapping[str, Tensor]) -> None:
         """Add the score that the trainee gave itself, and copy its parameters if none were better."""
+        score = _order_not_finite(score)
         self.scores.append((step, score))
         if self.leads and self.best == (step, score):
             self.best_weights = {
@@ -84,8 +85,7 @@ class ScoreHistory:
         assert self.rule.score is not None
         with torch.random.fork_rng(), torch_threads(torch.get_num_threads()):
             score = float(self.rule.score(self._at(step), step))
-        # What is no number is no better than anything.
-        return [*self.scores, (step, score if math.isfinite(score) else -math.inf)]
+        return [*self.scores, (step, _order_not_finite(score))]
 
     def drop_unneeded(self) -> None:
         """Remove the models that none of the two newest states needs; call it after a state is saved."""
@@ -107,3 +107,8 @@ class ScoreHistory:
 
     def _at(self, step: int) -> Path:
         return self.folder / f"step-{step}"
+
+
+def _order_not_finite(score: float) -> float:
+    """Return the score, or minus infinity for one that is no number: it is no better than any other."""
+    return score if math.isfinite(score) else -math.inf

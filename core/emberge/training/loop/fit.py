@@ -96,6 +96,7 @@ def train(
         EmbergeError: for a state of another training in `work`.
         TrainingError: for a loss or a gradient that is not finite.
     """
+    work.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(
         trainee,
         options,

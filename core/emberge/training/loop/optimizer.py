@@ -18,8 +18,13 @@ def adamw(
     parameters: Mapping[str, nn.Parameter | Tensor],
     options: FitOptions,
     decays: Callable[[Tensor], bool] = lambda parameter: parameter.ndim > 1,
+    *,
+    fused: bool = True,
 ) -> torch.optim.AdamW:
-    """Return AdamW over named parameters, of which those decay that `decays` is true of."""
+    """Return AdamW over named parameters, of which those decay that `decays` is true of.
+
+    On a CPU the rounding of a `fused` one depends on the number of threads.
+    """
     groups = [
         {
             "params": [
@@ -35,7 +40,7 @@ def adamw(
         lr=options.learning_rate,
         betas=(options.adam_beta1, options.adam_beta2),
         eps=options.adam_epsilon,
-        fused=all(p.device.type in ("cpu", "cuda") for p in parameters.values()),
+        fused=fused and all(p.device.type in ("cpu", "cuda") for p in parameters.values()),
     )
 
 

@@ -75,6 +75,9 @@ class Session(Trainee):
     clock: SaveClock
     warn: Callable[[str], None]
 
+    # Threads are chosen once and kept with the states.
+    fixes_threads = True
+
     # ── as a trainee ────────────────────────────────────────────────────────────────────────────
 
     @functools.cached_property

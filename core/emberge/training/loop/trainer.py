@@ -61,7 +61,9 @@ class Trainer:
         self.ranks, self.parameters = trainee.ranks, trainee.parameters
         self.progress, self.warn, self.clock = progress, warn, clock
         self.split = trainee.shares_weights
-        self.optimizer = adamw(self.parameters, options, trainee.decays)
+        self.optimizer = adamw(
+            self.parameters, options, trainee.decays, fused=trainee.fixes_threads
+        )
         kept = frozenset(trainee.steps_to_keep(options))
         self.kept = KeptCheckpoints(work / "checkpoints", kept, options.keep_last)
         self.history = ScoreHistory(early_stopping, trainee.steps, work / "scored")
