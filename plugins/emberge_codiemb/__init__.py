@@ -9,7 +9,7 @@ from emberge import hookimpl
 
 @hookimpl
 def register_samplers() -> Mapping[str, str]:
-    return {"mixed": "emberge_codiemb.samplers.mixed:Mixed"}
+    return {"mixed": "emberge_codiemb.mixed:Mixed"}
 
 
 @hookimpl

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from emberge import Count, DataError, NonNegative
 
-from emberge_boom.samplers.members import Members
-from emberge_boom.samplers.study_sampler import StudySampler
+from emberge_boom.samplers.study_sampler import Members, StudySampler
 from emberge_boom.study.study import Study, cluster_lines
 
 __all__ = ["Cluster"]

@@ -7,8 +7,7 @@ from typing import Literal
 
 from emberge import Count, DataError
 
-from emberge_boom.samplers.members import Members
-from emberge_boom.samplers.study_sampler import StudySampler
+from emberge_boom.samplers.study_sampler import Members, StudySampler
 from emberge_boom.study.study import Study
 
 __all__ = ["Conflict"]

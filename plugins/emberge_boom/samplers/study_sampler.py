@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberge import EmbergeError, FileRef, Pool, Preflight, Problem, Sampler
+from emberge import DataError, EmbergeError, FileRef, Pool, Preflight, Problem, Sampler, suggest
 
-from emberge_boom.samplers.members import Members
 from emberge_boom.study.study import Study, read_study
 
-__all__ = ["StudySampler"]
+__all__ = ["Members", "StudySampler"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,3 +63,33 @@ class StudySampler(Sampler):
             f"the study {self.of} was not read before datasets were chosen by it; ask for the resolved "
             "sampler"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Members(Sampler):
+    """The selection of datasets by name, all `known` to a study; `label` is their name together."""
+
+    names: tuple[str, ...]
+    known: tuple[str, ...]
+    label: str = ""
+
+    def select(self, pool: Pool, seed: int) -> Pool:
+        """Return the pool without other datasets.
+
+        Raises:
+            DataError: where the training's datasets are not those of the study.
+        """
+        there = [info.name for info in pool]
+        for name in self.names:
+            if name not in there:
+                hint = suggest(name, there) or f"; there are {', '.join(there)}"
+                raise DataError(
+                    f"{self.label} holds '{name}', which is no dataset of this training{hint}"
+                )
+        for name in there:
+            if name not in self.known:
+                raise DataError(
+                    f"dataset '{name}' of this training was not in the study, which knows "
+                    f"{', '.join(self.known)}; leave it out, or study it too"
+                )
+        return {info: rows for info, rows in pool.items() if info.name in self.names}

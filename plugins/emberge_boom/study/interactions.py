@@ -19,19 +19,20 @@ from emberge import (
     StepRef,
     Workspace,
 )
+from emberge.wording import prose, table_lines
 
 from emberge_boom.study.affinity import Distance, LossProtocol, LossScale
 from emberge_boom.study.gather_study import gather_study
-from emberge_boom.study.one_by_one import one_by_one
-from emberge_boom.study.study import FILE, Study, write_study
-from emberge_boom.study.study_checks import check_training
-from emberge_boom.study.study_options import StudyOptions
-from emberge_boom.study.study_run import StudyRun
-from emberge_boom.study.study_table import FILE as TABLE
-from emberge_boom.study.study_table import table_of
+from emberge_boom.study.study import FILE, Interaction, Study, cluster_lines, write_study
+from emberge_boom.study.study_checks import check_training, one_by_one
+from emberge_boom.study.study_run import StudyOptions, StudyRun
 from emberge_boom.study.tree import Linkage
 
-__all__ = ["Interactions"]
+__all__ = ["Interactions", "table_of"]
+
+TABLE = "interactions.md"
+_CUTS = 6
+_PAIRS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,3 +173,27 @@ def _missing_datasets(data: Sequence[DataEntry]) -> str:
     except EmbergeError as error:
         return str(error)
     return f"an interaction is between two datasets, and there is {len(found) or 'none'}"
+
+
+def table_of(study: Study) -> str:
+    """Return Markdown of the pairs that harm and help each other most, and the first cuts of the tree."""
+    conflicts = study.conflicts
+    most = ", ".join(map(_change, conflicts[:_PAIRS]))
+    least = ", ".join(map(_change, conflicts[: -_PAIRS - 1 : -1]))
+    rows = [
+        [f"{threshold:.4g}", str(len(clusters)), "; ".join(cluster_lines(clusters))]
+        for threshold, clusters in study.cuts()[:_CUTS]
+    ]
+    return "\n".join(
+        [
+            f"Loss of {len(conflicts)} pairs when trained together, {study.rows:,} rows of each dataset:",
+            f"most harm {most}; most help {least}.",
+            "",
+            *table_lines(["threshold from", "clusters", "which"], rows, "rrl"),
+            "",
+        ]
+    )
+
+
+def _change(one: Interaction) -> str:
+    return f"{prose(' + '.join(one.pair))} {100 * one.change:+.1f} %"

@@ -15,6 +15,7 @@ from emberge import (
     CheckpointError,
     DataEntry,
     DataError,
+    Dataset,
     Model,
     ModelRef,
     Preflight,
@@ -28,7 +29,6 @@ from emberge.contracts import TokenEncoder
 from emberge.files import write_text
 
 from emberge_codiemb.geometry.geometry_result import MeasuredModel, MeasuredSet
-from emberge_codiemb.geometry.set_texts import SetTexts
 from emberge_codiemb.geometry.token_geometry import (
     MEASURES,
     EntropyOf,
@@ -43,7 +43,14 @@ if TYPE_CHECKING:
 
     Kept = Sequence[NDArray[np.bool_]]
 
-__all__ = ["GeometryOptions", "MeasureModel", "few_texts", "measure_texts", "read_models"]
+__all__ = [
+    "GeometryOptions",
+    "MeasureModel",
+    "SetTexts",
+    "few_texts",
+    "measure_texts",
+    "read_models",
+]
 
 FILE = "measured.json"
 
@@ -253,3 +260,40 @@ class _Progress:
 
     def __call__(self, done: int, total: int, unit: str) -> None:
         self._report(done, total, unit, f"{self._model} · {self._set}")
+
+
+@dataclass(frozen=True)
+class SetTexts:
+    """Distinct texts of a data set: `queries` are its anchors, or all texts if it is symmetric."""
+
+    name: str
+    prompt: str
+    symmetric: bool
+    queries: Sequence[str]
+    documents: Sequence[str]
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> SetTexts:
+        """Return the texts of all rows, in order."""
+        queries: dict[str, None] = {}
+        documents: dict[str, None] = {}
+        others = queries if dataset.symmetric else documents
+        for row in range(len(dataset)):
+            example = dataset[row]
+            queries[example.anchor] = None
+            others.update(dict.fromkeys((*example.positives, *example.negatives)))
+        sides = tuple(queries), tuple(documents)
+        return cls(dataset.info.name, dataset.prompt, dataset.symmetric, *sides)
+
+    def __len__(self) -> int:
+        return len(self.queries) + len(self.documents)
+
+    def tokens(self, embedder: TextEmbedder) -> list[TokenisedText]:
+        """Return every text's token ids, prompted as in a training: by the data set, else by the model."""
+        own = embedder.encoder.prompts
+        query = self.prompt or own.get("query", "")
+        document = own.get("document", own.get("passage", ""))
+        return [
+            *embedder.tokenise(self.queries, prompt=query),
+            *embedder.tokenise(self.documents, prompt=document),
+        ]

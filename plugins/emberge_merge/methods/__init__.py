@@ -14,9 +14,9 @@ from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_merge.methods.averages.ram import Ram, RamPlus
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
 from emberge_merge.methods.averages.unanimous import Unanimous
+from emberge_merge.methods.fisher import Fisher
 from emberge_merge.methods.group import Group
-from emberge_merge.methods.measured.fisher import Fisher
-from emberge_merge.methods.measured.regmean import Regmean
+from emberge_merge.methods.regmean import Regmean
 from emberge_merge.methods.sparse.drop import Drop
 from emberge_merge.methods.sparse.drop_by_rank import DropByRank
 from emberge_merge.methods.sparse.energy_weights import EnergyWeights

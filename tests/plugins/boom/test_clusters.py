@@ -27,7 +27,7 @@ from emberge.testing import check_sampler
 from emberge_boom.samplers.cluster import Cluster
 from emberge_boom.samplers.conflict import Conflict
 from emberge_boom.samplers.keep import Keep
-from emberge_boom.samplers.members import Members
+from emberge_boom.samplers.study_sampler import Members
 from emberge_boom.study.study import Study, read_study, write_study
 from emberge_boom.study.tree import cut_into, grow, numbered
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataEntry, DataError, DataRef, PerDataset
-from emberge_boom.study.one_by_one import one_by_one
+from emberge_boom.study.study_checks import one_by_one
 from emberge_boom.study.study_run import narrowed, sample_size
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 

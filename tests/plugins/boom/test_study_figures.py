@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from emberge import Artifact
-from emberge_boom.study.dendrogram import dendrogram
+from emberge_boom.study.dendrogram import dendrogram, ticks
 from emberge_boom.study.gather_study import study_of
 from emberge_boom.study.study import Study
 from emberge_boom.study.study_figures import figures_of
-from emberge_boom.study.svg import ticks
 from emberge_boom.study.tree import leaves
 from emberge_report.page.figures import read_figures
 

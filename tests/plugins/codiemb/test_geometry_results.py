@@ -33,8 +33,12 @@ from emberge_codiemb.geometry.geometry_result import (
 )
 from emberge_codiemb.geometry.geometry_step import Drift, GeometryStep
 from emberge_codiemb.geometry.geometry_table import how_measured, table_of
-from emberge_codiemb.geometry.measure_model import MeasureModel, measure_texts, read_models
-from emberge_codiemb.geometry.set_texts import SetTexts
+from emberge_codiemb.geometry.measure_model import (
+    MeasureModel,
+    SetTexts,
+    measure_texts,
+    read_models,
+)
 from emberge_codiemb.geometry.token_geometry import MEASURES, TokenGeometry
 from emberge_encoder.text_encoder import TextEncoder
 

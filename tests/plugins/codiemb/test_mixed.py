@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 from emberge import Batch, Batches, DatasetInfo, PerDataset
 from emberge.training.plan.batch_plan import BatchPlan
-from emberge_codiemb.samplers.mixed import Mixed
+from emberge_codiemb.mixed import Mixed
 
 POOL = {
     DatasetInfo("find", "retrieval", 640): range(640),

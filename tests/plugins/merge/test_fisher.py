@@ -22,8 +22,8 @@ from emberge.merging.statistics.statistics_file import read_statistics
 from emberge.model_folder import Checkpoint, canonical_names, model_fingerprint
 from emberge.tensor_files import read_header
 from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.fisher import Fisher
 from emberge_merge.methods.group import Group
-from emberge_merge.methods.measured.fisher import Fisher
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file

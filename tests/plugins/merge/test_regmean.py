@@ -19,7 +19,7 @@ from emberge.merging import (
 )
 from emberge.model_folder import model_fingerprint
 from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.measured.regmean import Regmean
+from emberge_merge.methods.regmean import Regmean
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file

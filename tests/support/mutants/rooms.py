@@ -84,7 +84,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
     "samplers": Room(
         (
             "plugins/emberge_train/samplers/*.py",
-            "plugins/emberge_codiemb/samplers/*.py",
+            "plugins/emberge_codiemb/mixed.py",
             "plugins/emberge_boom/samplers/bagging.py",
             "plugins/emberge_boom/samplers/core_subset.py",
         ),

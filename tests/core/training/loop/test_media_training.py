@@ -12,7 +12,7 @@ import torch
 from emberge import DataError, DatasetInfo, MediaFacts, PerDataset
 from emberge.training import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan
-from emberge_codiemb.samplers.mixed import Mixed
+from emberge_codiemb.mixed import Mixed
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle

@@ -1,1 +1,0 @@
-"""Samplers of CoDiEmb: tasks mixed within a batch."""

@@ -1,1 +1,0 @@
-"""Strategies that weigh by statistics measured on data."""
