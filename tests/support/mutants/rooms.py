@@ -235,6 +235,22 @@ _OWN_ROOMS: Mapping[str, Room] = {
             f"{INDEX}/test_translate_step.py",
         ),
     ),
+    "templates": Room(
+        (
+            "core/emberge/model_folder/config_fields.py",
+            "core/emberge/model_folder/template_checks.py",
+            "core/emberge/merging/usable_weights.py",
+        ),
+        ("tests/core/model_folder/test_config_fields.py", "tests/hostile/test_broken_models.py"),
+    ),
+    "stored_rows": Room(
+        ("core/emberge/numerics/stored_rows.py",),
+        (
+            "tests/core/numerics/test_tested_kernels.py",
+            "tests/hostile/test_broken_models.py",
+            f"{MERGE}/test_kernels.py",
+        ),
+    ),
     "servers": Room(
         (
             "core/emberge/network/*.py",
