@@ -39,7 +39,7 @@ from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry, LocalSet, local_sets
 from emberge_mteb.local_tasks import local_task
 
-from tests.plugins.mteb.bench import BACKBONE, Bench, model_at, write_rows
+from tests.support.bench import BACKBONE, Bench, model_at, write_rows
 
 MODELS = 3
 DOCUMENTS, PAIRS, LABELS, TEXTS = 60, 150, 10, 100

@@ -13,8 +13,8 @@ from emberge.encoding import TextEmbedder
 from emberge_encoder.text_encoder import TextEncoder
 from safetensors.torch import load_file
 
-from tests.house.commands import environment, python
 from tests.support import architecture_plugin, pair_evaluator, tiny
+from tests.support.commands import environment, python
 from tests.support.places import ROOT
 from tests.support.training_data import retrieval
 

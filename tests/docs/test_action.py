@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.docs.pages import DOCS, blocks
-from tests.house.commands import environment
+from tests.support.commands import environment
 from tests.support.places import ROOT
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))

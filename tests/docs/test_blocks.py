@@ -15,7 +15,7 @@ from emberge.errors import RecipeError
 
 from tests.docs.pages import DOCS, PAGES, README, READMES, Block, blocks, inline_commands, name
 from tests.docs.workplace import write_data, write_folder, write_models
-from tests.house.commands import environment, python
+from tests.support.commands import environment, python
 from tests.support.media_models import media_model
 from tests.support.places import ROOT
 

@@ -11,7 +11,7 @@ from emberge.cli.arguments import VERBS
 from emberge.plugins import KINDS
 
 from tests.docs.pages import PAGES
-from tests.house.commands import environment, python
+from tests.support.commands import environment, python
 from tests.support.places import ROOT
 
 

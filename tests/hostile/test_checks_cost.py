@@ -15,7 +15,7 @@ from emberge.wording import printable
 from emberge_data.json_lines import JsonLines
 from emberge_weights.inputs import weight_sets
 
-from tests.plugins.mteb.bench import write_catalogue, write_pairs
+from tests.support.bench import write_catalogue, write_pairs
 
 SEARCHES = """steps:
   found:

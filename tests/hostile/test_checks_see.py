@@ -11,7 +11,7 @@ from emberge.recipes import check_recipe
 from emberge_data.json_lines import JsonLines
 from emberge_weights.inputs.weight_sets import SetEntry, read_sets
 
-from tests.plugins.mteb.bench import write_catalogue
+from tests.support.bench import write_catalogue
 
 CHOICE = """steps:
   probe:

@@ -16,8 +16,8 @@ from emberge.numerics import tested_kernels
 from emberge.processes import StepProcess
 from emberge.processes.rank_processes import RankProcesses
 
-from tests.house.sources import CORE, EXAMPLES, PLUGINS, ROOT, python_files
 from tests.support.planted import plant, ran
+from tests.support.sources import CORE, EXAMPLES, PLUGINS, ROOT, python_files
 
 
 @pytest.fixture

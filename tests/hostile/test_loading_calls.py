@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.house.sources import CORE, PLUGINS, ROOT, imports, python_files
+from tests.support.sources import CORE, PLUGINS, ROOT, imports, python_files
 
 SAFE = {"local_files_only": True, "trust_remote_code": False}
 # Each function that loads, and the arguments it must be given.

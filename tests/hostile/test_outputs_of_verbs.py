@@ -11,7 +11,7 @@ from emberge.cli.main import main
 from emberge_data.steps.mining.choice import Choice, choose
 from emberge_data.steps.search.space import Space
 
-from tests.plugins.data.steps.mining.test_choice import passages
+from tests.support.passages import passages
 
 VERBS = {
     "diff": ["diff", "./a", "./b", "--json"],

@@ -23,8 +23,8 @@ from emberge.ranks import Ranks
 from emberge.ranks.signed_store import ForgedError, SignedStore, join_store
 from torch.distributed import HashStore, TCPStore
 
-from tests.house.sources import CORE, PLUGINS, ROOT, python_files
 from tests.support.listening import listening
+from tests.support.sources import CORE, PLUGINS, ROOT, python_files
 
 PATIENCE = datetime.timedelta(seconds=30)
 TOLD = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

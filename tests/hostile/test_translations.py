@@ -25,8 +25,7 @@ from emberge_index.vectors.translate_verb import translate_file
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from tests.plugins.index.test_translate_step import recipe
-from tests.plugins.index.translations import vectors, write_translation
+from tests.support.translations import recipe, vectors, write_translation
 
 Capture = pytest.CaptureFixture[str]
 

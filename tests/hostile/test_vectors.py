@@ -23,7 +23,7 @@ from emberge_index.vectors.translate_verb import translate_file
 from numpy.lib import format as npy
 from safetensors.numpy import load_file, save_file
 
-from tests.plugins.index.translations import expected, vectors, write_translation
+from tests.support.translations import expected, vectors, write_translation
 
 Capture = pytest.CaptureFixture[str]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import emberge
 import pytest
 
-from tests.house.sources import (
+from tests.support.sources import (
     CORE,
     EXAMPLES,
     FACES,

@@ -12,7 +12,7 @@ import pytest
 from emberge import Artifact, EmbergeError, Step, Workspace, hookimpl, parse_recipe, run_recipe
 from emberge.plugins import Plugins
 
-from tests.house.test_hooks import EVENTS, SPECS
+from tests.support.hooks import EVENTS, SPECS
 
 
 @dataclass(frozen=True, kw_only=True)

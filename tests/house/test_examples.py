@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.commands import python
-from tests.house.sources import EXAMPLES
 from tests.support import tiny
+from tests.support.commands import python
+from tests.support.sources import EXAMPLES
 
 
 def test_merge_two_folders(berts: list[Path], tmp_path: Path) -> None:

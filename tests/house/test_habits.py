@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.sources import CORE, EXAMPLES, PLUGINS, ROOT, TESTS, python_files
+from tests.support.sources import CORE, EXAMPLES, PLUGINS, ROOT, TESTS, python_files
 
 # Words that no docstring begins with: they leave open what comes back.
 OPENINGS = re.compile(r"(What|Whether|Where|Which|How|Who|Something|Everything|Somebody|Nobody)\b")

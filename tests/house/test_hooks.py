@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,21 +23,13 @@ from emberge import (
     Step,
     TokenLoss,
     hookimpl,
-    hookspecs,
 )
 from emberge.architectures import Architecture
 from emberge.plugin_verbs import Verb
 from emberge.plugins import KINDS, Plugins
 
-from tests.house.sources import ROOT
-
-SPECS: dict[str, Callable[..., Any]] = {
-    name: value for name, value in vars(hookspecs).items() if hasattr(value, "emberge_spec")
-}
-REGISTERING = {name for name in SPECS if name.startswith("register_")}
-ASKING = {name for name, spec in SPECS.items() if spec.emberge_spec["firstresult"]}
-COMPLETING = {name for name in SPECS if name.startswith("complete_")}
-EVENTS = set(SPECS) - REGISTERING - ASKING - COMPLETING
+from tests.support.hooks import ASKING, COMPLETING, EVENTS, REGISTERING, SPECS
+from tests.support.sources import ROOT
 
 ARGUMENTS: dict[str, Any] = {
     "reference": "acme://7",

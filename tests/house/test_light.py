@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.house.commands import environment, python
+from tests.support.commands import environment, python
 
 HEAVY = (
     "accelerate",

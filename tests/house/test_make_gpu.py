@@ -19,8 +19,8 @@ from tests.gpu.bench_table import Row, table
 from tests.gpu.merged_bytes import METHODS, compare
 from tests.gpu.training_speed import VARIANTS
 from tests.gpu.without_install import environment
-from tests.house.sources import ROOT
 from tests.support.chains import chain
+from tests.support.sources import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.sources import ROOT
 from tests.support.mutants.known import EQUIVALENT
 from tests.support.mutants.plant import mutants
 from tests.support.mutants.rooms import ROOMS
 from tests.support.mutants.trial import Reach
+from tests.support.sources import ROOT
 
 
 def changes(source: str) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import torch
 from emberge import Block, load_plugins, merge_blocks
 from emberge.plugins import Plugins
 
-from tests.house.sources import PLUGINS, ROOT
+from tests.support.sources import PLUGINS, ROOT
 
 README = (PLUGINS / "README.md").read_text("utf-8")
 

@@ -13,7 +13,7 @@ import emberge
 import emberge.merging
 import pytest
 
-from tests.house.sources import (
+from tests.support.sources import (
     CORE,
     EXAMPLES,
     FACES,

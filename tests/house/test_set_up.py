@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.house.sources import ROOT, TESTS, python_files
 from tests.support import skips
+from tests.support.sources import ROOT, TESTS, python_files
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 LINES = [

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from emberge.recipes import write_plugin
 
-from tests.house.commands import environment, python
-from tests.house.conftest import build_wheel, fresh_venv
-from tests.house.sources import EXAMPLES, python_files
-from tests.house.test_wheel import emberge
 from tests.support import tiny
+from tests.support.commands import environment, python
+from tests.support.installed import build_wheel, emberge, fresh_venv
+from tests.support.sources import EXAMPLES, python_files
 from tests.support.tolerance import near
 
 EXAMPLE = EXAMPLES / "third_party_plugin"

@@ -6,7 +6,7 @@ from emberge import load_plugins
 from emberge.cli import verbs
 from emberge.cli.arguments import VERBS
 
-from tests.house.sources import ROOT
+from tests.support.sources import ROOT
 
 
 def table() -> dict[str, str]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.house.commands import environment, python
-from tests.house.conftest import fresh_venv
-from tests.house.sources import CORE, EXAMPLES, PLUGINS, ROOT, plugin_packages, python_files
 from tests.support import tiny
+from tests.support.commands import python
+from tests.support.installed import emberge, fresh_venv
+from tests.support.sources import CORE, EXAMPLES, PLUGINS, ROOT, plugin_packages, python_files
 from tests.support.tolerance import assert_combined
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -62,21 +61,6 @@ def test_the_wheel_names_every_first_party_plugin_as_an_entry_point(wheel: Path)
     assert sorted(entries.values()) == [package.name for package in plugin_packages()]
     assert all(f"{name} = {package}" in text for name, package in entries.items())
     assert "emberge = emberge.cli.main:main" in text
-
-
-def emberge(bin_: Path, *arguments: str, cwd: Path, **variables: str) -> str:
-    """What the installed command prints, run where no source of emberge lies."""
-    done = subprocess.run(
-        [str(bin_ / "emberge"), *arguments],
-        cwd=cwd,
-        env=environment(HF_HUB_OFFLINE="1", **variables),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{arguments}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.sources import CORE, PLUGINS, ROOT, python_files
+from tests.support.sources import CORE, PLUGINS, ROOT, python_files
 
 DOOR = CORE / "files"
 MODE = re.compile(r"[rwabtx+]{1,3}")

@@ -7,13 +7,26 @@ import json
 import math
 import random
 import shutil
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge import Artifact, CheckpointError, DataRef, Machine, Model, ModelRef, Reader
+from emberge import (
+    Artifact,
+    CheckpointError,
+    DataRef,
+    Machine,
+    Model,
+    ModelRef,
+    Reader,
+    StepRef,
+)
 from emberge.contracts import Reference, Rehearsal
+from emberge_report.report_step import Report
+
+from tests.support.finished_run import BASE, SCORES, TASKS, FinishedRun
 
 TASKS = [
     ("StdlibHeldOut", "retrieval", "ndcg_at_10", "in"),
@@ -256,3 +269,22 @@ def demo_run(out: Path, base: Path, models: list[Path]) -> FinishedRun:
     merged(out, "boom", models[-1], members)
     scored(out, SCORES)
     return FinishedRun(out, {BASE: base})
+
+
+def report(run: FinishedRun, *steps: str, title: str = "BOOM", base: str | None = BASE) -> str:
+    step = Report(
+        of=tuple(StepRef(f"${name}") for name in steps),
+        title=title,
+        base=ModelRef(base) if base else None,
+    )
+    artifact = step.run(run)
+    assert artifact.kind == "report"
+    return (run.folder / str(artifact.details["file"])).read_text(encoding="utf-8")
+
+
+def parsed(page: str) -> ElementTree.Element:
+    return ElementTree.fromstring(page.removeprefix("<!DOCTYPE html>\n"))
+
+
+def words(page: str) -> str:
+    return " ".join(" ".join(parsed(page).itertext()).split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,3 +55,8 @@ def merged(berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         return tmp_path / "soup"
 
     return merge
+
+
+def git_blob(content: bytes) -> str:
+    head = f"blob {len(content)}\0".encode()
+    return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()

@@ -11,7 +11,7 @@ from emberge import Artifact, Model, ModelRef, Step
 from safetensors import safe_open
 
 from tests.plugins.evaluate.test_evaluate import Glance
-from tests.plugins.mteb.bench import Bench
+from tests.support.bench import Bench
 
 __all__ = ["Noting", "Watched", "assert_built_as_promised"]
 

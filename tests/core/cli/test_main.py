@@ -16,7 +16,7 @@ import pytest
 from emberge.cli import arguments
 from emberge.cli.main import main
 
-from tests.core.recipes.run.test_run_recipe import other_process_holding
+from tests.support.locked import other_process_holding
 from tests.support.places import ROOT, SUPPORT
 from tests.support.steps import RAN
 

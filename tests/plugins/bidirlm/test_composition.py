@@ -25,7 +25,7 @@ from emberge_bidirlm.shuffled_parts import ShuffledParts
 from emberge_encoder.text_encoder import TextEncoder
 from safetensors.torch import load_file, save_file
 
-from tests.plugins.mteb.bench import Bench
+from tests.support.bench import Bench
 from tests.support.specialists import ROPE, change_config
 from tests.support.watched import Noting, assert_built_as_promised
 

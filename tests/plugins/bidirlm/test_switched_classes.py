@@ -18,8 +18,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
 from tests.plugins.evaluate.test_evaluate import Glance
-from tests.plugins.mteb.bench import Bench
 from tests.support import tiny
+from tests.support.bench import Bench
 from tests.support.decoders import DECODERS, HYBRIDS, TALKING, decoder
 from tests.support.tolerance import EXACT, assert_same_pass
 

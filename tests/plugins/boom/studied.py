@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from emberge import Example
+from emberge_boom.study.gather_study import study_of
+from emberge_boom.study.study import Study
 
+from tests.plugins.boom.studied import RECIPE, study_data
 from tests.support.training_data import InMemory, dataset, retrieval, similarity
 
 RECIPE = """
@@ -55,3 +60,22 @@ def _row(example: Example) -> dict[str, object]:
     if example.positive_scores:
         row["pos_scores"] = list(example.positive_scores)
     return row
+
+
+NAMES = ("a", "b", "c", "d")
+
+
+SINGLES = dict(zip(NAMES, (1.0, 1.2, 2.0, 0.8), strict=True))
+
+
+TOGETHER = dict(
+    zip(itertools.combinations(NAMES, 2), (1.056, 1.32, 0.855, 1.44, 0.95, 1.47), strict=True)
+)
+
+
+def worked(**options: Any) -> Study:
+    """T-A11: four datasets of one step each."""
+    alone = {name: [(name, loss)] for name, loss in SINGLES.items()}
+    pairs = {pair: [(pair[0], loss), (pair[1], loss)] for pair, loss in TOGETHER.items()}
+    facts = {name: {"task": "sts", "rows": 10, "of": 10} for name in NAMES}
+    return study_of(alone, pairs, facts, **options)

@@ -31,8 +31,7 @@ from emberge_boom.samplers.study_sampler import Members
 from emberge_boom.study.study import Study, read_study, write_study
 from emberge_boom.study.tree import cut_into, grow, numbered
 
-from tests.plugins.boom.studied import RECIPE, study_data
-from tests.plugins.boom.test_interactions import worked
+from tests.plugins.boom.studied import RECIPE, study_data, worked
 
 OF = FileRef("$study")
 

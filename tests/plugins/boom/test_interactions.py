@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 from collections.abc import Mapping
@@ -14,23 +13,9 @@ from emberge import DataError, hookimpl, load_plugins, parse_recipe, run_recipe
 from emberge.recipes import Recipe
 from emberge_boom.study.affinity import Pair, compare, distance
 from emberge_boom.study.gather_study import study_of
-from emberge_boom.study.study import FILE, Study, read_study, write_study
+from emberge_boom.study.study import FILE, read_study, write_study
 
-from tests.plugins.boom.studied import RECIPE, study_data
-
-NAMES = ("a", "b", "c", "d")
-SINGLES = dict(zip(NAMES, (1.0, 1.2, 2.0, 0.8), strict=True))
-TOGETHER = dict(
-    zip(itertools.combinations(NAMES, 2), (1.056, 1.32, 0.855, 1.44, 0.95, 1.47), strict=True)
-)
-
-
-def worked(**options: Any) -> Study:
-    """T-A11: four datasets of one step each."""
-    alone = {name: [(name, loss)] for name, loss in SINGLES.items()}
-    pairs = {pair: [(pair[0], loss), (pair[1], loss)] for pair, loss in TOGETHER.items()}
-    facts = {name: {"task": "sts", "rows": 10, "of": 10} for name in NAMES}
-    return study_of(alone, pairs, facts, **options)
+from tests.plugins.boom.studied import NAMES, RECIPE, SINGLES, study_data, worked
 
 
 def test_worked_distances_as_the_paper_prints_them() -> None:

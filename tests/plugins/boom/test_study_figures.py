@@ -16,7 +16,7 @@ from emberge_boom.study.study_figures import figures_of
 from emberge_boom.study.tree import leaves
 from emberge_report.page.figures import read_figures
 
-from tests.plugins.boom.test_interactions import worked
+from tests.plugins.boom.studied import worked
 
 SPACE = "{http://www.w3.org/2000/svg}"
 

@@ -37,7 +37,7 @@ from emberge_encoder.text_encoder import TextEncoder
 from emberge_encoder.text_model import TextModel
 from torch import Tensor
 
-from tests.plugins.codiemb.test_token_geometry import by_numpy, cka_by_kernels
+from tests.plugins.codiemb.by_numpy import by_numpy, cka_by_kernels
 from tests.support import tiny
 from tests.support.places import ROOT
 from tests.support.tolerance import of_pass

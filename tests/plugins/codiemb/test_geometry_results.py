@@ -42,7 +42,7 @@ from emberge_codiemb.geometry.measure_model import (
 from emberge_codiemb.geometry.token_geometry import MEASURES, TokenGeometry
 from emberge_encoder.text_encoder import TextEncoder
 
-from tests.plugins.mteb.bench import Bench, model_at
+from tests.support.bench import Bench, model_at
 
 HOW = {
     "singular_values": "float64",

@@ -17,31 +17,14 @@ from emberge_codiemb.geometry.token_geometry import (
     singular_values,
 )
 from emberge_encoder.text_encoder import TextEncoder
-from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
+from tests.plugins.codiemb.by_numpy import Matrix, by_numpy, cka_by_kernels
 
 
 def measured(rows: Matrix, geometry: TokenGeometry | None = None) -> dict[str, float]:
     """The measures of one token matrix."""
     found = (geometry or TokenGeometry())(torch.as_tensor(np.asarray(rows))[None])
     return {name: float(values[0]) for name, values in found.items()}
-
-
-def by_numpy(x: Matrix, *, squares: bool = True, dtype: str = "float32") -> dict[str, float]:
-    """The measures of one token matrix, pair by pair and with numpy's singular values."""
-    x = np.asarray(x, np.float64)
-    rows = [row / np.linalg.norm(row) for row in x if np.any(row)]
-    cosines = [float(a @ b) for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j]
-    sigma = np.linalg.svd(x, compute_uv=False)
-    epsilon = float(np.finfo(dtype).eps)
-    p = sigma**2 / (sigma**2).sum() if squares else sigma / sigma.sum()
-    return {
-        "token_similarity": math.fsum(cosines) / len(cosines),
-        "rank": float(sum(s > max(x.shape) * epsilon * sigma[0] for s in sigma)),
-        "condition_number": float(sigma[0] / max(sigma[-1], epsilon * sigma[0])),
-        "svd_entropy": -math.fsum(float(q * math.log(q)) for q in p if q > 0),
-    }
 
 
 # T-B11
@@ -163,13 +146,6 @@ def test_states_of_a_real_model_are_measured_as_numpy_does(minilm: Path) -> None
 
 def vectors(seed: int, rows: int = 40, width: int = 6) -> Matrix:
     return np.random.default_rng(seed).standard_normal((rows, width))
-
-
-def cka_by_kernels(x: Matrix, y: Matrix) -> float:
-    """Linear CKA by HSIC of the two kernels, as the paper defines it."""
-    centre = np.eye(len(x)) - 1 / len(x)
-    k, m = (centre @ (e @ e.T) @ centre for e in (x, y))
-    return float((k * m).sum() / math.sqrt((k * k).sum() * (m * m).sum()))
 
 
 def test_linear_cka_is_the_ratio_of_hsic() -> None:

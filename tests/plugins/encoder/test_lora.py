@@ -29,8 +29,8 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from tests.plugins.mteb.bench import write_catalogue
 from tests.support import tiny
+from tests.support.bench import write_catalogue
 from tests.support.merges import merge_models
 from tests.support.peft_adapters import adapted
 from tests.support.tolerance import assert_near, assert_same_pass

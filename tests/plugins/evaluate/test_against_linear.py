@@ -13,7 +13,7 @@ from emberge_evaluate.seed_groups import Scored
 from emberge_report.charts.markup import tag
 from emberge_report.conclusions import conclusions
 
-from tests.plugins.evaluate.test_evaluate import Given, bench, run, step
+from tests.support.given_scores import Given, bench, run, step
 
 MEMBERS = {"$a": "hash-a", "$b": "hash-b"}
 

@@ -3,102 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from emberge import (
-    Evaluator,
     Model,
     ModelRef,
-    Preflight,
     Problem,
     RecipeError,
     TaskInfo,
-    TaskScore,
-    Units,
-    Workspace,
 )
 from emberge.contracts import Rehearsal
 from emberge.evaluating import means_over_tasks, read_scores
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_evaluate.requirements import Requirement
 
-from tests.plugins.mteb.bench import Bench
-
-TASKS = (
-    TaskInfo("code", "retrieval", "ndcg_at_10", ("en",), "in", fingerprint="a"),
-    TaskInfo("papers", "retrieval", "ndcg_at_10", ("en",), "out", "at most 50 queries", "b"),
-    TaskInfo("pairs", "sts", "cosine_spearman", ("de",), "out", fingerprint="c"),
-    TaskInfo("topics", "clustering", "v_measure", ("en",), "in", fingerprint="d"),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Given(Evaluator):
-    """Scores by the model's name: `quality` is added to queries' and pairs' difficulty."""
-
-    quality: dict[str, float] = field(default_factory=dict, hash=False)
-    asked: list[tuple[str, str]] = field(default_factory=list, hash=False)
-    fails_at: str = ""
-    wanted: tuple[TaskInfo, ...] = TASKS
-
-    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
-        return self.wanted
-
-    def check(self, context: Preflight) -> Iterator[Problem]:
-        yield context.warning("the evaluator was asked")
-
-    def evaluate(
-        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
-    ) -> Iterator[TaskScore]:
-        for number, task in enumerate(tasks):
-            if f"{model.name} {task.name}" == self.fails_at:
-                raise KeyboardInterrupt
-            self.asked.append((model.name, task.name))
-            yield self._score(model, task)
-            workspace.progress(number + 1, len(tasks), "tasks", task.name)
-
-    def _score(self, model: Model, task: TaskInfo) -> TaskScore:
-        rng = np.random.default_rng(len(task.name))
-        own = np.random.default_rng(sum(map(ord, model.name + task.name)))
-        quality = self.quality.get(model.name, 0.0)
-        result = {"mteb": task.name}
-        if task.kind == "clustering":
-            return TaskScore(task, 0.4 + quality, None, result)
-        if task.kind == "sts":
-            gold = rng.random(80)
-            noise = own.random(80) * (0.5 - quality)
-            units = Units("pair", "spearman", (gold + noise).tolist(), gold.tolist())
-            from emberge_evaluate.bootstrap import statistic
-
-            return TaskScore(task, statistic(units), units, result)
-        values = np.clip(rng.random(100) * 0.8 + quality + 0.02 * own.random(100), 0, 1)
-        units = Units("query", "mean", values.tolist())
-        return TaskScore(task, float(values.mean()), units, result)
-
-
-def bench(root: Path, *names: str) -> Bench:
-    made = Bench(root)
-    for name in names:
-        made.many[f"${name}"] = [Model(name, root, f"hash-{name}")]
-    return made
-
-
-def step(*names: str, **options: Any) -> Evaluate:
-    entries = tuple(ModelEntry(model=ModelRef(f"${name}")) for name in names)
-    return Evaluate(models=entries, **options)
-
-
-def run(step_: Evaluate, workspace: Bench) -> tuple[Any, dict[str, Any]]:
-    artifact = step_.run(workspace)
-    return artifact, json.loads((workspace.folder / "scores.json").read_text())
-
-
-QUALITY = {"base": 0.0, "merged": 0.05, "worse": -0.1}
+from tests.support.given_scores import QUALITY, TASKS, Given, bench, run, step
 
 
 @pytest.fixture

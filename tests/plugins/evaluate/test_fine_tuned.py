@@ -21,9 +21,9 @@ from emberge_evaluate.fine_tuning.task_data import load_task
 from emberge_evaluate.fine_tuning.task_entry import RowSource, TaskEntry
 from emberge_evaluate.fine_tuning.tuning import Schedule, Tuning, batch_rows
 
-from tests.plugins.evaluate.tuned_sets import write_sets
-from tests.plugins.mteb.bench import Bench, model_at
 from tests.support import tiny
+from tests.support.bench import Bench, model_at
+from tests.support.tuned_sets import write_sets
 
 STEPS, RATE = 24, 2e-3
 

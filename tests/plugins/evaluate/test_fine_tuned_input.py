@@ -12,8 +12,8 @@ from emberge import Plugins, RecipeError, check_recipe, load_plugins, parse_reci
 from emberge_evaluate.fine_tuning.hub_tasks import COLLECTIONS, TASKS, hub_tasks
 from emberge_evaluate.fine_tuning.task_data import entry_problems
 
-from tests.plugins.evaluate.tuned_sets import rows, write_sets
 from tests.support import tiny
+from tests.support.tuned_sets import rows, write_sets
 
 
 @pytest.fixture(scope="module")

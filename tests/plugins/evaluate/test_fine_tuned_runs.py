@@ -17,9 +17,9 @@ from emberge.evaluating import read_scores
 from emberge.recipes import read_artifact
 from emberge_report.page.figure_data import figure_data
 
-from tests.plugins.evaluate.tuned_sets import write_sets
 from tests.support import tiny
 from tests.support.places import ROOT
+from tests.support.tuned_sets import write_sets
 
 TASKS = """
           - {name: subject, train: ./train.jsonl, dev: ./dev.jsonl, test: ./test.jsonl}

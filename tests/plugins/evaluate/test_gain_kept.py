@@ -18,7 +18,7 @@ from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_evaluate.old_indexes.indexes import index_problems
 from emberge_evaluate.requirements import Requirement
 
-from tests.plugins.mteb.bench import Bench
+from tests.support.bench import Bench
 
 OLD = KeptIndex(model=ModelRef("$old"))
 TASKS = [

@@ -34,7 +34,7 @@ from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from sentence_transformers import SentenceTransformer
 
-from tests.plugins.mteb.bench import Bench, model_at
+from tests.support.bench import Bench, model_at
 from tests.support.training_data import retrieval, similarity
 
 HELD = (

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Artifact, Evaluator, Model, ModelRef, Problem, TaskInfo, TaskScore, Units
+from emberge import Artifact, ModelRef, TaskInfo, TaskScore, Units
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_evaluate.requirements import Requirement
@@ -18,7 +17,8 @@ from emberge_evaluate.score_curves import curves
 from emberge_evaluate.seed_groups import Arm, Scored, arms_of, variables_of
 from scipy.stats import t, ttest_ind, ttest_rel
 
-from tests.plugins.mteb.bench import Bench
+from tests.support.bench import Bench
+from tests.support.seed_arms import SEEDS, TASKS, Given, bench
 
 RESAMPLES = 40_000
 TASK = TaskInfo("only", "retrieval", "ndcg_at_10")
@@ -107,53 +107,12 @@ def test_an_estimate_has_the_spread_of_its_seeds() -> None:
 
 # ── the step ────────────────────────────────────────────────────────────────────────────────────
 
-TASKS = (
-    TaskInfo("code", "retrieval", "ndcg_at_10", domain="in", fingerprint="a"),
-    TaskInfo("papers", "retrieval", "ndcg_at_10", domain="out", fingerprint="b"),
-    TaskInfo("pairs", "sts", "cosine_spearman", domain="out", fingerprint="c"),
-)
-QUALITY = {"bls": 0.0, "boom": 0.05, "bag": 0.01, "base": -0.2}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Given(Evaluator):
-    """Scores by a model's group, its ratio and its seed."""
-
-    noise: Mapping[str, float] = field(default_factory=lambda: {"1": 0.0, "2": 0.01, "3": -0.004})
-
-    def plan(self, workspace: Any) -> Sequence[TaskInfo]:
-        return TASKS
-
-    def check(self, context: Any) -> Iterator[Problem]:
-        yield from ()
-
-    def evaluate(
-        self, model: Model, tasks: Sequence[TaskInfo], workspace: Any
-    ) -> Iterator[TaskScore]:
-        variables = variables_of(model.name)
-        gain = QUALITY[model.name.partition(".")[0]] + self.noise[variables.get("seed", "1")]
-        gain += 0.1 * float(variables.get("ratio", 0))
-        for task in tasks:
-            values = np.random.default_rng(len(task.name)).random(80) * 0.4 + 0.4 + gain
-            yield TaskScore(task, float(values.mean()), Units("query", "mean", values.tolist()))
-
-
-def bench(root: Path, *steps: str, **details: Mapping[str, Any]) -> Bench:
-    made = Bench(root)
-    for step in steps:
-        artifact = Artifact(kind="model", details=details.get(step.partition(".")[0], {}))
-        made.many[f"${step}"] = [Model(step, root, f"hash-{step}", artifact)]
-    return made
-
 
 def evaluate(workspace: Bench, **options: Any) -> tuple[dict[str, Any], str, Artifact]:
     entries = tuple(ModelEntry(model=ModelRef(name)) for name in workspace.many)
     artifact = Evaluate(models=entries, evaluators=(Given(),), **options).run(workspace)
     result = json.loads((workspace.folder / "scores.json").read_text())
     return result, (workspace.folder / "scores.md").read_text(), artifact
-
-
-SEEDS = [f"{arm}.seed={seed}" for arm in ("bls", "boom") for seed in (1, 2, 3)]
 
 
 def test_the_table_tells_arms_before_models(tmp_path: Path) -> None:

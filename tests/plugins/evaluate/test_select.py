@@ -41,8 +41,8 @@ from emberge_evaluate.select.select_step import Select
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
-from tests.plugins.mteb.bench import Bench, model_at, write_pairs, write_retrieval
 from tests.support import launched_plugin, pair_evaluator
+from tests.support.bench import Bench, model_at, write_pairs, write_retrieval
 from tests.support.places import ROOT
 from tests.support.training_data import write_training_sets
 

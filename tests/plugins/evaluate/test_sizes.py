@@ -31,7 +31,7 @@ from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
 
 from tests.plugins.evaluate.test_evaluate import Glance
-from tests.plugins.mteb.bench import BACKBONE, Bench, model_at, write_catalogue
+from tests.support.bench import BACKBONE, Bench, model_at, write_catalogue
 
 WIDTH = 32  # of the tiny models
 KINDS = ("retrieval", "sts")

@@ -34,8 +34,8 @@ from emberge_train.losses.causal_lm import CausalLM
 from emberge_train.losses.mlm import MLM
 from emberge_train.losses.mntp import MNTP
 
-from tests.plugins.mteb.bench import Bench, model_at
 from tests.support import tiny
+from tests.support.bench import Bench, model_at
 from tests.support.exact import ExactEncoder
 from tests.support.token_training import windows_of
 from tests.support.tolerance import exactly

@@ -30,7 +30,7 @@ from emberge_index.thresholds import one_map
 from emberge_index.thresholds.threshold_map import threshold_map
 from emberge_index.translation.probes import own_prompt, probes_of
 
-from tests.plugins.index.translations import vectors
+from tests.support.translations import vectors
 
 Rows = np.ndarray[Any, Any]
 

@@ -16,7 +16,7 @@ from emberge import (
     run_recipe,
 )
 
-from tests.plugins.mteb.bench import write_catalogue
+from tests.support.bench import write_catalogue
 from tests.support.tiny import WORDS
 
 RECIPE = """

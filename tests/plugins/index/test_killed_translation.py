@@ -17,7 +17,7 @@ from emberge import CheckpointError
 from emberge_index.vectors import pieces, rewrite, translate_verb
 from safetensors.numpy import save_file
 
-from tests.plugins.index.translations import vectors, write_translation
+from tests.support.translations import vectors, write_translation
 
 KILLS = 20
 ROWS, BLOCK = 4000, 64 * 24 * 4

@@ -31,7 +31,7 @@ from emberge_index.translation.translation_file import (
 from emberge_index.translation.two_models import SAMPLE, Fit, _translation
 from numpy.typing import NDArray
 
-from tests.plugins.index.translations import vectors
+from tests.support.translations import vectors
 
 
 class Rows:

@@ -17,11 +17,11 @@ from emberge_encoder.text_encoder import TextEncoder
 from emberge_index.space.canaries import embed_canaries
 from emberge_index.space.passport import PASSPORT, passport_of, read_passport
 
-from tests.plugins.index.test_translate_step import pairs
 from tests.support import tiny
 from tests.support.fuse import DEATH, Fuse
 from tests.support.killed_run import command
 from tests.support.killed_steps import contents
+from tests.support.translations import pairs
 
 
 def made(folder: Path, **steps: Mapping[str, Any]) -> Path:

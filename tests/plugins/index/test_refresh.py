@@ -11,8 +11,7 @@ from emberge.cli.main import main
 from emberge_index.refreshing.order import DEPTH, Hits, by_hits, strangeness_of_each
 from safetensors.numpy import save_file
 
-from tests.plugins.index.test_translate_step import pairs, recipe
-from tests.plugins.index.translations import expected, vectors, write_translation
+from tests.support.translations import expected, pairs, recipe, vectors, write_translation
 
 
 def order(folder: Path, *more: str) -> list[int]:

@@ -15,7 +15,7 @@ from emberge.cli.main import main
 from emberge_index.vectors.pieces import require_floats
 from safetensors.numpy import save_file
 
-from tests.plugins.index.translations import vectors, write_translation
+from tests.support.translations import vectors, write_translation
 
 
 @pytest.fixture

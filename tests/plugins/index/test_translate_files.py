@@ -19,7 +19,7 @@ from emberge_index.vectors.open_vectors import plan_vectors
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from tests.plugins.index.translations import expected, vectors, write_translation
+from tests.support.translations import expected, vectors, write_translation
 
 ROWS = 1000
 # A product of float32 vectors of 24 numbers, divided by its length: far below this; a wrong row is far above.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,29 +13,9 @@ from emberge.cli.main import main
 from emberge_index.translation.translation_file import read_translation
 
 from tests.support import tiny
-from tests.support.tiny import WORDS
+from tests.support.translations import pairs, recipe
 
 Run = Callable[..., Path]
-
-
-def pairs(count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Rows of a query and its positive, all texts different."""
-    draw = random.Random(seed)
-    texts: dict[str, None] = {}
-    while len(texts) < 2 * count:
-        texts[" ".join(draw.choices(WORDS, k=draw.randint(4, 9)))] = None
-    found = list(texts)
-    return [{"query": q, "pos": [p]} for q, p in zip(found[::2], found[1::2], strict=True)]
-
-
-def recipe(folder: Path, step_kind: str, **options: Any) -> Path:
-    data = folder / "rows.jsonl"
-    rows = options.pop("rows", None) or pairs(80)
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    path = folder / "recipe.yaml"
-    step = {step_kind: {"data": str(data), **options}}
-    path.write_text(json.dumps({"seed": 3, "steps": {"made": step}}, indent=1), "utf-8")
-    return path
 
 
 @pytest.fixture

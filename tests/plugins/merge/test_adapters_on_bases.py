@@ -17,7 +17,7 @@ from emberge.merging.statistics.statistics_file import read_statistics
 from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file, save_file
 
-from tests.plugins.mteb.bench import write_catalogue
+from tests.support.bench import write_catalogue
 from tests.support.merges import merge_models
 from tests.support.peft_adapters import save_adapter
 from tests.support.tolerance import assert_near

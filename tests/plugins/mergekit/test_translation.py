@@ -11,8 +11,8 @@ from emberge.cli.main import main
 from emberge_mergekit.library.methods import METHODS, MethodName
 from emberge_mergekit.recipe.translate import translate
 
-from tests.house.commands import python
 from tests.plugins.mergekit.peer import llama, plugins, quietly
+from tests.support.commands import python
 
 CONFIG = """\
 # three models

@@ -53,8 +53,8 @@ from emberge_moe.upcycle.stored_names import fused_name, loaded_name, split_name
 from emberge_moe.upcycle.upcycle_step import Upcycle
 from safetensors.torch import load_file
 
-from tests.plugins.mteb.bench import Bench
 from tests.support import tiny
+from tests.support.bench import Bench
 from tests.support.routable import dense
 from tests.support.watched import SIZE, Noting, assert_built_as_promised
 

@@ -15,8 +15,8 @@ from emberge_moe.rope import Rope, rotary_tensors
 from safetensors.torch import load_file, save_file
 
 from tests.plugins.evaluate.test_evaluate import Glance
-from tests.plugins.mteb.bench import Bench
 from tests.support import tiny
+from tests.support.bench import Bench
 from tests.support.tolerance import EXACT
 
 

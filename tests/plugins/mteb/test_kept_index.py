@@ -17,8 +17,8 @@ from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
 from safetensors.numpy import save_file
 
-from tests.plugins.mteb.bench import BACKBONE, Bench, model_at, write_catalogue
 from tests.support import tiny
+from tests.support.bench import BACKBONE, Bench, model_at, write_catalogue
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from emberge_evaluate.bootstrap import statistic
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
 
-from tests.plugins.mteb.bench import (
+from tests.support.bench import (
     BACKBONE,
     KINDS,
     Bench,
@@ -110,7 +110,7 @@ def test_scores_are_sentence_transformers_own(
     from scipy.stats import spearmanr
     from sentence_transformers import SentenceTransformer
 
-    from tests.plugins.mteb.bench import JsonLines
+    from tests.support.bench import JsonLines
 
     rows = [row for _, row in JsonLines().rows(catalogue.parent / "eval" / "sts" / "test.jsonl.gz")]
     model = SentenceTransformer(str(bert), device="cpu")

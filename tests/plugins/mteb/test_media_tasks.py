@@ -38,7 +38,7 @@ from emberge_mteb.model import MtebModel
 from emberge_mteb.prompts import Prompts
 from emberge_mteb.scoring import score_task
 
-from tests.plugins.mteb.bench import BACKBONE, Bench, model_at
+from tests.support.bench import BACKBONE, Bench, model_at
 from tests.support.media_models import RATE, drawing, media_model, tone
 from tests.support.tiny import WORDS
 

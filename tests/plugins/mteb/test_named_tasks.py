@@ -29,7 +29,7 @@ from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import cut_task, hub_tasks, kind_of, split_of
 from emberge_mteb.local_sets import EvalEntry
 
-from tests.plugins.mteb.bench import BACKBONE, Bench, model_at, sentence, write_catalogue
+from tests.support.bench import BACKBONE, Bench, model_at, sentence, write_catalogue
 from tests.support.steps import recipe, toy
 
 RNG = random.Random(0)

@@ -17,7 +17,7 @@ from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry, local_sets
 from emberge_mteb.local_tasks import local_task
 
-from tests.plugins.mteb.bench import BACKBONE, Bench, model_at
+from tests.support.bench import BACKBONE, Bench, model_at
 
 
 def small(path: Path, name: str) -> EvalEntry:

@@ -16,10 +16,7 @@ from emberge_publish.licences import Terms
 from emberge_publish.planned_files import Planned, plan_files, shown_size
 from emberge_publish.publication import Choices, Publication
 
-
-def git_blob(content: bytes) -> str:
-    head = f"blob {len(content)}\0".encode()
-    return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
+from tests.support.publishing import git_blob
 
 
 def large(content: bytes) -> RemoteFile:

@@ -17,7 +17,7 @@ from emberge_publish.planned_files import Planned, plan_files
 from emberge_publish.publication import Choices, Publication, Published
 from emberge_publish.publish_step import Publish
 
-from tests.plugins.publish.test_planned_files import git_blob
+from tests.support.publishing import git_blob
 
 Capture = pytest.CaptureFixture[str]
 

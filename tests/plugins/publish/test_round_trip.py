@@ -15,7 +15,7 @@ from emberge.cli.main import main
 from mteb.cache import ResultCache
 from mteb.models import ModelMeta
 
-from tests.house.commands import environment
+from tests.support.commands import environment
 from tests.support.loopback_hub import Hub
 from tests.support.publishing import Merged
 from tests.support.tiny import WORDS

@@ -13,12 +13,11 @@ from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_report.charts.svg import LogScale
 from emberge_report.page.parameter_figure import front_of
 
-from tests.core.model_folder.test_parameter_count import Shapes, folder_of
-from tests.plugins.evaluate.test_seed_groups import Given
-from tests.plugins.mteb.bench import Bench
-from tests.plugins.report.test_report import parsed, report
 from tests.support import finished_run as runs
-from tests.support.finished_run import FinishedRun
+from tests.support.bench import Bench
+from tests.support.finished_run import FinishedRun, parsed, report
+from tests.support.headers_alone import Shapes, folder_of
+from tests.support.seed_arms import Given
 
 TABLE = {"embeddings.word_embeddings.weight": (100, 8)}
 EXPERTS = {f"layers.0.mlp.experts.{e}.up.weight": (8, 8) for e in range(4)}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from emberge import Artifact, DataError, ModelRef, StepRef
+from emberge import Artifact, DataError
 from emberge.evaluating import read_scores
 from emberge_report.charts.line_chart import smooth
 from emberge_report.charts.markup import tag
@@ -18,28 +17,9 @@ from emberge_report.report_data import read_curves
 from emberge_report.report_step import Report
 
 from tests.support import finished_run as runs
-from tests.support.finished_run import BASE, SCORES, TASKS, FinishedRun
+from tests.support.finished_run import BASE, SCORES, TASKS, FinishedRun, parsed, report, words
 
 STEPS = ("full", "members.draw=1", "members.draw=2", "members.draw=3", "boom", "scores")
-
-
-def report(run: FinishedRun, *steps: str, title: str = "BOOM", base: str | None = BASE) -> str:
-    step = Report(
-        of=tuple(StepRef(f"${name}") for name in steps),
-        title=title,
-        base=ModelRef(base) if base else None,
-    )
-    artifact = step.run(run)
-    assert artifact.kind == "report"
-    return (run.folder / str(artifact.details["file"])).read_text(encoding="utf-8")
-
-
-def parsed(page: str) -> ElementTree.Element:
-    return ElementTree.fromstring(page.removeprefix("<!DOCTYPE html>\n"))
-
-
-def words(page: str) -> str:
-    return " ".join(" ".join(parsed(page).itertext()).split())
 
 
 @pytest.fixture(scope="module")

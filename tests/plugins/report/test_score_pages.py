@@ -15,10 +15,9 @@ from emberge import Artifact, Evaluator, ModelRef, TaskInfo
 from emberge.evaluating import read_scores
 from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 
-from tests.plugins.evaluate.test_seed_groups import SEEDS, Given, bench
-from tests.plugins.report.test_report import parsed, report, words
 from tests.support import finished_run as runs
-from tests.support.finished_run import BASE, FinishedRun
+from tests.support.finished_run import BASE, FinishedRun, parsed, report, words
+from tests.support.seed_arms import SEEDS, Given, bench
 
 RATIOS = [f"bag.ratio={r},seed={s}" for r in (0.2, 0.6, 1.0) for s in (1, 2, 3)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.plugins.mteb.bench import sentence, write_labelled, write_pairs, write_rows
+from tests.support.bench import sentence, write_labelled, write_pairs, write_rows
 
 __all__ = ["write_sets"]
 

@@ -27,7 +27,7 @@ from emberge_weights.layers.member_tensors import member_tensors
 from emberge_weights.layers.mixed_forward import MixedForward
 from emberge_weights.search.real_merges import merged_folder, merged_sides
 
-from tests.plugins.mteb.bench import Bench, model_at
+from tests.support.bench import Bench, model_at
 
 SLOPE = torch.tensor([[-3.0, -1.0], [0.0, 0.0]])
 

@@ -44,9 +44,9 @@ from emberge_weights.scores.unit_scores import UnitScores
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
-from tests.plugins.mteb.bench import Bench, model_at, sentence, write_rows
 from tests.plugins.weights.places import write_sets
 from tests.support import tiny
+from tests.support.bench import Bench, model_at, sentence, write_rows
 from tests.support.tolerance import assert_combined
 
 BARE = before_length_one(TextEncoder())

@@ -16,8 +16,8 @@ from emberge_weights.inputs.weight_sets import SetEntry, WeightSet, read_sets
 from emberge_weights.scores.set_scores import first_documents, score_set
 from numpy.typing import NDArray
 
-from tests.plugins.mteb.bench import Bench, model_at
 from tests.plugins.weights.places import write_sets
+from tests.support.bench import Bench, model_at
 
 LABELLED = ("asked", "likeness", "same")
 

@@ -9,9 +9,9 @@ import pytest
 from emberge import Plugins, check_recipe, load_plugins, parse_recipe
 from emberge.recipes import Report
 
-from tests.plugins.mteb.bench import write_rows
 from tests.plugins.weights.places import write_sets
 from tests.support import tiny
+from tests.support.bench import write_rows
 
 RECIPE = """
 steps:

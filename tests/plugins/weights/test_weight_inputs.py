@@ -22,8 +22,8 @@ from emberge_weights.inputs.weight_sets import SetEntry, WeightSet, read_sets, u
 from emberge_weights.layers.labelled_texts import LabelledTexts
 from emberge_weights.layers.soft_scores import order_loss, ranking_loss
 
-from tests.plugins.mteb.bench import model_at, write_rows
 from tests.support import tiny
+from tests.support.bench import model_at, write_rows
 
 
 def write_catalogue(folder: Path) -> Path:

@@ -17,7 +17,7 @@ from emberge.errors import EmbergeError
 from emberge.files import OutInUseError, lock_folder
 from emberge.recipes import find_leftovers, remove_leftovers
 
-from tests.core.recipes.run.test_run_recipe import other_process_holding
+from tests.support.locked import other_process_holding
 from tests.support.steps import RAN, Write, recipe, toy
 
 

@@ -6,11 +6,7 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +30,7 @@ from emberge.contracts import Rehearsal
 from emberge.files import OutInUseError, lock_folder
 from emberge.recipes import StepsFailedError, read_artifact
 
+from tests.support.locked import other_process_holding
 from tests.support.steps import RAN, Listener, Scores, Write, recipe, toy
 
 
@@ -354,26 +351,6 @@ def test_a_lock_left_by_a_dead_process_does_not_block(tmp_path: Path) -> None:
     run_recipe(recipe(a=Write()), tmp_path, toy())
     with lock_folder(tmp_path / ".lock"):
         pass
-
-
-@contextmanager
-def other_process_holding(out: Path) -> Iterator[int]:
-    """A process that holds the lock of `out`."""
-    code = (
-        "import sys, time; from pathlib import Path; from emberge.files import lock_folder\n"
-        "with lock_folder(Path(sys.argv[1])):\n print('held', flush=True); time.sleep(60)"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(out / ".lock")], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "held\n"
-        yield process.pid
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 def test_a_step_reference_must_name_a_step(tmp_path: Path) -> None:

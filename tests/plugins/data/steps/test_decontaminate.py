@@ -22,8 +22,9 @@ from emberge_data.steps.near.normalise import normalise
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
 
-from tests.plugins.data.steps.steps import Glance, written
-from tests.plugins.mteb.bench import BACKBONE, Bench
+from tests.plugins.data.steps.steps import written
+from tests.support.bench import BACKBONE, Bench
+from tests.support.glance import Glance
 
 REAL = Path(__file__).parents[4].parent / "shared" / "data"
 PLANTED = 50

@@ -16,8 +16,9 @@ from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
 from emberge_data.steps.near.normalise import normalise
 from emberge_data.steps.near.shingles import jaccard, shingles
 
-from tests.plugins.data.steps.steps import Glance, written
-from tests.plugins.mteb.bench import Bench
+from tests.plugins.data.steps.steps import written
+from tests.support.bench import Bench
+from tests.support.glance import Glance
 
 Rows = Sequence[dict[str, Any]]
 

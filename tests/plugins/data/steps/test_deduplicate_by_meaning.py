@@ -15,8 +15,9 @@ from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
 from emberge_data.steps.deduplicate.row_vectors import JoinedVectors
 from emberge_data.steps.teacher import Teacher
 
-from tests.plugins.data.steps.steps import Glance, written
-from tests.plugins.mteb.bench import BACKBONE
+from tests.plugins.data.steps.steps import written
+from tests.support.bench import BACKBONE
+from tests.support.glance import Glance
 
 
 def pair(anchor: str, positive: str) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from emberge_data.steps.near.normalise import normalise
 from emberge_data.steps.split.groups import choose_rows, group_rows
 from emberge_data.steps.split.split_step import Split
 
-from tests.plugins.data.steps.steps import Glance, written
-from tests.plugins.mteb.bench import Bench
+from tests.plugins.data.steps.steps import written
+from tests.support.bench import Bench
+from tests.support.glance import Glance
 
 Parts = tuple[dict[str, list[Example]], dict[str, list[Example]]]
 

@@ -8,12 +8,13 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from emberge_data.steps.mining.choice import Choice, Passages, choose, in_turns
+from emberge_data.steps.mining.choice import Choice, choose, in_turns
 from emberge_data.steps.mining.threshold import lowest_positives, margin_problem, thresholds
-from emberge_data.steps.search.exclusions import Exclusions, Lists
+from emberge_data.steps.search.exclusions import Lists
 from emberge_data.steps.search.space import Space
 from numpy.typing import NDArray
 
+from tests.support.passages import passages
 from tests.support.tolerance import exactly
 
 
@@ -21,16 +22,6 @@ def on_a_circle(*cosines: float) -> NDArray[np.float32]:
     """Vectors with these cosines to the first axis."""
     x = np.array(cosines)
     return np.stack([x, np.sqrt(1 - x**2)], axis=1).astype(np.float32)
-
-
-def passages(space: Space, positives: list[list[int]], seed: int = 0) -> Passages:
-    """Passages of a space whose queries never get their positives, with keys of their places."""
-    draw = np.random.default_rng(seed)
-    lists = Lists.of(positives)
-    keys = (
-        draw.integers(0, 2**63, n, dtype=np.uint64) for n in (len(positives), len(space.documents))
-    )
-    return Passages(lists, Exclusions(lists), *keys)
 
 
 def one_query(choice: Choice, *cosines: float, positives: list[int]) -> list[int]:

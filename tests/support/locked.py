@@ -1,0 +1,29 @@
+"""A lock that another process holds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def other_process_holding(out: Path) -> Iterator[int]:
+    """A process that holds the lock of `out`."""
+    code = (
+        "import sys, time; from pathlib import Path; from emberge.files.locks import lock_folder\n"
+        "with lock_folder(Path(sys.argv[1])):\n print('held', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(out / ".lock")], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "held\n"
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
