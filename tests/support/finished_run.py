@@ -26,8 +26,6 @@ from emberge import (
 from emberge.contracts import Reference, Rehearsal
 from emberge_report.report_step import Report
 
-from tests.support.finished_run import BASE, SCORES, TASKS, FinishedRun
-
 TASKS = [
     ("StdlibHeldOut", "retrieval", "ndcg_at_10", "in"),
     ("NumpyDocs", "retrieval", "ndcg_at_10", "out"),

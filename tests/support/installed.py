@@ -7,7 +7,6 @@ import sysconfig
 from pathlib import Path
 
 from tests.support.commands import environment, python
-from tests.support.installed import fresh_venv
 
 
 def build_wheel(project: Path, into: Path) -> Path:

@@ -12,7 +12,6 @@ from emberge import Example
 from emberge_boom.study.gather_study import study_of
 from emberge_boom.study.study import Study
 
-from tests.plugins.boom.studied import RECIPE, study_data
 from tests.support.training_data import InMemory, dataset, retrieval, similarity
 
 RECIPE = """
