@@ -21,9 +21,8 @@ from emberge_mteb.local_sets import EvalEntry
 from emberge_weights.layers.fit import fit_coefficients
 from safetensors.torch import load_file, save_file
 
-from tests.plugins.evaluate.test_fine_tuned import scored, task, tuner
 from tests.support.bench import Bench, model_at, write_catalogue
-from tests.support.tuned_sets import write_sets
+from tests.support.tuned_sets import scored, task, tuner, write_sets
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sources import CORE, EXAMPLES, PLUGINS, ROOT, TESTS, python_files
+from tests.support.sources import (
+    CORE,
+    EXAMPLES,
+    PLUGINS,
+    ROOT,
+    TESTS,
+    imports,
+    module_name,
+    python_files,
+)
 
 # Words that no docstring begins with: they leave open what comes back.
 OPENINGS = re.compile(r"(What|Whether|Where|Which|How|Who|Something|Everything|Somebody|Nobody)\b")
+# What tests may import from anywhere: what they share, and the programs that some of them are about.
+SHARED = ("tests.support", "tests.benchmarks", "tests.gpu")
 VAGUE = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}
 # Folders that hold one machine's things, put together so that this line is no find itself.
 MACHINE = re.compile(rf"(?<![\w.}}$])/({'|'.join(('work', 'root', 'home', 'Users', 'opt'))})/")
@@ -100,6 +111,45 @@ def test_nothing_is_left_to_do() -> None:
         if marks.search(line)
     ]
     assert not found
+
+
+def taken_from_tests(file: Path) -> Iterator[str]:
+    """Yield each import of another test, and of a module of another folder of tests that none share."""
+    here = module_name(file, ROOT).rpartition(".")[0]
+    for found in imports(file, ROOT):
+        for name in found.names or ("",):
+            whole = f"{found.module}.{name}"
+            beside = found.module == here or found.module.startswith(f"{here}.")
+            if found.module.partition(".")[0] != "tests":
+                continue
+            if ".test_" in whole or not (beside or whole.startswith(SHARED)):
+                yield f"{file.relative_to(ROOT)}:{found.line}: {whole}"
+
+
+def test_what_tests_share_lives_in_support() -> None:
+    assert [line for file in python_files(TESTS) for line in taken_from_tests(file)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from tests.core.test_seeds import seeds",
+        "from tests.house.test_wheel import fresh_venv",
+        "from tests.core import test_seeds as seeds",
+        "from tests.plugins.boom.recipes import run",
+    ],
+)
+def test_the_rule_on_sharing_finds_an_import_from_other_tests(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tests" / "house" / "test_new.py"
+    file.parent.mkdir(parents=True)
+    allowed = "from tests.support import tiny\nfrom tests.house.nouns import noun\n"
+    file.write_text(f"{allowed}def test_it():\n    {line}\n")
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    assert [found.partition(": ")[0] for found in taken_from_tests(file)] == [
+        "tests/house/test_new.py:4"
+    ]
 
 
 def checks(node: ast.AST, local: dict[str, ast.FunctionDef], seen: frozenset[str]) -> bool:

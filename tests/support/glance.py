@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from emberge import DataRef, FileRef, ModelRef, Problem, Reader
 from emberge_data.json_lines import JsonLines
 
 
 class Glance:
-    """What a step may ask while its recipe is checked; local files only."""
+    """What a step may ask while its recipe is checked: folders by their paths, no results of steps yet.
+
+    It keeps the references of models that were asked for, and the notes.
+    """
 
     deep = False
     readers: Sequence[Reader] = (JsonLines(),)
 
+    def __init__(self) -> None:
+        self.looked: list[str] = []
+        self.notes: dict[str, list[str]] = {}
+
     def where(self, option: str = "") -> str:
-        return f"recipe.yaml:{option}"
+        return option
 
     def data(self, reference: DataRef | FileRef) -> Path | None:
         return None if reference.step else Path(reference.text)
 
     def model(self, reference: ModelRef, *, weights: bool = True) -> Path | None:
+        self.looked.append(reference.text)
         return None if reference.step else Path(reference.text)
 
     def whole_model(self, reference: ModelRef) -> Path | None:
@@ -37,4 +46,9 @@ class Glance:
         return Problem(message, self.where(option), "warning")
 
     def note(self, title: str, lines: Sequence[str]) -> None:
-        pass
+        self.notes[title] = list(lines)
+
+
+def faults(component: Any) -> list[str]:
+    """Return each problem that a component's check finds as its severity and its text."""
+    return [f"{problem.severity}: {problem}" for problem in component.check(Glance())]

@@ -7,7 +7,15 @@ import random
 from pathlib import Path
 from typing import Any
 
+from emberge import DataRef
+from emberge_encoder.text_encoder import TextEncoder
+from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
+from emberge_evaluate.fine_tuning.task_entry import RowSource, TaskEntry
+
+from tests.support.bench import Bench, model_at
 from tests.support.tiny import WORDS
+
+STEPS, RATE = 24, 2e-3
 
 SIDES = (["list", "sort", "index", "table"], ["bank", "card", "account", "travel"])
 PLAIN = ["the", "of", "a", "weather"]
@@ -46,3 +54,29 @@ def write_sets(folder: Path) -> Path:
         lines = "".join(json.dumps(row) + "\n" for row in rows(count, seed))
         (folder / f"{name}.jsonl").write_text(lines)
     return folder
+
+
+def source(folder: Path, name: str) -> RowSource:
+    return RowSource(path=DataRef(str(folder / f"{name}.jsonl")))
+
+
+def task(folder: Path, **more: Any) -> TaskEntry:
+    sets = {"train": source(folder, "train"), "dev": (source(folder, "dev"),)}
+    return TaskEntry(name="subject", test=(source(folder, "test"),), **sets, **more)
+
+
+def tuner(*entries: TaskEntry, **more: Any) -> FineTuned:
+    options: dict[str, Any] = {
+        "steps": STEPS,
+        "batch_size": 8,
+        "learning_rate": (RATE,),
+        "dropout": 0.0,
+    }
+    options |= {"patience": None, "backbone": TextEncoder(pooling="mean")}
+    return FineTuned(data=entries, **{**options, **more})
+
+
+def scored(evaluator: FineTuned, model: Path, place: Path) -> Any:
+    bench = Bench(place)
+    tasks = evaluator.plan(bench)
+    return list(evaluator.evaluate(model_at(model), tasks, bench))

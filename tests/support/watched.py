@@ -1,35 +1,19 @@
-"""A check that keeps its notes, a workspace that watches a checkpoint being built, and claims for both."""
+"""A workspace that watches a checkpoint being built, and claims about it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from emberge import Artifact, Model, ModelRef, Step
 from safetensors import safe_open
 
-from tests.plugins.evaluate.test_evaluate import Glance
 from tests.support.bench import Bench
 
-__all__ = ["Noting", "Watched", "assert_built_as_promised"]
+__all__ = ["Watched", "assert_built_as_promised"]
 
 SIZE = 1234
-
-
-class Noting(Glance):
-    """A check that finds folders by their paths and keeps the notes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.notes: dict[str, list[str]] = {}
-
-    def model(self, reference: ModelRef) -> Path:  # type: ignore[override]
-        return Path(reference.text)
-
-    def note(self, title: str, lines: Sequence[str]) -> None:
-        self.notes[title] = list(lines)
 
 
 @dataclass

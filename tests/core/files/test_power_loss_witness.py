@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.merging import test_power_loss_merge as merges
-from tests.core.recipes.run import test_power_loss_publishing as runs
-from tests.core.training.loop import test_power_loss_training as trainings
+from tests.support import power_programs
 from tests.support.disk_recorder import DiskRecorder
 from tests.support.fuse_disk import mounted
 from tests.support.power_cuts import Data, DiskLog, Sync
@@ -24,24 +22,11 @@ ROOT = Path(__file__).parents[3]
 DENIED = 77
 PRIVATE = ("unshare", "--map-root-user", "--mount")
 
-models = merges.models
-
-
-def merge(work: Path, disk: Path) -> None:
-    merges.merge(work / "models", disk)
-
-
-def train(work: Path, disk: Path) -> None:
-    training = object.__new__(trainings.Training)
-    training.backbone, training.checkpoint = WordVectors(), work / "vectors"
-    training.run(disk)
-
-
-def run(_: Path, disk: Path) -> None:
-    runs.run(disk)
-
-
-PROGRAMS: dict[str, Callable[[Path, Path], None]] = {"merge": merge, "train": train, "run": run}
+PROGRAMS: dict[str, Callable[[Path, Path], object]] = {
+    "merge": lambda work, disk: power_programs.merge(work / "models", disk),
+    "train": lambda work, disk: power_programs.train(WordVectors(), work / "vectors", disk),
+    "run": lambda _, disk: power_programs.run(disk),
+}
 
 
 def witnessed(work: Path) -> None:
@@ -56,11 +41,11 @@ def witnessed(work: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def logs(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of the logs of all programs."""
     work = tmp_path_factory.mktemp("witness")
     skip_without_a_disk(work)
-    (work / "models").symlink_to(models)
+    power_programs.write_models(work / "models")
     word_vectors(work / "vectors")
     call = f"from {__name__} import witnessed, Path; witnessed(Path({str(work)!r}))"
     done = in_private(call)

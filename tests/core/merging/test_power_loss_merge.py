@@ -5,69 +5,30 @@ What a power cut may leave is described in `tests/support/power_cuts.py`.
 
 from __future__ import annotations
 
-import itertools
-import json
 import random
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import emberge.merging.streaming.stream as journal
 import pytest
-import torch
-from emberge import Machine
-from emberge.merging import MergeInput
-from emberge_merge.methods.averages.linear import Linear
-from safetensors.torch import save_file
 
-from tests.support import tiny
 from tests.support.disk_recorder import DiskRecorder, syncs_skipped
-from tests.support.merges import merge_models
 from tests.support.power_cuts import Cut, DiskLog, contents
+from tests.support.power_programs import merge, write_models
 
 JOURNAL = ".out.partial/journal.jsonl"
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two tiny models with weights in a module's folder too."""
-    root = tmp_path_factory.mktemp("models")
-    for i in (0, 1):
-        folder = tiny.checkpoint(root / f"m{i}", "qwen3", seed=i, num_hidden_layers=1)
-        modules = json.loads((folder / "modules.json").read_text())
-        modules.append(
-            {"idx": 3, "name": "3", "path": "3_Dense", "type": "sentence_transformers.models.Dense"}
-        )
-        (folder / "modules.json").write_text(json.dumps(modules))
-        (folder / "3_Dense").mkdir()
-        facts = {"in_features": 32, "out_features": 8, "bias": False}
-        (folder / "3_Dense" / "config.json").write_text(json.dumps(facts))
-        weight = torch.randn(8, 32, generator=torch.Generator().manual_seed(i))
-        save_file({"linear.weight": weight}, folder / "3_Dense" / "model.safetensors")
-    return root
+    return write_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(autouse=True)
 def _quick() -> Iterator[None]:
     with syncs_skipped():
         yield
-
-
-def merge(models: Path, disk: Path) -> int:
-    """Merge into `out`, in three files and one more; the number of tensors that were computed."""
-    # A clock by which every third tensor or so is time to sync: names wait, and others are done.
-    journal.time = SimpleNamespace(monotonic=itertools.count().__next__)  # type: ignore[assignment]
-    computed = []
-    merge_models(
-        [MergeInput(path.name, path) for path in sorted(models.iterdir())],
-        strategy=[Linear()],
-        out=disk / "out",
-        max_shard_size="24KB",
-        machine=Machine(workers=1),
-        progress=lambda _done, _total, name: computed.append(name),
-    )
-    return len(computed)
 
 
 @pytest.fixture(autouse=True)

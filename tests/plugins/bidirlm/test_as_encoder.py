@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
 
-from tests.plugins.bidirlm.test_switched_classes import encoder, problems
 from tests.support import tiny
+from tests.support.as_encoder import encoder, problems
 from tests.support.decoders import decoder
 
 MASK = 4  # [MASK]

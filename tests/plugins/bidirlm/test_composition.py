@@ -26,8 +26,9 @@ from emberge_encoder.text_encoder import TextEncoder
 from safetensors.torch import load_file, save_file
 
 from tests.support.bench import Bench
+from tests.support.glance import Glance
 from tests.support.specialists import ROPE, change_config
-from tests.support.watched import Noting, assert_built_as_promised
+from tests.support.watched import assert_built_as_promised
 
 BOTH: tuple[Kind, ...] = ("vision", "audio")
 VISION = {
@@ -330,7 +331,7 @@ def test_a_composed_folder_has_no_file_of_a_text_models_own_processor(place: Pat
 
 def test_a_check_counts_what_is_copied_and_what_is_left_out(models: Path) -> None:
     refs: dict[str, Any] = {kind: ModelRef(str(models / kind)) for kind in ("text", *BOTH)}
-    context = Noting()
+    context = Glance()
     assert list(Compose(**refs).check(context)) == []
     first, *lines = context.notes["composition"]
     assert first == "Qwen3OmniMoeThinkerModel, positions by a base of 1e+06"
@@ -349,7 +350,7 @@ def test_a_check_without_weights_counts_tokens_alone(place: Path) -> None:
     for kind in ("text", *BOTH):
         (place / kind / "model.safetensors").unlink()
     refs: dict[str, Any] = {kind: ModelRef(str(place / kind)) for kind in ("text", *BOTH)}
-    context = Noting()
+    context = Glance()
     list(Compose(**refs).check(context))
     assert "composition" not in context.notes
     only = "4 tokens are only in the second"
@@ -407,11 +408,11 @@ def test_shuffled_parts_are_built_as_every_checkpoint(models: Path, tmp_path: Pa
 
 def test_parts_that_are_there_are_no_problem(models: Path) -> None:
     step = ShuffledParts(model=ModelRef(str(models / "vision")), parts=("visual", "lm_head"))
-    (problem,) = step.check(Noting())
+    (problem,) = step.check(Glance())
     assert problem.where == "parts"
     assert "has no part 'lm_head'" in problem.message
     good = ShuffledParts(model=step.model, parts=("visual", "visual.merger", "language_model"))
-    assert list(good.check(Noting())) == []
+    assert list(good.check(Glance())) == []
 
 
 class Plain(Bench):

@@ -8,42 +8,21 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import CheckpointError, Model, ModelRef
+from emberge import CheckpointError
 from emberge.encoding import TextEmbedder
-from emberge_bidirlm.as_encoder import AsEncoder
 from emberge_encoder.attention import attention_problem, find_mixers
 from emberge_encoder.text_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
-from tests.plugins.evaluate.test_evaluate import Glance
 from tests.support import tiny
-from tests.support.bench import Bench
+from tests.support.as_encoder import encoder, problems
 from tests.support.decoders import DECODERS, HYBRIDS, TALKING, decoder
 from tests.support.tolerance import EXACT, assert_same_pass
 
 TEXTS = ["how to read a file", "Sort a LIST of numbers", "weather"]
 BOTH = TextEncoder(attention="bidirectional", pooling="mean")
-
-
-def encoder(folder: Path, root: Path, **options: Any) -> tuple[Path, dict[str, Any]]:
-    """The folder that `as_encoder` makes of a model, and the artifact's details."""
-    bench = Bench(root)
-    bench.many[str(folder)] = [Model("causal", folder, "its content")]
-    step = AsEncoder(model=ModelRef(str(folder)), backbone=TextEncoder(), **options)
-    return bench.folder, dict(step.run(bench).details)
-
-
-def problems(folder: Path, **options: Any) -> list[tuple[str, str]]:
-    """Places and messages of what a check finds."""
-
-    class Here(Glance):
-        def model(self, reference: ModelRef) -> Path:  # type: ignore[override]
-            return folder
-
-    step = AsEncoder(model=ModelRef(str(folder)), backbone=TextEncoder(), **options)
-    return [(problem.where, problem.message) for problem in step.check(Here())]
 
 
 def states(model: Any, ids: list[int], there: int | None = None) -> Tensor:

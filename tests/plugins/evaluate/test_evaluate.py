@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from emberge import (
     Model,
     ModelRef,
-    Problem,
     RecipeError,
     TaskInfo,
 )
@@ -21,6 +19,7 @@ from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
 from emberge_evaluate.requirements import Requirement
 
 from tests.support.given_scores import QUALITY, TASKS, Given, bench, run, step
+from tests.support.glance import Glance
 
 
 @pytest.fixture
@@ -304,40 +303,6 @@ def test_means_by_task_and_by_kind_are_mtebs(
     assert means_over_tasks(tasks[1:2], scores)["out"] is None
 
 
-class Glance:
-    """What the step may ask while a recipe is checked."""
-
-    deep = False
-    readers = ()
-
-    def __init__(self) -> None:
-        self.looked: list[str] = []
-
-    def where(self, option: str = "") -> str:
-        return option
-
-    def adapter(self, reference: ModelRef) -> Path | None:
-        return None
-
-    def model(self, reference: ModelRef) -> None:
-        self.looked.append(reference.text)
-
-    def whole_model(self, reference: ModelRef) -> None:
-        return self.model(reference)
-
-    def data(self, reference: Any) -> None:
-        return None
-
-    def problem(self, message: str, option: str = "") -> Problem:
-        return Problem(message, option)
-
-    def warning(self, message: str, option: str = "") -> Problem:
-        return Problem(message, option, "warning")
-
-    def note(self, title: str, lines: Sequence[str]) -> None:
-        pass
-
-
 def test_check_finds_every_fault_at_once(given: Given) -> None:
     require = (
         Requirement(model=ModelRef("$stray"), better_than=(ModelRef("$base"),), margin=-1),
@@ -351,12 +316,15 @@ def test_check_finds_every_fault_at_once(given: Given) -> None:
         "models: model '$base' is named 2 times",
         "require: '$stray' is in a requirement but not among the models; add it there",
         "require: a margin of -1 points is below 0",
-        "require: a requirement needs not_worse_than, better_than, forgetting, or on_index_of with "
-        "gain_kept",
+        "require: a requirement needs not_worse_than, better_than, forgetting, or "
+        "on_index_of with gain_kept",
         "require: a confidence of 95 is no share from 0.5 to below 1",
         "resamples: a bootstrap needs at least 100 resamples",
         "the evaluator was asked",
     ):
         assert message in found
     empty = [str(problem) for problem in Evaluate(models=(), evaluators=()).check(context)]
-    assert empty == ["models: there is no model to score", "evaluators: there is no evaluator"]
+    assert empty == [
+        "models: there is no model to score",
+        "evaluators: there is no evaluator",
+    ]

@@ -10,22 +10,18 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import DataRef, stable_seed
+from emberge import stable_seed
 from emberge.contracts import Rehearsal, TokenEncoder
 from emberge.training import SaveClock
 from emberge_encoder.text_encoder import TextEncoder
-from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
 from emberge_evaluate.fine_tuning.heads import TextHead, TokenHead
 from emberge_evaluate.fine_tuning.kinds import Reading, kind_of
 from emberge_evaluate.fine_tuning.task_data import load_task
-from emberge_evaluate.fine_tuning.task_entry import RowSource, TaskEntry
 from emberge_evaluate.fine_tuning.tuning import Schedule, Tuning, batch_rows
 
 from tests.support import tiny
 from tests.support.bench import Bench, model_at
-from tests.support.tuned_sets import write_sets
-
-STEPS, RATE = 24, 2e-3
+from tests.support.tuned_sets import RATE, STEPS, scored, source, task, tuner, write_sets
 
 
 @pytest.fixture(scope="module")
@@ -54,32 +50,6 @@ def euro(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     EuroBertModel(config).save_pretrained(place)
     return place
-
-
-def source(folder: Path, name: str) -> RowSource:
-    return RowSource(path=DataRef(str(folder / f"{name}.jsonl")))
-
-
-def task(folder: Path, **more: Any) -> TaskEntry:
-    sets = {"train": source(folder, "train"), "dev": (source(folder, "dev"),)}
-    return TaskEntry(name="subject", test=(source(folder, "test"),), **sets, **more)
-
-
-def tuner(*entries: TaskEntry, **more: Any) -> FineTuned:
-    options: dict[str, Any] = {
-        "steps": STEPS,
-        "batch_size": 8,
-        "learning_rate": (RATE,),
-        "dropout": 0.0,
-    }
-    options |= {"patience": None, "backbone": TextEncoder(pooling="mean")}
-    return FineTuned(data=entries, **{**options, **more})
-
-
-def scored(evaluator: FineTuned, model: Path, place: Path) -> Any:
-    bench = Bench(place)
-    tasks = evaluator.plan(bench)
-    return list(evaluator.evaluate(model_at(model), tasks, bench))
 
 
 def read(folder: Path, name: str) -> list[dict[str, Any]]:

@@ -12,9 +12,9 @@ from emberge.evaluating import Comparison, Scores, read_scores
 from emberge_evaluate.evaluate_step import Evaluate
 from emberge_evaluate.requirements import Requirement
 
-from tests.plugins.evaluate.test_evaluate import Glance
 from tests.support.bench import Bench
 from tests.support.given_scores import QUALITY, TASKS, Given, bench, run, step
+from tests.support.glance import Glance
 
 BASE = ModelRef("$base")
 FAR = TaskInfo("licences", "retrieval", "ndcg_at_10", ("en",), "elsewhere", fingerprint="e")

@@ -21,9 +21,9 @@ from emberge_evaluate.room_for_merges.headroom import ENSEMBLE, ORACLE
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
 
-from tests.plugins.evaluate.test_evaluate import Glance
 from tests.support.bench import BACKBONE, Bench, DataRef, model_at, write_catalogue
 from tests.support.given_scores import QUALITY, Given
+from tests.support.glance import Glance
 
 TEXTS = ["a file", "the model and its weights", "sort"]
 

@@ -30,8 +30,8 @@ from emberge_evaluate.sizes import size_problems
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
 
-from tests.plugins.evaluate.test_evaluate import Glance
 from tests.support.bench import BACKBONE, Bench, model_at, write_catalogue
+from tests.support.glance import Glance
 
 WIDTH = 32  # of the tiny models
 KINDS = ("retrieval", "sts")

@@ -21,8 +21,7 @@ from emberge import (
 )
 from emberge.model_folder import Checkpoint
 from emberge.recipes import read_artifact
-from emberge.tensor_files import ServerFile
-from emberge.tensor_files.servers import server_file, tensor_fetcher
+from emberge.tensor_files import ServerFile, server_file, tensor_fetcher
 from safetensors.torch import load_file
 
 from tests.support import tiny

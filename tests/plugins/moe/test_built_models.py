@@ -55,8 +55,9 @@ from safetensors.torch import load_file
 
 from tests.support import tiny
 from tests.support.bench import Bench
+from tests.support.glance import Glance
 from tests.support.routable import dense
-from tests.support.watched import SIZE, Noting, assert_built_as_promised
+from tests.support.watched import SIZE, assert_built_as_promised
 
 TEXTS = ["open a file", "sort the list"]
 LAST = TextEncoder(pooling="last")
@@ -265,12 +266,12 @@ def test_a_training_without_loads_is_refused(models: Path, tmp_path: Path) -> No
 
 
 def test_checks_count_parameters(models: Path) -> None:
-    context = Noting()
+    context = Glance()
     list(Downcycle(model=ModelRef(str(models / "routed"))).check(context))
     size = size_of(models / "bert")
     assert context.notes == {"downcycling": [f"bert with {size:,} parameters"]}
     step = Upcycle(model=ModelRef(str(models / "bert")), experts=4, backbone=LAST)
-    context = Noting()
+    context = Glance()
     assert list(step.check(context)) == []
     after = load_file(models / "routed" / "model.safetensors")
     experts = sum(tensor.numel() for name, tensor in after.items() if ".experts." in name)

@@ -14,9 +14,9 @@ from emberge_encoder.text_encoder import TextEncoder
 from emberge_moe.rope import Rope, rotary_tensors
 from safetensors.torch import load_file, save_file
 
-from tests.plugins.evaluate.test_evaluate import Glance
 from tests.support import tiny
 from tests.support.bench import Bench
+from tests.support.glance import Glance
 from tests.support.tolerance import EXACT
 
 

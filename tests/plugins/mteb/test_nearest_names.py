@@ -7,7 +7,7 @@ from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import unknown
 from emberge_mteb.nearest_names import nearest_benchmarks, nearest_names, nearest_tasks
 
-from tests.plugins.mteb.test_named_tasks import faults
+from tests.support.glance import faults
 
 KNOWN = [
     "NFCorpus",

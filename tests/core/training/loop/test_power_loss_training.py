@@ -12,19 +12,16 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import Backbone, PerDataset
+from emberge import Backbone
 from emberge.files import clear_torn
 from emberge.recipes.run.run_log import JsonLines
-from emberge.training import EarlyStopping, FitOptions, latest_state, save_state
+from emberge.training import latest_state, save_state
 from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
 
 from tests.support import tiny
 from tests.support.disk_recorder import DiskRecorder, syncs_skipped
-from tests.support.fitting import run_fit
 from tests.support.power_cuts import Cut, DiskLog, contents
-from tests.support.training_data import retrieval
+from tests.support.power_programs import train
 from tests.support.word_vectors import WordVectors, word_vectors
 
 
@@ -91,11 +88,10 @@ def test_a_state_that_was_saved_is_there_after_a_power_cut(
 # ── whole trainings ─────────────────────────────────────────────────────────────────────────────
 
 SAVES = (2, 4, 6)
-SCORES = {2: 1.0, 4: 2.0, 6: 0.0}
 
 
 class Training:
-    """A training of six steps with three states, of two kept models, and of the best of three scored."""
+    """A training that nobody disturbs, by which others are judged."""
 
     def __init__(self, backbone: Backbone, checkpoint: Path, place: Path) -> None:
         self.backbone, self.checkpoint = backbone, checkpoint
@@ -103,42 +99,7 @@ class Training:
         self.expected, self.logged = contents(place / "out"), logged(place)
 
     def run(self, disk: Path, recorder: DiskRecorder | None = None) -> None:
-        numbers: list[JsonLines] = []
-
-        def metric(name: str, value: float, at: int) -> None:
-            if not numbers:  # the work folder is made by the training
-                numbers.append(JsonLines(disk / "work" / "numbers.jsonl"))
-            numbers[0].append({"name": name, "at": at, "words": "so that lines cross sectors"})
-
-        def progress(done: float, *_: object) -> None:
-            if recorder is not None:
-                recorder.announce(str(done))
-
-        run_fit(
-            backbone=self.backbone,
-            checkpoint=self.checkpoint,
-            datasets=[retrieval(12)],
-            sampler=(BatchShuffle(batch_size=PerDataset(default=4)),),
-            losses=PerDataset(default=(InfoNCE(temperature=0.1),)),
-            options=FitOptions(
-                epochs=2,
-                learning_rate=1e-3,
-                token_budget=80,
-                kept_tokens=80,
-                save_steps=2,
-                keep_last=2,
-            ),
-            folder=disk / "out",
-            work=disk / "work",
-            seed=0,
-            device="cpu",
-            store=disk / "store",
-            progress=progress,
-            metric=metric,
-            early_stopping=EarlyStopping(2, lambda _, step: SCORES[step], "scores"),
-        )
-        for file in numbers:
-            file.close()
+        train(self.backbone, self.checkpoint, disk, recorder)
 
     def log(self, disk: Path) -> DiskLog:
         disk.mkdir()

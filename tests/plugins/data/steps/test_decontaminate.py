@@ -409,7 +409,7 @@ def test_bad_options_are_named_before_work_starts(
     (problem,) = Decontaminate(data=entry(path), **options).check(Glance())
     # A set that is not here may be there when the step runs.
     assert problem.severity == ("unseen" if name == "offline" else "error")
-    assert problem.where == f"recipe.yaml:{place}"
+    assert problem.where == place
     assert fix in problem.message
 
 

@@ -187,5 +187,5 @@ def test_bad_options_are_named_before_work_starts(
     step = Deduplicate(data=(DataEntry(path=DataRef(str(path))),), **options)
     (problem,) = step.check(Glance())
     assert isinstance(problem, Problem)
-    assert problem.where == f"recipe.yaml:{place}"
+    assert problem.where == place
     assert fix in problem.message

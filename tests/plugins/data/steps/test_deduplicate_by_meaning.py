@@ -110,5 +110,5 @@ def test_bad_options_are_named_before_work_starts(
     teacher = Teacher(model=ModelRef("$encoder"), backbone=BACKBONE)
     step = Deduplicate(data=(DataEntry(path=DataRef(str(path))),), teacher=teacher, **options)
     (problem,) = step.check(Glance())
-    assert problem.where == f"recipe.yaml:{place}"
+    assert problem.where == place
     assert fix in problem.message

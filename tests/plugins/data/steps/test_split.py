@@ -161,7 +161,7 @@ def test_bad_options_are_named_before_work_starts(
 ) -> None:
     path = written(tmp_path / "a.jsonl", [pair("q", "p")])
     (problem,) = Split(data=(DataEntry(path=DataRef(str(path))),), **options).check(Glance())
-    assert problem.where == f"recipe.yaml:{place}"
+    assert problem.where == place
     assert fix in problem.message
 
 
