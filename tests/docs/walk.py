@@ -54,7 +54,9 @@ def _call(words: list[str]) -> tuple[int, str]:
 def _python(code: str, line: int) -> tuple[int, str]:
     with _said() as said:
         try:
-            exec(compile("\n" * line + code, "page", "exec"), {"__name__": "page"})
+            # As a reader's file, without this module's future statements.
+            page = compile("\n" * line + code, "page", "exec", dont_inherit=True)
+            exec(page, {"__name__": "page"})
         except Exception:
             traceback.print_exc()
             return 1, said.getvalue()
