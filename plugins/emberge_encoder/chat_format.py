@@ -8,7 +8,7 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.model_folder import Layout, read_trunk_settings
 
-from emberge_encoder.modalities import message_of
+from emberge_encoder.accepted_folders import message_of
 from emberge_encoder.tokenizer import load_tokenizer
 
 __all__ = ["ChatFormat", "chat_format"]

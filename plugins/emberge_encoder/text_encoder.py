@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, MediaFacts, TextLength
-from emberge.architectures import find_config_class
 from emberge.contracts import PredictionFacts
 from emberge.model_folder import (
     Attention,
@@ -27,10 +26,14 @@ from emberge.model_folder import (
 )
 from emberge.wording import join_some
 
+from emberge_encoder.accepted_folders import (
+    message_of,
+    refuse_foreign_classes,
+    refuse_modalities,
+)
 from emberge_encoder.chat_format import chat_format
 from emberge_encoder.lora import Lora
 from emberge_encoder.media.media_support import read_media_support
-from emberge_encoder.modalities import message_of, refuse_modalities
 from emberge_encoder.tokenizer import load_tokenizer
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
@@ -350,8 +353,7 @@ class TextEncoder(Backbone):
         if not path.is_file():
             raise CheckpointError(f"{path}: is missing")
         config = read_object(path)
-        _refuse_remote_code(path, config)
-        _refuse_other_class(path, config)
+        refuse_foreign_classes(path, config)
         if not layout.bare:
             support = read_media_support(layout, config)
             refuse_modalities(layout, support.kinds if support is not None else ())
@@ -521,28 +523,3 @@ def _checkpoint_activations(trunk: Any, checkpoint: Path) -> None:
         raise CheckpointError(
             f"{checkpoint}: {type(trunk).__name__} has no gradient_checkpointing"
         ) from error
-
-
-def _refuse_other_class(path: Path, config: Mapping[str, Any]) -> None:
-    """Refuse Nomic's mixture of experts, which has the model type of transformers' dense class.
-
-    That class would leave all experts out and draw weights at random for what it has in their place.
-    """
-    if config.get("model_type") == "nomic_bert" and config.get("num_experts"):
-        raise CheckpointError(
-            f"{path}: is Nomic's mixture of {config['num_experts']} experts, which needs code of Nomic's "
-            "that is not run; transformers' nomic_bert is another, dense model. Upcycle the dense model "
-            "without 'export' for one that loads"
-        )
-
-
-def _refuse_remote_code(path: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a model type that neither transformers nor a plugin has."""
-    kind = config.get("model_type")
-    if find_config_class(kind) is None:
-        named = join_some([str(one) for one in config.get("architectures") or ["…"]])
-        what = f"model type '{kind}'" if kind else f"class {named}, and no model type is given"
-        why = "its code lies beside the weights and is not run" if "auto_map" in config else ""
-        raise CheckpointError(
-            f"{path}: transformers has no {what}, and no plugin adds it" + (why and f"; {why}")
-        )

@@ -1,18 +1,49 @@
-"""Kinds of input that a transformer folder takes, from sentence_bert_config.json of release 6 and later."""
+"""Folders that `text_encoder` accepts: by the class of the model, and by the inputs that it takes.
+
+The inputs are in sentence_bert_config.json since release 6 of sentence-transformers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
+from emberge.architectures import find_config_class
 from emberge.model_folder import Layout, read_trunk_settings
+from emberge.wording import join_some
 
-__all__ = ["message_of", "refuse_modalities"]
+__all__ = ["message_of", "refuse_foreign_classes", "refuse_modalities"]
 
 _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 # Options of a chat template that are the tokenizer's.
 _SIZES = ("padding", "truncation", "max_length", "return_tensors")
+
+
+def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a config whose class neither transformers nor a plugin has.
+
+    Nomic's mixture of experts has the model type of transformers' dense class, which would leave all experts
+    out and draw the weights in their place at random.
+
+    Raises:
+        CheckpointError: naming the class.
+    """
+    if config.get("model_type") == "nomic_bert" and config.get("num_experts"):
+        raise CheckpointError(
+            f"{path}: is Nomic's mixture of {config['num_experts']} experts, which needs code of Nomic's "
+            "that is not run; transformers' nomic_bert is another, dense model. Upcycle the dense model "
+            "without 'export' for one that loads"
+        )
+    kind = config.get("model_type")
+    if find_config_class(kind) is None:
+        named = join_some([str(one) for one in config.get("architectures") or ["…"]])
+        what = f"model type '{kind}'" if kind else f"class {named}, and no model type is given"
+        why = "its code lies beside the weights and is not run" if "auto_map" in config else ""
+        raise CheckpointError(
+            f"{path}: transformers has no {what}, and no plugin adds it" + (why and f"; {why}")
+        )
 
 
 def message_of(layout: Layout) -> Mapping[str, Any] | None:
