@@ -105,7 +105,7 @@ def test_a_guide_that_cannot_be_read_is_said_by_check(place: Path) -> None:
     plugins = load_plugins(block=())
     modules = place / "bad"
     modules.mkdir()
-    (modules / "modules.json").write_text('[{"type": "far.away.Model", "path": ""}]')
+    (modules / "modules.json").write_text('[{"name": "0", "type": "far.away.Model", "path": ""}]')
     text = RECIPE % "{infonce: {guide: {model: ./bad}}}"
     report = check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
     assert any("guide: " in str(e) and "remote code" in str(e) for e in report.errors)

@@ -179,12 +179,20 @@ def change_lines(draw: random.Random, path: Path) -> None:
                 (b"", b"[]", b"null", b"3", b'"x"', b"{}", b"\xff", b"[" * 9000)
             )
         else:
-            row = json.loads(lines[place]) if lines[place].startswith(b'{"') else {"text": "x"}
+            row = _row_of(lines[place])
             spots = list(_spots(row))
             if spots:
                 _change_spot(draw, *draw.choice(spots))
             lines[place] = json.dumps(row).encode()
     path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def _row_of(line: bytes) -> Any:
+    """The row of a line, which an earlier change may have broken."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return {"text": "x"}
 
 
 def change_model(draw: random.Random, folder: Path, place: Place) -> None:
