@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-import emberge.merging.streaming.journal as journal
+import emberge.merging.streaming.stream as journal
 import torch
 from emberge import (
     Artifact,

@@ -239,7 +239,6 @@ _OWN_ROOMS: Mapping[str, Room] = {
         (
             "core/emberge/model_folder/config_fields.py",
             "core/emberge/model_folder/template_checks.py",
-            "core/emberge/merging/usable_weights.py",
         ),
         ("tests/core/model_folder/test_config_fields.py", "tests/hostile/test_broken_models.py"),
     ),
