@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from emberge import CheckpointError, Encoder, TokenisedText
+from emberge.encoding import forward
 from emberge.training import Session
 from torch import Tensor, nn
 
@@ -127,7 +128,8 @@ def _layers(
         if weight and (linear or (isinstance(module, nn.Embedding) and weight in vocabulary)):
             hooks.append(_hook(module, lambda x, name=name: fed.setdefault(name, []).append(x)))
     try:
-        _pass(encoder, [text])
+        with torch.no_grad():
+            forward(encoder, [text])
     finally:
         for hook in hooks:
             hook.remove()
@@ -193,7 +195,8 @@ class GramCounter:
             end = start
             while end < min(most, len(order)) and len(texts[order[end]].ids) == length:
                 end += 1
-            _pass(self._encoder, [texts[i] for i in order[start:end]])
+            with torch.no_grad():
+                forward(self._encoder, [texts[i] for i in order[start:end]])
             start = end
 
     def entries(self, called: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
@@ -209,10 +212,3 @@ def _hook(module: nn.Module, see: Any) -> Any:
         see((args[0] if args else kwargs["input"]).detach())
 
     return module.register_forward_pre_hook(before, with_kwargs=True)
-
-
-def _pass(encoder: Encoder, texts: Sequence[TokenisedText]) -> None:
-    device = next(encoder.module.parameters()).device
-    features = {name: value.to(device) for name, value in encoder.collate(texts).items()}
-    with torch.no_grad():
-        encoder(features)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from emberge.contracts import Embeddings, Loss, TokenisedText
-from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward
+from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward, forward
 from emberge.ranks import gathered
 from emberge.testing.batches import (
     change_embeddings,
@@ -268,7 +268,7 @@ class _LossTrial:
                 part.start: BatchEmbeddings(found.embeddings, found.layers)
                 for part in parts
                 if part != own
-                for found in [encoder(encoder.collate(self.make_texts(part)), self.loss.layers)]
+                for found in [forward(encoder, self.make_texts(part), self.loss.layers)]
             }
 
         def objective(encoded: BatchEmbeddings) -> Tensor:

@@ -21,7 +21,7 @@ from emberge.contracts import (
     TokenEncoder,
     TokenisedText,
 )
-from emberge.encoding import EncodePlan, TextEmbedder, encode_and_backward
+from emberge.encoding import EncodePlan, TextEmbedder, encode_and_backward, token_states
 
 __all__ = ["check_backbone", "check_sampler"]
 
@@ -129,7 +129,7 @@ def _check_states(encoder: TokenEncoder, embedder: TextEmbedder) -> None:
     """Check the states of texts of one length together against those of each alone."""
     tokens = embedder.tokenise(TEXTS, max_length=4)
     with torch.no_grad():
-        shape = list(encoder.states(embedder.encoder.collate(tokens)).shape)
+        shape = list(token_states(encoder, tokens)[0].shape)
     assert len(shape) == 3, f"states: they have the shape {shape}"
     longest = max(len(text.ids) for text in tokens)
     assert shape[:2] == [len(tokens), longest], "states: they are not one for each token"

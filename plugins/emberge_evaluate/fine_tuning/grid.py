@@ -116,7 +116,7 @@ class Grid:
         self._show()
 
     def _run(self, name: str, seed: int, rate: float) -> Tuned:
-        encoder = self._encoder(name, seed)
+        encoder = self._load_encoder(name, seed)
         kind = kind_of(self.data[name], self._reading())
         words = f"{name}, seed {seed}, learning rate {rate:g}"
         tuning = Tuning(
@@ -132,7 +132,7 @@ class Grid:
             self._save(encoder, self._weights_file(name, seed, rate))
         return tuned
 
-    def _encoder(self, name: str, seed: int) -> TokenEncoder:
+    def _load_encoder(self, name: str, seed: int) -> TokenEncoder:
         """Return the model, or as it is after the task that this one starts from."""
         encoder = self.options.backbone.load(
             self.model.folder, device=self.workspace.machine.devices[0], dtype="float32"
