@@ -38,7 +38,7 @@ def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
         )
     kind = config.get("model_type")
     if find_config_class(kind) is None:
-        named = join_some([str(one) for one in config.get("architectures") or ["…"]])
+        named = join_some([str(name) for name in config.get("architectures") or ["…"]])
         what = f"model type '{kind}'" if kind else f"class {named}, and no model type is given"
         why = "its code lies beside the weights and is not run" if "auto_map" in config else ""
         raise CheckpointError(
@@ -94,6 +94,6 @@ def _drop_format(way: Any) -> Any:
 
 def _find_unknown_option(processing: Mapping[str, Mapping[str, Any]]) -> str | None:
     """Return the first option for the tokenizer, given to it or to the chat template; None without one."""
-    own = [*(processing.get("text") or {}), *(processing.get("common") or {})]
-    own += [name for name in processing.get("chat_template") or {} if name in _SIZES]
-    return own[0] if own else None
+    options = [*(processing.get("text") or {}), *(processing.get("common") or {})]
+    options += [name for name in processing.get("chat_template") or {} if name in _SIZES]
+    return options[0] if options else None

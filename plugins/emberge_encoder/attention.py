@@ -56,15 +56,15 @@ def find_mixers(model: Any, vocabulary: int) -> list[Mixer]:
         ids = torch.arange(1, 1 + _LENGTH, device=next(model.parameters()).device)[None]
         ids = ids % vocabulary
         model(input_ids=ids, attention_mask=torch.ones_like(ids))
-    found: list[Mixer] = []
+    mixers: list[Mixer] = []
     for name in sorted(calls, key=lambda name: len(name.split(".")) if name else 0, reverse=True):
-        if any(not name or mixer.name.startswith(f"{name}.") for mixer in found):
+        if any(not name or mixer.name.startswith(f"{name}.") for mixer in mixers):
             continue
         earlier, later = _find_reach(*calls[name])
         if earlier or later:
             kind = type(model.get_submodule(name)).__name__
-            found.append(Mixer(name, kind, earlier, later))
-    return found
+            mixers.append(Mixer(name, kind, earlier, later))
+    return mixers
 
 
 @contextmanager
@@ -75,9 +75,9 @@ def _record_states(model: Any) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
 
     def make_hook(name: str) -> Any:
         def hook(_: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-            given = [*args, *kwargs.values()] if name else words  # the whole model is given ids
-            returned = [out] if isinstance(out, Tensor) else _list_values(out)
-            pair = [next(filter(_is_states, some), None) for some in (given, returned)]
+            inputs = [*args, *kwargs.values()] if name else words  # the whole model is given ids
+            outputs = [out] if isinstance(out, Tensor) else _list_values(out)
+            pair = [next(filter(_is_states, values), None) for values in (inputs, outputs)]
             if name not in calls and pair[0] is not None and pair[1] is not None:
                 calls[name] = pair[0], pair[1]
 
@@ -85,7 +85,7 @@ def _record_states(model: Any) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
 
     # Not every class of a plugin names its embeddings of words.
     hooks = [
-        module.register_forward_hook(lambda *given: words.append(given[-1]))
+        module.register_forward_hook(lambda *values: words.append(values[-1]))
         for module in model.modules()
         if isinstance(module, nn.Embedding)
     ]
@@ -114,14 +114,14 @@ def _is_states(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad and value.shape[:2] == (1, _LENGTH)
 
 
-def _find_reach(given: Tensor, returned: Tensor) -> tuple[bool, bool]:
+def _find_reach(inputs: Tensor, outputs: Tensor) -> tuple[bool, bool]:
     """Return whether the middle token's output depends on earlier tokens, and whether on later ones."""
-    middle = returned[0, _MIDDLE]
+    middle = outputs[0, _MIDDLE]
     # Not all alike: a norm's output has a constant sum.
     direction = torch.linspace(-1, 1, middle.numel(), dtype=middle.dtype, device=middle.device)
     try:
         (gradient,) = torch.autograd.grad(
-            middle, given, direction.view_as(middle), retain_graph=True, allow_unused=True
+            middle, inputs, direction.view_as(middle), retain_graph=True, allow_unused=True
         )
     except RuntimeError:  # a recurrent class that changes its states in place
         return False, False

@@ -29,16 +29,16 @@ def chat_format(layout: Layout, config: Mapping[str, Any]) -> ChatFormat | None:
     if message is None:
         return None
     settings = read_trunk_settings(layout.trunk_folder)
-    found = ChatFormat(
+    chat = ChatFormat(
         layout,
         load_tokenizer(layout),
         model_type=str(config.get("model_type")),
         content=message.get("format", "auto"),
         options=(settings.get("processing_kwargs") or {}).get("chat_template") or {},
     )
-    found.require_prompts()
-    found.refuse_task_formats()
-    return found
+    chat.require_prompts()
+    chat.refuse_task_formats()
+    return chat
 
 
 class ChatFormat:
@@ -96,8 +96,8 @@ class ChatFormat:
             CheckpointError: for a template that does not take them.
         """
         messages = [[{"role": "user", "content": list(content)}] for content in contents]
-        found: list[str] = self._apply_template(messages, prompt, tokenize=False)
-        return found
+        rendered: list[str] = self._apply_template(messages, prompt, tokenize=False)
+        return rendered
 
     def _find_suffix(self, prompt: str) -> list[int]:
         """Return the tokens that the template puts after every text."""

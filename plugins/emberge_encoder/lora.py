@@ -94,15 +94,15 @@ class Lora:
 
             inside = (m for block in find_blocks(trunk) for m in block.modules() if _is_linear(m))
             return sorted(names[module] for module in inside)
-        found: set[str] = set()
+        targets: set[str] = set()
         for target in self.targets:
             matching = {n for n in names.values() if f".{n}".endswith(f".{target}")}
             if not matching:
                 words = sorted({n.rpartition(".")[2] for m, n in names.items() if _is_linear(m)})
                 close = suggest(target, words) or f"; it has {', '.join(words)}"
                 raise CheckpointError(f"{source}: lora has no target '{target}'{close}")
-            found |= matching
-        return sorted(found)
+            targets |= matching
+        return sorted(targets)
 
 
 class LoraTrunk:
@@ -144,10 +144,10 @@ class LoraTrunk:
 def _to_json(value: Any) -> Any:
     """Return a value of peft's config as JSON has it, sets in order."""
     if isinstance(value, dict):
-        return {str(key): _to_json(one) for key, one in value.items()}
+        return {str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        found = [_to_json(one) for one in value]
-        return sorted(found) if isinstance(value, set | frozenset) else found
+        items = [_to_json(item) for item in value]
+        return sorted(items) if isinstance(value, set | frozenset) else items
     return getattr(value, "value", value)  # enumerations
 
 

@@ -46,8 +46,8 @@ def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
     with _documents_kept_apart(kernel, documents):
         # Padding sees itself as a text does; without a mask positions would be taken for one.
         mask = torch.ones_like(ids)
-        found = trunk._call_impl(input_ids=ids, attention_mask=mask, position_ids=places)
-    states: Tensor = found[0]
+        output = trunk._call_impl(input_ids=ids, attention_mask=mask, position_ids=places)
+    states: Tensor = output[0]
     return states
 
 
@@ -75,10 +75,10 @@ def _documents_kept_apart(kernel: str, documents: Tensor) -> Iterator[None]:
     build_mask = ALL_MASK_ATTENTION_FUNCTIONS[kernel]
     same_text = packed_sequence_mask_function(documents)
 
-    def build_narrowed_mask(*given: Any, mask_function: Any, **options: Any) -> Any:
+    def build_narrowed_mask(*args: Any, mask_function: Any, **options: Any) -> Any:
         # transformers leaves out a mask that hides nothing, before it knows of the documents.
         options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
-        return build_mask(*given, mask_function=and_masks(mask_function, same_text), **options)
+        return build_mask(*args, mask_function=and_masks(mask_function, same_text), **options)
 
     ALL_MASK_ATTENTION_FUNCTIONS[kernel] = build_narrowed_mask
     try:

@@ -102,7 +102,7 @@ class RandomModel(Step):
         except CheckpointError as error:
             yield context.problem(str(error), "config")
             return
-        needed = 4 * sum(one.numel() for one in model.parameters())
+        needed = 4 * sum(weight.numel() for weight in model.parameters())
         if needed > (memory := memory_here()):
             yield context.problem(
                 f"its weights take {human_size(needed)}, and this machine has {human_size(memory)} of "
@@ -152,7 +152,7 @@ class RandomModel(Step):
             details={
                 "made_by": "drawing the weights of",
                 "model_type": config["model_type"],
-                "parameters": sum(one.numel() for one in model.parameters()),
+                "parameters": sum(weight.numel() for weight in model.parameters()),
                 "vocabulary": len(tokenizer),
                 "seed": seed,
             },

@@ -231,15 +231,15 @@ class TextEncoder(Backbone):
         """Return attention and pooling that are not the checkpoint's own."""
         layout = read_layout(checkpoint)
         causal = is_causal(read_object(layout.trunk_folder / "config.json"))
-        own = {
+        stored = {
             "attention": "causal" if causal else "bidirectional",
             "pooling": " and ".join(layout.pooling),
         }
-        given = {"attention": self.attention, "pooling": self.pooling}
+        chosen = {"attention": self.attention, "pooling": self.pooling}
         return tuple(
-            f"{name}: {value}; the model's own is {own[name]}"
-            for name, value in given.items()
-            if own[name] and value not in (own[name], "as is", None)
+            f"{name}: {value}; the model's own is {stored[name]}"
+            for name, value in chosen.items()
+            if stored[name] and value not in (stored[name], "as is", None)
         )
 
     def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
@@ -376,8 +376,8 @@ class TextEncoder(Backbone):
         """Refuse an adapter with options that change more than weights, which it could not store."""
         if not self.leaves_adapter:
             return
-        given = ("pooling", "normalize", "prompts", "include_prompt", "max_length", "attention")
-        changed = [name for name in given if getattr(self, name) not in (None, {}, "as is")]
+        options = ("pooling", "normalize", "prompts", "include_prompt", "max_length", "attention")
+        changed = [name for name in options if getattr(self, name) not in (None, {}, "as is")]
         if layout.bare:
             changed = ["pooling"]
         if changed:
@@ -424,8 +424,8 @@ class TextEncoder(Backbone):
             return layout
         where = ""
         if "cls" in layout.pooling or set(layout.pooling) == {"last"}:
-            one = "cls" if "cls" in layout.pooling else "last"
-            where = f"{one} pooling, which takes one token; set pooling: mean, or take it out"
+            token = "cls" if "cls" in layout.pooling else "last"
+            where = f"{token} pooling, which takes one token; set pooling: mean, or take it out"
         elif message_of(layout) is not None:
             where = "messages of a chat template, which are pooled whole; take it out"
         if where and not self.include_prompt:
@@ -440,10 +440,10 @@ class TextEncoder(Backbone):
         wanted = self.normalize if self.normalize is not None else has or layout.bare
         if wanted == has:
             return layout
-        kept = tuple(m for m in layout.modules if m.kind != "Normalize")
+        modules = tuple(m for m in layout.modules if m.kind != "Normalize")
         if wanted:
-            kept += (ModuleFolder("Normalize", f"{len(kept) + 1}_Normalize"),)
-        return dataclasses.replace(layout, modules=kept)
+            modules += (ModuleFolder("Normalize", f"{len(modules) + 1}_Normalize"),)
+        return dataclasses.replace(layout, modules=modules)
 
     def _require_attention(self, layout: Layout, config: Mapping[str, Any], trunk: Any) -> None:
         """Refuse a model whose layers do not all attend as the option or config.json asks.

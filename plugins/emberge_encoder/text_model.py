@@ -67,9 +67,9 @@ class TextModel:
         self._adapter = adapter
         self._config = dict(config)
         self._tokenizer = tokenizer
-        own = trunk.config.get_text_config()
-        self._width = int(own.hidden_size)
-        self._embeds_types = (getattr(own, "type_vocab_size", None) or 0) > 1
+        text_config = trunk.config.get_text_config()
+        self._width = int(text_config.hidden_size)
+        self._embeds_types = (getattr(text_config, "type_vocab_size", None) or 0) > 1
         self._chain = EncoderModules(
             trunk, [_load_stock_module(layout, m, self._width) for m in layout.modules]
         )
@@ -161,8 +161,8 @@ class TextModel:
         stride: int | None = None,
     ) -> list[LocatedText]:
         limit = max_length or self.layout.max_length
-        found = locate(self._tokenizer, texts, seconds, prompt, limit, stride)
-        return found if self._embeds_types else [without_types(one) for one in found]
+        located = locate(self._tokenizer, texts, seconds, prompt, limit, stride)
+        return located if self._embeds_types else [without_types(text) for text in located]
 
     @property
     def _pad_id(self) -> int:
@@ -273,10 +273,10 @@ def refuse_media(texts: Sequence[str], folder: Path) -> None:
     Raises:
         DataError: naming the first one.
     """
-    found = next((text for text in texts if has_media(text)), None)
-    if found is not None:
+    mixed = next((text for text in texts if has_media(text)), None)
+    if mixed is not None:
         raise DataError(
-            f"{readable(found)[:200]!r} has media, and the model in {folder} reads text alone; take a model "
+            f"{readable(mixed)[:200]!r} has media, and the model in {folder} reads text alone; take a model "
             "that reads them, or leave the data set out"
         )
 

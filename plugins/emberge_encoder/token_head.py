@@ -37,9 +37,9 @@ class PredictingModel(TextModel):
     """
 
     def __init__(
-        self, *given: Any, language_model: Any, mask_id: int | None, keep_head: bool, **more: Any
+        self, *args: Any, language_model: Any, mask_id: int | None, keep_head: bool, **options: Any
     ) -> None:
-        super().__init__(*given, **more)
+        super().__init__(*args, **options)
         self._language_model = language_model
         self._keep_head = keep_head
         self._mask_id = mask_id
@@ -47,8 +47,8 @@ class PredictingModel(TextModel):
         self._special = np.unique(np.asarray(special, np.int64))
         self._head: nn.Sequential = _build_head(language_model)
         self._chain.add_module("head", self._head)
-        kept = language_model if keep_head else self._chain.trunk
-        self._config["architectures"] = [type(kept).__name__]
+        saved = language_model if keep_head else self._chain.trunk
+        self._config["architectures"] = [type(saved).__name__]
 
     @property
     def mask_id(self) -> int | None:
@@ -56,8 +56,8 @@ class PredictingModel(TextModel):
 
     @property
     def bos_id(self) -> int | None:
-        found: int | None = self._tokenizer.bos_token_id
-        return found
+        bos: int | None = self._tokenizer.bos_token_id
+        return bos
 
     @property
     def vocabulary(self) -> int:
@@ -89,8 +89,8 @@ class PredictingModel(TextModel):
             for number, part in enumerate(_head_names(self._language_model))
             for name, _ in self._language_model.get_submodule(part).named_parameters()
         }
-        own = {name: stored for name, stored in inside.items() if name in known}
-        return {**super().stored_names(), **own}
+        of_head = {name: stored for name, stored in inside.items() if name in known}
+        return {**super().stored_names(), **of_head}
 
     def save(self, folder: Path) -> None:
         super().save(folder)
@@ -175,13 +175,13 @@ def find_mask_id(folder: Path, tokenizer: Any, given: str | None, vocabulary: in
             f"{folder}: its tokenizer has no token '{token}'{suggest(token, list(known))}; choose another "
             "mask_token"
         )
-    found = int(known[token])
-    if found >= vocabulary:
+    mask_id = int(known[token])
+    if mask_id >= vocabulary:
         raise CheckpointError(
-            f"{folder}: the mask token '{token}' has the id {found}, and the model has embeddings of "
+            f"{folder}: the mask token '{token}' has the id {mask_id}, and the model has embeddings of "
             f"{vocabulary} tokens only; choose another mask_token, or give the model a row for it"
         )
-    return found
+    return mask_id
 
 
 def language_model_loader(folder: Path, config: Mapping[str, Any]) -> Any:
@@ -225,10 +225,10 @@ def _head_is_whole(model: Any) -> bool:
     try:
         with torch.no_grad():
             expected = model(input_ids=ids).logits
-            found = _build_head(model)(model.base_model(input_ids=ids)[0])
+            logits = _build_head(model)(model.base_model(input_ids=ids)[0])
     except (NotImplementedError, RuntimeError, TypeError):
         return False
     finally:
         model.train(training)
     # Equal bits, as both are the same products in the same order; a cap or a factor changes the last digits.
-    return torch.equal(found, expected)
+    return torch.equal(logits, expected)

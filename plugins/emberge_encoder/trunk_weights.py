@@ -182,14 +182,14 @@ def save_trunk(
     ):
         model.save_pretrained(staging, max_shard_size="1TB")
         trained = read_tensors(Path(staging))
-        found = read_tensors(source)
+        stored = read_tensors(source)
         # transformers leaves out tensors that share their values with others; the source's copies are old.
-        tied = [name for name in model.all_tied_weights_keys if name in found]
+        tied = [name for name in model.all_tied_weights_keys if name in stored]
         whole = model.state_dict() if tied else {}
         trained |= {name: whole[name] for name in tied}
         frozen_prefixes = tuple(f"{part}." for part in frozen)
         trained = {n: t for n, t in trained.items() if not _belongs_to(n, frozen_prefixes, model)}
-        named = _rename_to_source(trained, found, model)
+        named = _rename_to_source(trained, stored, model)
         dropped_prefixes = tuple(f"{part}." for part in left_out)
         named = {
             name: tensor for name, tensor in named.items() if not name.startswith(dropped_prefixes)
@@ -224,22 +224,22 @@ def tensor_names(folder: Path) -> list[str]:
     """Return the names of all tensors of a folder's safetensors files."""
     from safetensors import safe_open
 
-    found: list[str] = []
+    names: list[str] = []
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
-            found += file.keys()
-    return found
+            names += file.keys()
+    return names
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Return all tensors of a folder's safetensors files by name, mapped rather than read."""
     from safetensors import safe_open
 
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
-            found |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    return found
+            tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return tensors
 
 
 def freezing_problems(folder: Path, config: Mapping[str, Any], parts: Sequence[str]) -> list[str]:
@@ -274,12 +274,12 @@ def _freeze_problems(trunk: Any, folder: Path, parts: Sequence[str]) -> list[str
     """Return the parts that the transformer does not have; else the problem that nothing is left to train."""
     known = {name for name, _ in trunk.named_modules() if name}
     top = [name for name, _ in trunk.named_children()]
-    found = [
+    problems = [
         f"{folder}: freeze names '{part}', which the model does not have{suggest(part, top)}; its parts are "
         f"{', '.join(top)}"
         for part in parts
         if part not in known
     ]
-    if not found and set(top) <= set(parts):
-        found = [f"{folder}: freeze names every part of the model, so nothing is left to train"]
-    return found
+    if not problems and set(top) <= set(parts):
+        problems = [f"{folder}: freeze names every part of the model, so nothing is left to train"]
+    return problems

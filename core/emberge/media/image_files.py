@@ -153,10 +153,10 @@ def _read_orientation(image: Any) -> int:
 
     try:
         # The method of PNG images decodes all pixels first, which may bring more metadata.
-        found = Image.Image.getexif(image).get(_ORIENTATION)
+        orientation = Image.Image.getexif(image).get(_ORIENTATION)
     except Exception:  # damaged metadata, which image viewers ignore, too
         return 1
-    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
 
 
 def read_image(media: Media) -> Any:

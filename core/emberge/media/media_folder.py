@@ -85,17 +85,17 @@ class MediaFolder:
 
         try:
             with np.errstate(over="ignore"):  # too large numbers are refused when the clip is read
-                found = np.asarray(samples, np.float32)
+                values = np.asarray(samples, np.float32)
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"the samples of a clip are no array of numbers: {error}") from error
-        if found.ndim not in (1, 2):
+        if values.ndim not in (1, 2):
             raise DataError(
-                f"a clip needs samples [n] or [channels, n], and these are {list(found.shape)}"
+                f"a clip needs samples [n] or [channels, n], and these are {list(values.shape)}"
             )
-        channels, length = found.shape if found.ndim == 2 else (1, len(found))
+        channels, length = values.shape if values.ndim == 2 else (1, len(values))
         require_clip(rate, channels, length, "a clip")
         buffer = io.BytesIO()
-        wavfile.write(buffer, int(rate), found.T if found.ndim == 2 else found)
+        wavfile.write(buffer, int(rate), values.T if values.ndim == 2 else values)
         return self.add_bytes("audio", buffer.getvalue())
 
     def _open_folder(self) -> Path:

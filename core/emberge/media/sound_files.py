@@ -67,8 +67,8 @@ def decode_clip(content: bytes, where: str) -> Clip:
     wave = content[:4] in (b"RIFF", b"RIFX", b"RF64") and content[8:12] == b"WAVE"
     rate, stored = _decode_wave(content, where) if wave else _decode_other(content, where)
     require_clip(rate, stored.shape[1] if stored.ndim == 2 else 1, len(stored), where)
-    found = _scale_samples(stored)
-    samples = found.mean(axis=1, dtype=np.float32) if found.ndim == 2 else found
+    scaled = _scale_samples(stored)
+    samples = scaled.mean(axis=1, dtype=np.float32) if scaled.ndim == 2 else scaled
     if not len(samples):
         raise DataError(f"{where}: the clip is empty; replace or remove it")
     if not np.isfinite(samples).all():
@@ -116,12 +116,12 @@ def _decode_wave(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
         with warnings.catch_warnings():
             # Warnings are about chunks such as titles and markers, which are not read.
             warnings.simplefilter("ignore", wavfile.WavFileWarning)
-            rate, found = wavfile.read(io.BytesIO(content))
+            rate, samples = wavfile.read(io.BytesIO(content))
     except Exception as error:  # a damaged header makes it fail in many ways
         raise DataError(
             f"{where}: is no WAV file that can be read ({error}); replace or remove it"
         ) from error
-    return int(rate), found
+    return int(rate), samples
 
 
 def _scale_samples(samples: NDArray[Any]) -> NDArray[np.float32]:

@@ -34,15 +34,15 @@ def example_embeddings(
     seed: int = 0,
 ) -> Embeddings:
     """Return a random batch with every column but a guide: scores, labels, two places of filling."""
-    made = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     width = 1 + positives + negatives
-    vectors = torch.randn(rows, width, WIDTH, generator=made)
+    vectors = torch.randn(rows, width, WIDTH, generator=generator)
     valid = torch.ones(rows, positives + negatives, dtype=torch.bool)
     if positives > 1:
         valid[0, positives - 1] = False
     if negatives > 1:
         valid[min(1, rows - 1), -1] = False
-    scores = torch.rand(rows, positives + negatives, generator=made)
+    scores = torch.rand(rows, positives + negatives, generator=generator)
     return Embeddings(
         anchor=vectors[:, 0],
         positive=vectors[:, 1 : 1 + positives],
@@ -99,8 +99,8 @@ def with_columns(batch: Embeddings, values: Tensor, layers: Mapping[float, Tenso
     """Return the batch with other embeddings [b, 1 + p + n, d], and others of some layers."""
     slots = batch.positive.shape[1]
     inner = {
-        name: with_columns(one, layers[name], {}) if name in layers else one
-        for name, one in batch.layers.items()
+        name: with_columns(layer, layers[name], {}) if name in layers else layer
+        for name, layer in batch.layers.items()
     }
     return dataclasses.replace(
         batch,

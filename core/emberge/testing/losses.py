@@ -97,13 +97,13 @@ class _LossTrial:
 
     def call(self, batch: Embeddings, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
         """Return the loss of a batch, by default with the first values of its parameters."""
-        given = dict(self.loss.parameters()) if parameters is None else parameters
-        return self.loss(batch, given)
+        values = dict(self.loss.parameters()) if parameters is None else parameters
+        return self.loss(batch, values)
 
     def value_and_gradient(self, batch: Embeddings) -> tuple[Tensor, Tensor]:
         """Return the loss and its gradient to all embeddings, zero where none reaches."""
         leaf = columns(batch).detach().requires_grad_()
-        layers = {n: columns(one).detach().requires_grad_() for n, one in batch.layers.items()}
+        layers = {n: columns(layer).detach().requires_grad_() for n, layer in batch.layers.items()}
         value = self.call(with_columns(batch, leaf, layers))
         assert value.ndim == 0, f"scalar: the loss has the shape {list(value.shape)}"
         assert value.requires_grad, "finite: the loss has no gradient at all"
@@ -121,9 +121,9 @@ class _LossTrial:
         try:
             first, second = (self.call(self.batch, learned) for _ in range(2))
         except (AttributeError, TypeError, ValueError) as error:
-            given = [name for name in READ if getattr(self.batch, name) is not None]
+            optional = [name for name in READ if getattr(self.batch, name) is not None]
             raise AssertionError(
-                f"needs: it fails on {', '.join(given) or 'texts alone'} while it declares "
+                f"needs: it fails on {', '.join(optional) or 'texts alone'} while it declares "
                 f"{sorted(self.loss.needs)}: {error}"
             ) from error
         assert torch.equal(first, second), "pure: two calls give different values"
@@ -136,7 +136,8 @@ class _LossTrial:
         names = ["anchor", *["positive"] * slots, *["negative"] * hard]
         read = torch.tensor([name in self.loss.embeds for name in names])[:, None]
         values, *layers = (
-            columns(one).where(read, torch.nan) for one in (self.batch, *self.batch.layers.values())
+            columns(embeddings).where(read, torch.nan)
+            for embeddings in (self.batch, *self.batch.layers.values())
         )
         lacking = with_columns(
             self.batch, values, dict(zip(self.batch.layers, layers, strict=True))
@@ -187,7 +188,7 @@ class _LossTrial:
         def fill(values: Tensor) -> Tensor:
             return values.masked_fill(empty[..., None], 7.0)
 
-        layers = {n: fill(columns(one)) for n, one in batch.layers.items()}
+        layers = {n: fill(columns(layer)) for n, layer in batch.layers.items()}
         other = with_columns(batch, fill(columns(batch)), layers)
         twins = torch.where(empty, batch.text_id.roll(1, 0), batch.text_id)
         (first, pull), (second, pull2) = (
@@ -242,10 +243,10 @@ class _LossTrial:
         shards = (slice(0, 2), slice(2, len(self.batch.anchor)))
         if not self.loss.cross_rank:
             return
-        one, *two = (self.train(plan, shard) for shard in (None, *shards))
-        for name, grad in one.items():
+        whole, *shares = (self.train(plan, shard) for shard in (None, *shards))
+        for name, grad in whole.items():
             # What the loss learns itself every rank sees whole; of the model each adds its share.
-            both = two[0][name] + two[1][name] if name == MODEL else two[0][name]
+            both = shares[0][name] + shares[1][name] if name == MODEL else shares[0][name]
             assert _are_close(grad, both), f"ranks: two give {name} another gradient than one"
 
     def train(self, plan: EncodePlan, shard: slice | None = None) -> dict[str, Tensor]:
@@ -260,30 +261,30 @@ class _LossTrial:
             for name, value in self.loss.parameters().items()
         }
         size = len(self.batch.anchor)
-        own = shard or slice(0, size)
-        bounds = sorted({0, own.start, own.stop, size})
+        rows = shard or slice(0, size)
+        bounds = sorted({0, rows.start, rows.stop, size})
         parts = [slice(a, b) for a, b in pairwise(bounds)]
         with torch.no_grad():
-            there = {
-                part.start: BatchEmbeddings(found.embeddings, found.layers)
+            others = {
+                part.start: BatchEmbeddings(embedded.embeddings, embedded.layers)
                 for part in parts
-                if part != own
-                for found in [forward(encoder, self.make_texts(part), self.loss.layers)]
+                if part != rows
+                for embedded in [forward(encoder, self.make_texts(part), self.loss.layers)]
             }
 
         def objective(encoded: BatchEmbeddings) -> Tensor:
-            seen = [self.embed_rows(part, there.get(part.start, encoded)) for part in parts]
-            return self.call(gathered(seen) if len(seen) > 1 else seen[0], learned)
+            pieces = [self.embed_rows(part, others.get(part.start, encoded)) for part in parts]
+            return self.call(gathered(pieces) if len(pieces) > 1 else pieces[0], learned)
 
         encode_and_backward(
-            encoder, self.make_texts(own), objective, plan, seed=3, layers=self.loss.layers
+            encoder, self.make_texts(rows), objective, plan, seed=3, layers=self.loss.layers
         )
         weights = encoder.words.weight
-        found = {MODEL: weights.grad, **{name: value.grad for name, value in learned.items()}}
-        assert all(grad is not None for grad in found.values()), (
-            f"cache: no gradient reaches {next(n for n, g in found.items() if g is None)}"
+        gradients = {MODEL: weights.grad, **{name: value.grad for name, value in learned.items()}}
+        assert all(grad is not None for grad in gradients.values()), (
+            f"cache: no gradient reaches {next(n for n, g in gradients.items() if g is None)}"
         )
-        return {name: grad for name, grad in found.items() if grad is not None}
+        return {name: grad for name, grad in gradients.items() if grad is not None}
 
     def make_texts(self, part: slice) -> list[TokenisedText]:
         """Return a text of its own for every place of some rows."""

@@ -91,8 +91,8 @@ class _MergeTrial:
         )
         for model in (origin, *models):
             model[_FROZEN] = torch.ones(4, 6)
-        given = (*weights, *[weights[-1]] * count)[:count]
-        return cls(chain, models, origin if based else None, given, tolerance)
+        factors = (*weights, *[weights[-1]] * count)[:count]
+        return cls(chain, models, origin if based else None, factors, tolerance)
 
     def merge(
         self,
@@ -105,14 +105,14 @@ class _MergeTrial:
         chosen = list(models or self.models)
         origin = None if self.base is None else (base or self.base)
         order = order or range(len(chosen))
-        given = list(weights or self.weights)
+        factors = list(weights or self.weights)
         # Masks are keyed by name, so a model keeps its own at any place.
         try:
             return merge_state_dicts(
                 [chosen[i] for i in order],
                 self.chain,
                 origin,
-                [given[i] for i in order],
+                [factors[i] for i in order],
                 [f"model {i}" for i in order],
                 **settings,
             )
@@ -124,12 +124,10 @@ class _MergeTrial:
         before = [{n: t.clone() for n, t in model.items()} for model in inputs]
         merged = self.merge()
         for name, tensor in self.models[0].items():
-            found = merged.get(name)
-            found_form = None if found is None else (found.shape, found.dtype)
+            result = merged.get(name)
+            form = None if result is None else (result.shape, result.dtype)
             expected = tensor.shape, tensor.dtype
-            assert found_form == expected, (
-                f"shapes: {name} should be {expected} and is {found_form}"
-            )
+            assert form == expected, f"shapes: {name} should be {expected} and is {form}"
         for model, copy in zip(inputs, before, strict=True):
             for name in model:
                 assert torch.equal(model[name], copy[name]), (

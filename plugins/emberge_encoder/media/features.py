@@ -84,13 +84,16 @@ class ImageReader:
 
     def read(self, media: Media) -> Mapping[str, Array]:
         """Return patches [p, d] of an image and its grid [1, 3]."""
-        found = self._processor(read_image(media), return_tensors="np")
-        return {"pixel_values": found["pixel_values"], "image_grid_thw": found["image_grid_thw"]}
+        features = self._processor(read_image(media), return_tensors="np")
+        return {
+            "pixel_values": features["pixel_values"],
+            "image_grid_thw": features["image_grid_thw"],
+        }
 
     @staticmethod
-    def join(found: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    def join(images: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
         """Return the features of several images as one batch has them."""
-        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        return {name: np.concatenate([image[name] for image in images]) for name in images[0]}
 
 
 class ClipReader:
@@ -139,8 +142,8 @@ class ClipReader:
         return self._count_frames_tokens(max(SHORTEST, round(seconds * self.rate)) // self._hop)
 
     def _count_frames_tokens(self, frames: int) -> int:
-        whole, rest = divmod(frames, self._chunk)
-        return whole * _convolved_length(self._chunk) + _convolved_length(rest)
+        whole, remainder = divmod(frames, self._chunk)
+        return whole * _convolved_length(self._chunk) + _convolved_length(remainder)
 
     @property
     def _hop(self) -> int:
@@ -178,20 +181,20 @@ class ClipReader:
         )[:, :-1]
         mel = self._filters @ (spectrum.real.square() + spectrum.imag.square())
         logs = mel.clamp_(min=1e-10).log10_()
-        found: Array = ((torch.maximum(logs, logs.max() - 8.0) + 4.0) / 4.0).numpy()
-        return found
+        scaled: Array = ((torch.maximum(logs, logs.max() - 8.0) + 4.0) / 4.0).numpy()
+        return scaled
 
-    def join(self, found: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    def join(self, clips: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
         """Return the frames of several clips as one padded batch, with the mask of frames that count."""
-        frames = [one["frames"] for one in found]
-        longest = max(one.shape[1] for one in frames)
+        frames = [clip["frames"] for clip in clips]
+        longest = max(clip.shape[1] for clip in frames)
         if self._asr:  # its tower reads whole chunks
             longest = -(-longest // self._chunk) * self._chunk
         features = np.zeros((len(frames), frames[0].shape[0], longest), np.float32)
         mask = np.zeros((len(frames), longest), np.int64)
-        for row, one in enumerate(frames):
-            features[row, :, : one.shape[1]] = one
-            mask[row, : one.shape[1]] = 1
+        for row, clip in enumerate(frames):
+            features[row, :, : clip.shape[1]] = clip
+            mask[row, : clip.shape[1]] = 1
         name = "input_features_mask" if self._asr else "feature_attention_mask"
         return {"input_features": features, name: mask}
 
@@ -224,12 +227,12 @@ def pad_whole_chunks(
     whole = _convolved_length(chunk)
     left = torch.tensor([_convolved_length(size) for size in sizes])
     valid = (torch.arange(whole) < left[:, None]).flatten().nonzero()[:, 0]
-    given = {
+    inputs = {
         "padded_feature": torch.stack(pieces),
         "chunk_lengths": torch.tensor(sizes, device=frames.device),
         "valid_indices": valid.to(frames.device),
     }
-    return args, {**kwargs, **given}
+    return args, {**kwargs, **inputs}
 
 
 class RecentFeatures:
@@ -249,14 +252,14 @@ class RecentFeatures:
             if media.hash in self._found:
                 self._found.move_to_end(media.hash)
                 return self._found[media.hash]
-        made = make(media)
+        features = make(media)
         with self._lock:
             if media.hash not in self._found:
-                self._found[media.hash] = made
-                self._size += _count_bytes(made)
+                self._found[media.hash] = features
+                self._size += _count_bytes(features)
             while self._size > self._limit:
                 self._size -= _count_bytes(self._found.popitem(last=False)[1])
-        return made
+        return features
 
 
 def _count_bytes(features: Mapping[str, Array]) -> int:
@@ -280,19 +283,19 @@ def media_problems(
 ) -> list[str]:
     """Return the problems of a data set's largest image and its clips; `limit` counts tokens."""
     images, clips = readers.get("image"), readers.get("audio")
-    found: list[str | None] = []
+    problems: list[str | None] = []
     if isinstance(images, ImageReader) and facts.largest is not None:
         width, height, place = facts.largest
-        found.append(images.problem(width, height, place))
-        found.append(
+        problems.append(images.problem(width, height, place))
+        problems.append(
             _length_problem(images.count_tokens(width, height), limit, f"{place}: an image")
         )
     if isinstance(clips, ClipReader):
-        found += [clips.problem(rate, place) for rate, place in facts.rates]
+        problems += [clips.problem(rate, place) for rate, place in facts.rates]
         if facts.longest is not None:
             seconds, place = facts.longest
-            found.append(_length_problem(clips.count_tokens(seconds), limit, f"{place}: a clip"))
-    return [problem for problem in found if problem is not None]
+            problems.append(_length_problem(clips.count_tokens(seconds), limit, f"{place}: a clip"))
+    return [problem for problem in problems if problem is not None]
 
 
 def _length_problem(tokens: int, limit: int | None, what: str) -> str | None:

@@ -27,9 +27,9 @@ class MediaModel(TextModel):
         *args: Any,
         support: MediaSupport,
         readers: Mapping[MediaKind, ImageReader | ClipReader],
-        **rest: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(*args, **rest)
+        super().__init__(*args, **options)
         assert self._chat is not None  # a folder that lists media has messages
         self._support = support
         self._readers = readers
@@ -63,9 +63,11 @@ class MediaModel(TextModel):
         ids = features["input_ids"]
         features.setdefault("attention_mask", torch.ones_like(ids))
         for kind, reader in self._readers.items():
-            found = [self._recent.get(part, reader.read) for part in media if part.kind == kind]
-            if found:
-                joined = reader.join(found)
+            media_features = [
+                self._recent.get(part, reader.read) for part in media if part.kind == kind
+            ]
+            if media_features:
+                joined = reader.join(media_features)
                 features |= {name: torch.from_numpy(value) for name, value in joined.items()}
         if self._support.family == "qwen3_vl":
             features["mm_token_type_ids"] = (ids == self._support.token_id("image")).long()

@@ -69,12 +69,12 @@ def read_media_support(layout: Layout, config: Mapping[str, Any]) -> MediaSuppor
 def _read_processor_settings(folder: Path, kind: MediaKind) -> Mapping[str, Any]:
     """Return the settings of the processor of a kind, in either of the files that transformers writes."""
     whole, old = folder / "processor_config.json", folder / "preprocessor_config.json"
-    found = read_object(whole).get(_PROCESSORS[kind]) if whole.is_file() else None
-    if not found and old.is_file():
-        found = read_object(old)
-    if not found:
+    settings = read_object(whole).get(_PROCESSORS[kind]) if whole.is_file() else None
+    if not settings and old.is_file():
+        settings = read_object(old)
+    if not settings:
         raise CheckpointError(
             f"{folder}: lists {kind} in modality_config, and has no {_PROCESSORS[kind]} in "
             "processor_config.json; copy it from the model that it came from"
         )
-    return dict(found)
+    return dict(settings)

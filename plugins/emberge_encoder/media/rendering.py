@@ -59,9 +59,9 @@ class Rendering:
         """
         parts = [split_parts(text) for text in texts]
         whole = [
-            self._expand_placeholders(shown, own, text)
-            for shown, own, text in zip(
-                self._chat.render([_message_contents(own) for own in parts], prompt),
+            self._expand_placeholders(shown, pieces, text)
+            for shown, pieces, text in zip(
+                self._chat.render([_message_contents(pieces) for pieces in parts], prompt),
                 parts,
                 texts,
                 strict=True,
@@ -71,9 +71,9 @@ class Rendering:
         return [
             TokenisedText(
                 self._cut_text(ids, limit, text),
-                media=tuple(part for part in own if isinstance(part, Media)),
+                media=tuple(part for part in pieces if isinstance(part, Media)),
             )
-            for ids, own, text in zip(rows, parts, texts, strict=True)
+            for ids, pieces, text in zip(rows, parts, texts, strict=True)
         ]
 
     def _expand_placeholders(self, shown: str, parts: Sequence[str | Media], text: str) -> str:
@@ -96,9 +96,9 @@ class Rendering:
             )
         remaining = iter(media)
 
-        def repeat(found: re.Match[str]) -> str:
+        def repeat(placeholder: re.Match[str]) -> str:
             part = next(remaining)
-            return found[0] * self._readers[part.kind].count_media_tokens(part)
+            return placeholder[0] * self._readers[part.kind].count_media_tokens(part)
 
         return self._place.sub(repeat, shown)
 
