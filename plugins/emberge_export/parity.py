@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import CheckpointError
+from emberge.numerics import ndcg, nearest_rows, row_cosines
 from emberge.wording import table_lines
 from numpy.typing import NDArray
 
@@ -19,7 +20,7 @@ from emberge_export.probe import Probe
 from emberge_export.programs import Exporting
 from emberge_export.runtimes import load_runtime
 
-__all__ = ["Parity", "measured", "parity_table"]
+__all__ = ["Parity", "mean_ndcg", "measured", "parity_table"]
 
 Array = NDArray[np.float64]
 # A measurement of fewer texts is mostly one of starting.
@@ -123,41 +124,24 @@ def _figures(
     probe: Probe,
     speed: tuple[float, float],
 ) -> Parity:
-    nearness = np.concatenate([_cosines(embedded[kind], expected[kind]) for kind in expected])
+    nearness = np.concatenate([row_cosines(embedded[kind], expected[kind]) for kind in expected])
     return Parity(
         file=file,
         megabytes=round(size / 1e6, 2),
         cosine=round(float(nearness.mean()), 6),
         least_cosine=round(float(nearness.min()), 6),
-        ndcg_at_10=round(ndcg(embedded, probe), 4) if probe.relevant else None,
+        ndcg_at_10=round(mean_ndcg(embedded, probe), 4) if probe.relevant else None,
         texts_per_second=round(speed[0], 1),
         texts_per_cpu_second=round(speed[1], 1),
     )
 
 
-def _cosines(one: Array, other: Array) -> Array:
-    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return np.asarray((one * other).sum(1) / np.maximum(norms, 1e-30))
-
-
-def ndcg(embedded: Mapping[str, Array], probe: Probe) -> float:
-    """Return the mean nDCG@10 of the queries, with linear gains (Järvelin and Kekäläinen, 2002)."""
-    documents, queries = _unit(embedded["documents"]), _unit(embedded["queries"])
-    names = list(probe.documents)
-    best = np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :10]
-    scores = []
-    for row, query in zip(best, probe.queries, strict=True):
-        grades = probe.relevant[query]
-        ideal = _gain(sorted(grades.values(), reverse=True)[:10])
-        found = _gain([grades.get(names[place], 0) for place in row])
-        scores.append(found / ideal if ideal else 0.0)
-    return float(np.mean(scores))
-
-
-def _gain(grades: list[int]) -> float:
-    return sum(max(0, grade) / math.log2(place + 2) for place, grade in enumerate(grades))
-
-
-def _unit(rows: Array) -> Array:
-    norms: Array = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.maximum(norms, 1e-30))
+def mean_ndcg(embedded: Mapping[str, Array], probe: Probe) -> float:
+    """Return the mean nDCG@10 of the probe's queries by these embeddings."""
+    nearest = nearest_rows(embedded["queries"], embedded["documents"], 10)
+    places = {name: place for place, name in enumerate(probe.documents)}
+    grades = [
+        {places[name]: grade for name, grade in probe.relevant[query].items()}
+        for query in probe.queries
+    ]
+    return ndcg(nearest, grades)

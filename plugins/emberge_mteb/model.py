@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import MediaKind
+from emberge.numerics import unit_rows
 
 from emberge_mteb.media_inputs import batch_inputs
 from emberge_mteb.prompts import Prompts
@@ -133,11 +134,4 @@ class MtebModel:
 
 def cut_rows(rows: Matrix, size: int | None) -> Matrix:
     """Return the first `size` numbers of each row at length one, or the rows as they are."""
-    import numpy as np
-
-    if size is None:
-        return rows
-    first = rows[:, :size]
-    lengths = np.linalg.norm(first, axis=1, keepdims=True)
-    unit: Matrix = first / np.maximum(lengths, np.finfo(np.float32).tiny)
-    return unit
+    return rows if size is None else unit_rows(rows[:, :size])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from emberge import EmbergeError, RecipeError
-from emberge.network import hub_client
+from emberge.network import call_again, hub_client
 
 from emberge_publish.credentials import Content, hide_credentials
 
@@ -140,20 +139,17 @@ class Repository:
 
     def _asked(self, call: Callable[[], _Answer]) -> _Answer:
         """Call the hub, again where it asks to wait, and turn its refusals into words."""
-        for number in range(1, _TRIES + 1):
-            try:
-                return call()
-            except EmbergeError:
-                raise
-            except Exception as error:
-                if not _is_of_the_hub(error):
-                    raise
-                wait = _seconds_to_wait(error, number)
-                if wait is None or number == _TRIES:
-                    # Not chained: what a request looked like is nobody's to see.
-                    raise HubError(hide_credentials(self._words(error))) from None
-                time.sleep(wait)
-        raise AssertionError("unreachable")
+
+        def wait_after(error: Exception, number: int) -> float:
+            if isinstance(error, EmbergeError) or not _is_of_the_hub(error):
+                raise error
+            wait = _seconds_to_wait(error, number)
+            if wait is None or number == _TRIES:
+                # Not chained: what a request looked like is nobody's to see.
+                raise HubError(hide_credentials(self._words(error))) from None
+            return wait
+
+        return call_again(self.name, call, wait_after)
 
     def _words(self, error: Exception) -> str:
         status = _status(error)

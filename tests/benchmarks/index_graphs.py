@@ -27,9 +27,9 @@ import numpy as np
 from emberge import RetrievalData
 from emberge.data import load_eval_set, pick_eval_sets
 from emberge.encoding import EmbeddingStore
+from emberge.numerics import nearest_rows, overlap
 from emberge_data.json_lines import JsonLines
 from emberge_encoder.text_encoder import TextEncoder
-from emberge_index.translation.measures import overlap, ten_nearest
 from emberge_index.translation.translation_file import Translation, read_translation
 from emberge_index.vectors.mapper import Mapper
 from numpy.typing import NDArray
@@ -145,7 +145,7 @@ def measure(kind: Any, old: list[Matrix], new: list[Matrix], translated: Matrix,
         "translated, graph kept": (translated, new[1]),
         "new vectors, rebuilt": (new[0], new[1]),
     }
-    exact = {arm: ten_nearest(queries, rows) for arm, (rows, queries) in arms.items()}
+    exact = {arm: nearest_rows(queries, rows, 10) for arm, (rows, queries) in arms.items()}
     found: dict[str, list[list[float]]] = {arm: [] for arm in arms}
     with tempfile.TemporaryDirectory() as name:
         for seed in SEEDS:
@@ -177,12 +177,12 @@ def main() -> None:
         new = embedded(options.new, header.target.fingerprint, store, *texts)
     translated, _ = Mapper(translation, np.dtype(np.float32))(old[0])
     print(f"{len(texts[0]):,} documents, {len(texts[1]):,} queries; graphs by {LINKS} links")
-    same = ten_nearest(new[1], new[0])
+    same = nearest_rows(new[1], new[0], 10)
+    kept = overlap(nearest_rows(new[1], old[0], 10), same)
+    print(f"shared with the first ten of new vectors: old {kept:.1%}", end="")
     print(
-        f"shared with the first ten of new vectors: old {overlap(ten_nearest(new[1], old[0]), same):.1%}",
-        end="",
+        f", translated {overlap(nearest_rows(new[1], translated, 10), same):.1%} (exact searches)"
     )
-    print(f", translated {overlap(ten_nearest(new[1], translated), same):.1%} (exact searches)")
     print(f"{'recall@10, looked at':35} {'  '.join(f'{ef:>12}' for ef in LOOKED_AT)}")
     for kind in (Faiss(), Hnswlib()):
         measure(kind, old, new, translated, options.by)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emberge.errors import DataError
+from emberge.numerics import unit_rows
 from emberge.wording import printable
 
 __all__ = ["Translation", "read_translation"]
@@ -52,7 +53,7 @@ class Translation:
             )
         moved = rows.astype(np.float64) @ self.matrix + self.offset
         if self.unit:
-            moved /= np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-30)
+            moved = unit_rows(moved)
         moved[~rows.any(axis=1)] = 0
         return moved.astype(np.float32)
 

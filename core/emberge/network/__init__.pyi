@@ -5,6 +5,7 @@ from .addresses import is_address as is_address
 from .addresses import require_scheme as require_scheme
 from .hub_requests import hub_client as hub_client
 from .interruptible import Stop as Stop
+from .interruptible import call_again as call_again
 from .interruptible import call_within as call_within
 from .interruptible import request_threads as request_threads
 from .interruptible import require_going as require_going

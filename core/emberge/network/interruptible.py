@@ -6,6 +6,7 @@ it runs in a thread that nobody waits for once the caller has given up.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from typing import TypeVar
 
 from emberge.network.request_errors import RequestStoppedError
 
-__all__ = ["POLL", "Stop", "call_within", "request_threads", "require_going"]
+__all__ = ["POLL", "Stop", "call_again", "call_within", "request_threads", "require_going"]
 
 T = TypeVar("T")
 
@@ -55,6 +56,31 @@ def require_going(what: str, stop: Stop | None) -> None:
     """
     if stop is not None and stop.is_set():
         raise RequestStoppedError(f"{what}: the request was ended; run again")
+
+
+def call_again(
+    what: str,
+    call: Callable[[], T],
+    wait_after: Callable[[Exception, int], float],
+    stop: Stop | None = None,
+) -> T:
+    """Return the result of `call`, which is called again after each failure that may pass.
+
+    `wait_after` gets the error and the number of the call, from 1; it returns the seconds to wait, or raises
+    the error that ends the calls.
+
+    Raises:
+        RequestStoppedError: when `stop` is set meanwhile.
+    """
+    stop = stop or Stop()
+    for number in itertools.count(1):
+        try:
+            return call()
+        except Exception as error:  # each library has errors of its own
+            wait = wait_after(error, number)
+        stop.wait(wait)
+        require_going(what, stop)
+    raise AssertionError(what)
 
 
 def call_within(what: str, call: Callable[[], T], seconds: float | None, stop: Stop | None) -> T:

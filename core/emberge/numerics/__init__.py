@@ -1,4 +1,4 @@
-"""Torch arithmetic that several rooms share: buffers, reproducible noise, similarity."""
+"""Arithmetic that several rooms share: nearest rows, sums, reproducible noise, kernels of rows."""
 
 import lazy_loader
 

@@ -18,6 +18,13 @@ from .evaluations import Bracket as Bracket
 from .evaluations import BracketCount as BracketCount
 from .evaluations import gram as gram
 from .evaluations import weighted_sum as weighted_sum
+from .nearest import ndcg as ndcg
+from .nearest import nearest_rows as nearest_rows
+from .nearest import overlap as overlap
+from .nearest import rank_discounts as rank_discounts
+from .nearest import row_cosines as row_cosines
+from .nearest import top_k as top_k
+from .nearest import unit_rows as unit_rows
 from .noise import uniform as uniform
 from .ranked_drop import chances_of as chances_of
 from .similarity import blockwise as blockwise

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from emberge.errors import CheckpointError
 from emberge.files import JSON_LIMIT, require_space, writing
 from emberge.hashes import sha256_of
-from emberge.network import Stop, UnreachableError, is_address, require_going
+from emberge.network import Stop, UnreachableError, call_again, is_address
 from emberge.tensor_files.remote_file import RemoteFile, server_cache
 from emberge.tensor_files.safetensors_header import header_size, parse_header
 from emberge.tensor_files.server_kinds import Facts, causes, files_below, server_of, status_of
@@ -45,24 +45,22 @@ def insist(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
         UnreachableError: when there is nobody, and after the last attempt.
         RequestStoppedError: when `stop` is set.
     """
-    stop, since = stop or Stop(), time.monotonic()
-    for number, wait in enumerate((*_WAITS, None), 1):
-        try:
-            return ask()
-        except CheckpointError as error:
+    since = time.monotonic()
+
+    def wait_after(error: Exception, number: int) -> float:
+        if isinstance(error, CheckpointError):
             raise _with_address(url, error) from error.__cause__
-        except Exception as error:  # each library has errors of its own
-            refused = _refusal(url, error)
-            if refused is not None:
-                raise refused from error
-            if wait is None or time.monotonic() - since > _ENOUGH:
-                raise UnreachableError(
-                    f"{url}: cannot be read ({_reason(error)}, {number} times); try again later: "
-                    "what is done is kept"
-                ) from error
-            stop.wait(max(wait, _asked_wait(error)))
-            require_going(url, stop)
-    raise AssertionError(url)
+        refused = _refusal(url, error)
+        if refused is not None:
+            raise refused from error
+        if number > len(_WAITS) or time.monotonic() - since > _ENOUGH:
+            raise UnreachableError(
+                f"{url}: cannot be read ({_reason(error)}, {number} times); try again later: "
+                "what is done is kept"
+            ) from error
+        return max(_WAITS[number - 1], _asked_wait(error))
+
+    return call_again(url, ask, wait_after, stop)
 
 
 @dataclass

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+__all__ = ["FIRST", "GROUPS", "Change", "Changes", "changes_of"]
 
-__all__ = ["GROUPS", "Change", "Changes", "changes_of", "first_hits"]
-
+# Hits of a query that are compared.
 FIRST = 10
-# Queries whose similarities are in memory at once.
-_PIECE = 256
 
 Group = Literal["first hit lost", "first hit moved", "others changed", "order changed", "same"]
 GROUPS: tuple[Group, ...] = (
@@ -82,22 +77,6 @@ class Changes:
         return sum(one.group == group for one in self.all)
 
 
-def first_hits(queries: Any, documents: Any, count: int = FIRST) -> NDArray[np.int64]:
-    """Return the places of the documents nearest to each query by cosine, int64 [n, count], nearest first.
-
-    Of equally near ones the first comes first.
-    """
-    import numpy as np
-
-    left, right = _unit(queries), _unit(documents)
-    count = min(count, len(right))
-    found = np.empty((len(left), count), np.int64)
-    for start in range(0, len(left), _PIECE):
-        near = left[start : start + _PIECE] @ right.T
-        found[start : start + _PIECE] = np.argsort(-near, axis=1, kind="stable")[:, :count]
-    return found
-
-
 def changes_of(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> Changes:
     """Return the changes from the old hits of each query to the new ones."""
     found = [
@@ -107,9 +86,3 @@ def changes_of(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> Ch
     return Changes(
         tuple(sorted(found, key=lambda one: (GROUPS.index(one.group), one.overlap, one.query)))
     )
-
-
-def _unit(rows: Any) -> Any:
-    import numpy as np
-
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)

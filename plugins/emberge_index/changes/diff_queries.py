@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import RecipeError
 from emberge.data import read_texts
 from emberge.files import write_text
+from emberge.numerics import nearest_rows
 from emberge.wording import count_noun
 
 from emberge_index.changes.changed_queries import (
@@ -18,7 +19,6 @@ from emberge_index.changes.changed_queries import (
     Change,
     Changes,
     changes_of,
-    first_hits,
 )
 from emberge_index.changes.topics import Topic, topics_of
 from emberge_index.space.one_space import Space, space_at
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
     asked = [_asked(space, queries) for space in (old, new)]
     hits: list[Any] = [
-        first_hits(rows, space.documents(documents))
+        nearest_rows(rows, space.documents(documents), FIRST)
         for space, rows in zip((old, new), asked, strict=True)
     ]
     found = changes_of(*hits)

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from emberge.numerics import unit_rows
+
 from emberge_index.changes.changed_queries import Changes
-from emberge_index.translation.measures import unit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +50,7 @@ def topics_of(vectors: Any, queries: Sequence[str], changes: Changes, count: int
     """
     import numpy as np
 
-    rows = unit(vectors)
+    rows = unit_rows(np.asarray(vectors, np.float32))
     group = groups_of(rows, count)
     members = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
     names = _names([[queries[int(place)] for place in places] for places in members])

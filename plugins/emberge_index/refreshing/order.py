@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from emberge.numerics import rank_discounts, top_k, unit_rows
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -25,9 +27,7 @@ class Hits:
     def __init__(self, queries: NDArray[Any]) -> None:
         import numpy as np
 
-        from emberge_index.translation.measures import unit
-
-        self._queries = unit(queries)
+        self._queries = unit_rows(np.asarray(queries, np.float32))
         self._scores = np.full((len(queries), DEPTH), -np.inf, np.float32)
         self._rows = np.full((len(queries), DEPTH), -1, np.int64)
 
@@ -35,16 +35,14 @@ class Hits:
         """Compare the queries with documents, whose rows are counted from `first`."""
         import numpy as np
 
-        from emberge_index.translation.measures import unit
-
-        found = unit(documents)
+        found = unit_rows(np.asarray(documents, np.float32))
         rows = np.arange(first, first + len(found))
         for start in range(0, len(self._queries), QUERIES):
             part = slice(start, start + QUERIES)
             scores = np.hstack([self._scores[part], self._queries[part] @ found.T])
             own = np.broadcast_to(rows, (len(scores), len(rows)))
             numbers = np.hstack([self._rows[part], own])
-            best = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
+            best = top_k(scores, DEPTH)
             self._scores[part] = np.take_along_axis(scores, best, 1)
             self._rows[part] = np.take_along_axis(numbers, best, 1)
 
@@ -53,7 +51,7 @@ class Hits:
         import numpy as np
 
         found = np.zeros(rows)
-        discounts = np.broadcast_to(1 / np.log2(np.arange(2, DEPTH + 2)), self._rows.shape)
+        discounts = np.broadcast_to(rank_discounts(DEPTH), self._rows.shape)
         known = self._rows >= 0
         np.add.at(found, self._rows[known], discounts[known])
         return found

@@ -82,8 +82,9 @@ def _curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, Any]:
         DataError: for data with fewer than four queries.
     """
     import numpy as np
+    from emberge.numerics import ndcg, nearest_rows
 
-    from emberge_index.translation.measures import gain_kept, ndcg, ten_nearest
+    from emberge_index.translation.measures import NEIGHBOURS, gain_kept
 
     known = np.array([place for place, one in enumerate(fit.probes.relevant) if one], np.int64)
     if len(known) < 4:
@@ -91,10 +92,10 @@ def _curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, Any]:
             f"the data has {len(known)} queries with their documents, too few for a curve; give pairs"
         )
     log, asked = known[::2], known[1::2]
-    relevant = [fit.probes.relevant[place] for place in asked]
+    grades = [dict.fromkeys(fit.probes.relevant[place], 1) for place in asked]
 
     def score(queries: Any, documents: Any) -> float:
-        return ndcg(ten_nearest(queries, documents), relevant)
+        return ndcg(nearest_rows(queries, documents, NEIGHBOURS), grades)
 
     queries = fit.new.of("queries")[asked]
     new, mapped = fit.new.documents[:], fit.folds.out_of_fold

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import DataError
+from emberge.numerics import unit_rows
 
 from emberge_index.translation.folds import few_texts, fit_folds, folds_of
 
@@ -80,16 +81,11 @@ def fit_error(texts: Sequence[str], source: Any, target: Any) -> FitError:
     if problem is not None:
         raise DataError(problem)
     folds = fit_folds(source, target, folds_of(texts), "affine")
-    guessed, true = _unit(folds.out_of_fold), _unit(target)
+    guessed, true = (
+        unit_rows(np.asarray(rows, np.float64)) for rows in (folds.out_of_fold, target)
+    )
     near = guessed @ true.T
     own = near.diagonal().copy()
     np.fill_diagonal(near, -2.0)
     found = float((own > near.max(1)).mean())
     return FitError(len(texts), float(own.mean()), found, folds.ridge)
-
-
-def _unit(rows: Any) -> Any:
-    import numpy as np
-
-    rows = np.asarray(rows, np.float64)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
+from emberge.numerics import unit_rows
 
 from emberge_index.space.compare import SAME, largest_distance
 
@@ -51,11 +52,11 @@ def require_sample(path: Path, sample: Any, documents: Any, queries: Any | None,
     Raises:
         DataError: for vectors of queries, or of another model.
     """
-    unit = [_unit(rows) for rows in (sample, documents)]
+    unit = [unit_rows(rows) for rows in (sample, documents)]
     distance = largest_distance(*unit)
     if distance is None or distance <= SAME:
         return
-    if queries is not None and (largest_distance(unit[0], _unit(queries)) or 0.0) <= SAME:
+    if queries is not None and (largest_distance(unit[0], unit_rows(queries)) or 0.0) <= SAME:
         raise DataError(
             f"{path}: its vectors are those of queries of {name}, not of documents: the prompts were "
             "mixed up; embed the texts again with the prompt for documents"
@@ -65,9 +66,3 @@ def require_sample(path: Path, sample: Any, documents: Any, queries: Any | None,
         f"{distance:.0%} of its length away; name the model that they were made by, or give the texts in "
         "their order"
     )
-
-
-def _unit(rows: Any) -> Any:
-    import numpy as np
-
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from emberge.numerics import unit_rows
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -26,8 +28,7 @@ class PairCosines:
     def __init__(self, rows: Any, same: Sequence[tuple[int, int]] = ()) -> None:
         import numpy as np
 
-        rows = np.asarray(rows, np.float64)
-        self._unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
+        self._unit = unit_rows(np.asarray(rows, np.float64))
         left = {(min(pair), max(pair)) for pair in same if pair[0] != pair[1]}
         self._same = np.array(sorted(left), np.int64).reshape(-1, 2)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from emberge.numerics import ndcg, nearest_rows, overlap, row_cosines
 from emberge.wording import prose
 
-from emberge_index.translation.measures import cosines, gain_kept, ndcg, overlap, ten_nearest
+from emberge_index.translation.measures import NEIGHBOURS, gain_kept
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +39,7 @@ def measures_of(fit: Fit) -> dict[str, Any]:
 
     header = fit.translation.header
     target = (fit.old if fit.backwards else fit.new).of(header.side)
-    found = cosines(fit.folds.out_of_fold, target[:])
+    found = row_cosines(fit.folds.out_of_fold, target[:])
     measured: dict[str, Any] = {
         "texts": len(found),
         "cosine": {"mean": float(found.mean()), "p5": float(np.quantile(found, 0.05))},
@@ -48,7 +49,8 @@ def measures_of(fit: Fit) -> dict[str, Any]:
         arm: overlap(places, nearest["new"]) for arm, places in nearest.items() if arm != "new"
     }
     if relevant:
-        scores = {arm: ndcg(places, relevant) for arm, places in nearest.items()}
+        grades = [dict.fromkeys(one, 1) for one in relevant]
+        scores = {arm: ndcg(places, grades) for arm, places in nearest.items()}
         measured["ndcg"] = scores
         measured["gain_kept"] = {
             arm: gain_kept(scores, arm) for arm in ("untouched", "mapped") if arm in scores
@@ -81,7 +83,10 @@ def _nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequence[
     pairs |= {arm: (queries[arm], documents[arm]) for arm in ("old", "new")}
     if fit.old.documents.dimension == fit.new.documents.dimension:
         pairs["untouched"] = (queries["new"], documents["old"])
-    return {arm: ten_nearest(*pairs[arm], own) for arm in ARMS if arm in pairs}, relevant
+    nearest = {
+        arm: nearest_rows(*pairs[arm], NEIGHBOURS, skipped=own) for arm in ARMS if arm in pairs
+    }
+    return nearest, relevant
 
 
 def _compared(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
+from emberge.numerics import rank_discounts
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -123,7 +124,7 @@ def _gains(
     """Return gains of the documents [queries, of each], and the best possible sum of each query."""
     gains = np.zeros(documents.shape, np.float32)
     ideal = np.zeros(len(documents), np.float32)
-    discounts = 1 / np.log2(np.arange(2, TOP + 2))
+    discounts = rank_discounts(TOP)
     for query, judged in enumerate(one.relevant):
         for document, grade in judged.items():
             gains[query][known[query] & (documents[query] == document)] = max(0, grade)

@@ -13,7 +13,7 @@ import pytest
 from emberge import DataError, load_plugins
 from emberge_export import export_step, parity
 from emberge_export.export_step import Export
-from emberge_export.parity import Parity, measured, ndcg, parity_table
+from emberge_export.parity import Parity, mean_ndcg, measured, parity_table
 from emberge_export.probe import Probe, read_probe
 from emberge_export.serving import serving_lines
 
@@ -83,10 +83,10 @@ def test_ndcg_has_linear_gains_discounts_of_places_and_ten_of_them() -> None:
         ({"d0": 0}, 0.0),
     ):
         probe = Probe("p", documents, {"q": "?"}, {"q": grades})
-        assert ndcg({"documents": rows, "queries": query}, probe) == pytest.approx(expected)
+        assert mean_ndcg({"documents": rows, "queries": query}, probe) == pytest.approx(expected)
     long = {"documents": rows * np.arange(1, 13)[:, None], "queries": query * 9}
     probe = Probe("p", documents, {"q": "?"}, {"q": {"d0": 1}})
-    assert ndcg(long, probe) == 1.0, "lengths of vectors do not count"
+    assert mean_ndcg(long, probe) == 1.0, "lengths of vectors do not count"
 
 
 class Model:

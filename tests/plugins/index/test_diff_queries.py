@@ -9,16 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emberge.cli.main import main
-from emberge_index.changes.changed_queries import changes_of, first_hits
+from emberge_index.changes.changed_queries import changes_of
 from emberge_index.changes.topics import groups_of, topics_of
 
 from tests.support.tiny import WORDS
-
-
-def test_hits_are_by_cosine_and_of_equal_ones_the_first() -> None:
-    documents = np.array([[0.0, 1.0], [3.0, 0.0], [0.5, 0.0], [-1.0, 0.0]])
-    assert first_hits(np.array([[2.0, 0.0]]), documents, 3).tolist() == [[1, 2, 0]]
-    assert first_hits(np.array([[2.0, 0.0]]), documents).shape == (1, 4)
 
 
 def test_the_gravest_change_comes_first() -> None:

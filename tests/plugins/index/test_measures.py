@@ -8,19 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DataError
+from emberge.numerics import ndcg, nearest_rows, overlap
 from emberge_index.refreshing.refresh_step import _curves, _orders
 from emberge_index.translation import arms, folds
 from emberge_index.translation.arms import measures_of, table_of
 from emberge_index.translation.folds import FittedFolds, fit_folds
 from emberge_index.translation.maps import Map
-from emberge_index.translation.measures import (
-    NEIGHBOURS,
-    are_unit,
-    gain_kept,
-    ndcg,
-    overlap,
-    ten_nearest,
-)
+from emberge_index.translation.measures import NEIGHBOURS, are_unit, gain_kept
 from emberge_index.translation.probes import Embedded, Probes
 from emberge_index.translation.translation_file import (
     SpaceOf,
@@ -81,7 +75,7 @@ def random(rows: int, seed: int) -> NDArray[Any]:
 
 
 def nearest(queries: NDArray[Any], documents: NDArray[Any]) -> NDArray[Any]:
-    return ten_nearest(queries, documents)
+    return nearest_rows(queries, documents, NEIGHBOURS)
 
 
 # ── measures ────────────────────────────────────────────────────────────────────────────────────
@@ -123,9 +117,11 @@ def test_without_queries_documents_ask_for_their_neighbours() -> None:
     old, new, mapped = random(40, 1), random(40, 3), random(40, 5)
     found = measures_of(fit_of((old, None), (new, None), mapped))
     own = np.arange(40)
-    best = ten_nearest(new, new, own)
+    best = nearest_rows(new, new, NEIGHBOURS, skipped=own)
     assert not (best == own[:, None]).any()
-    assert found["overlap"]["untouched"] == overlap(ten_nearest(new, old, own), best)
+    assert found["overlap"]["untouched"] == overlap(
+        nearest_rows(new, old, NEIGHBOURS, skipped=own), best
+    )
     assert "ndcg" not in found
     assert table_of(found, "t")[-1].count("| ") == 4
 
@@ -251,29 +247,7 @@ def test_no_text_is_lost_between_pieces(piece: int, monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(parts.out_of_fold, whole.out_of_fold, rtol=0, atol=1e-6)
 
 
-def test_nearest_of_equals_is_the_earlier_and_never_itself() -> None:
-    rows = np.repeat(AXES[:3], 5, axis=0)
-    found = ten_nearest(rows, rows, np.arange(15))
-    assert found.shape == (15, NEIGHBOURS)
-    assert found[0, :4].tolist() == [1, 2, 3, 4]
-    assert found[7, :4].tolist() == [5, 6, 8, 9]
-    assert ten_nearest(rows[:2], rows[:4]).shape == (2, 4)
-    assert found.dtype == np.int64
-    assert folds.folds_of(["a", "b"]).dtype == np.int64
-
-
-def test_ndcg_counts_relevant_documents_by_their_ranks() -> None:
-    found = np.array([[5, 1, 2], [7, 8, 9], [3, 4, 6]])
-    scores = [
-        (1 / np.log2(3)) / 1,
-        0.0,
-        (1 + 1 / np.log2(4)) / (1 + 1 / np.log2(3)),
-    ]
-    assert ndcg(found, [[1], [1, 2], [3, 6]]) == pytest.approx(sum(scores) / 3)
-
-
-def test_overlap_and_gain_by_hand() -> None:
-    assert overlap(np.array([[1, 2], [3, 4]]), np.array([[2, 9], [4, 3]])) == 3 / 4
+def test_gain_by_hand() -> None:
     assert gain_kept({"old": 0.2, "new": 0.6, "mapped": 0.5}) == pytest.approx(0.75)
     assert gain_kept({"old": 0.2, "new": 0.6, "untouched": 0.1}, "untouched") == pytest.approx(
         -0.25
@@ -316,12 +290,13 @@ def test_a_table_has_a_line_an_arm() -> None:
 def test_scores_are_of_each_arm_and_gains_of_those_that_can_gain() -> None:
     old, new, mapped = (random(40, 1), random(6, 2)), (random(40, 3), random(6, 4)), random(40, 5)
     relevant = [[place, place + 20] for place in range(6)]
+    grades = [dict.fromkeys(one, 1) for one in relevant]
     found = measures_of(fit_of(old, new, mapped, relevant))
     assert found["ndcg"] == {
-        "old": ndcg(nearest(old[1], old[0]), relevant),
-        "untouched": ndcg(nearest(new[1], old[0]), relevant),
-        "mapped": ndcg(nearest(new[1], mapped), relevant),
-        "new": ndcg(nearest(new[1], new[0]), relevant),
+        "old": ndcg(nearest(old[1], old[0]), grades),
+        "untouched": ndcg(nearest(new[1], old[0]), grades),
+        "mapped": ndcg(nearest(new[1], mapped), grades),
+        "new": ndcg(nearest(new[1], new[0]), grades),
     }
     assert set(found["gain_kept"]) == {"untouched", "mapped"}
     assert found["gain_kept"]["mapped"] == gain_kept(found["ndcg"])

@@ -1,0 +1,135 @@
+"""Nearest rows by cosine and the measures of such lists, in numpy; of equal rows the earlier comes first.
+
+scikit-learn's `ndcg_score` wants the scores of all documents in one matrix and averages over the orders of
+equal ones or takes the later first; here a list of ten is measured, in an order that the vectors decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "ndcg",
+    "nearest_rows",
+    "overlap",
+    "rank_discounts",
+    "row_cosines",
+    "top_k",
+    "unit_rows",
+]
+
+# Cosines that are in memory at once: 16 MB of float32.
+_CELLS = 4 << 20
+# Length below which a row counts as one of zeros: float32 squares nothing that is shorter.
+_LEAST = 1e-30
+
+
+def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows [n, d] scaled to length 1, in their precision but float32 at least; zeros stay zeros."""
+    import numpy as np
+
+    rows = np.asarray(rows, np.result_type(rows, np.float32))
+    found: NDArray[Any] = rows / np.maximum(
+        np.linalg.norm(rows, axis=1, keepdims=True), rows.dtype.type(_LEAST)
+    )
+    return found
+
+
+def row_cosines(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the cosine of each row of `first` with the same row of `second`, float64 [n]."""
+    import numpy as np
+
+    found: NDArray[np.float64] = np.einsum(
+        "ij,ij->i", unit_rows(first), unit_rows(second), dtype=np.float64
+    )
+    return found
+
+
+def top_k(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Return the places of the `count` highest scores of each row, int64 [n, count], the highest first.
+
+    Equal scores keep the order of their places, and NaN comes last, as in a stable sort of all of a row.
+    """
+    import numpy as np
+
+    falling = -scores
+    if count >= scores.shape[1]:
+        return np.argsort(falling, axis=1, kind="stable")[:, :count]
+    last = np.partition(falling, count - 1, axis=1)[:, count - 1, None]
+    if np.isnan(last).any():
+        return np.argsort(falling, axis=1, kind="stable")[:, :count]
+    chosen = falling <= last
+    # Several scores may equal the last one, of which the first in their row belong to the highest.
+    crowded = np.flatnonzero(chosen.sum(1) > count)
+    higher, level = falling[crowded] < last[crowded], falling[crowded] == last[crowded]
+    room = count - higher.sum(1, keepdims=True)
+    chosen[crowded] = higher | (level & (np.cumsum(level, axis=1) <= room))
+    places = np.nonzero(chosen)[1].reshape(len(scores), count)
+    order = np.argsort(np.take_along_axis(falling, places, 1), axis=1, kind="stable")
+    return np.take_along_axis(places, order, 1)
+
+
+def nearest_rows(
+    queries: NDArray[Any],
+    rows: NDArray[Any],
+    count: int,
+    *,
+    skipped: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
+    """Return the places of the `count` rows nearest to each query by cosine, int64, the nearest first.
+
+    `skipped` has one row for each query that is not among its nearest: the query itself. There are fewer than
+    `count` columns where there are fewer rows.
+    """
+    import numpy as np
+
+    asked, units = unit_rows(queries), unit_rows(rows)
+    count = min(count, len(units) - (skipped is not None))
+    found = np.empty((len(asked), count), np.int64)
+    step = max(1, _CELLS // max(1, len(units)))
+    for start in range(0, len(asked), step):
+        some = slice(start, start + step)
+        cosines = asked[some] @ units.T
+        if skipped is not None:
+            cosines[np.arange(len(cosines)), skipped[some]] = -np.inf
+        found[some] = top_k(cosines, count)
+    return found
+
+
+def overlap(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
+    """Return the mean share of places that the rows of two lists [n, count] have in common."""
+    import numpy as np
+
+    shared = sum(len(np.intersect1d(a, b)) for a, b in zip(first, second, strict=True))
+    return shared / max(1, first.size)
+
+
+def rank_discounts(count: int) -> NDArray[np.float64]:
+    """Return 1 / log2(rank + 1) for the ranks from 1 to `count`, float64."""
+    import numpy as np
+
+    found: NDArray[np.float64] = 1 / np.log2(np.arange(2, count + 2))
+    return found
+
+
+def ndcg(nearest: NDArray[np.int64], grades: Sequence[Mapping[int, float]]) -> float:
+    """Return the mean nDCG of lists of places [queries, count], with linear gains.
+
+    `grades` has the judged places of each query; a grade below zero counts as zero. A query without a grade
+    above zero scores 0 (Järvelin and Kekäläinen, 2002).
+    """
+    import numpy as np
+
+    discounts = rank_discounts(nearest.shape[1])
+    scores = []
+    for places, judged in zip(nearest, grades, strict=True):
+        gains = np.array([max(0.0, judged.get(int(place), 0.0)) for place in places])
+        best = np.array(sorted((max(0.0, g) for g in judged.values()), reverse=True)[: len(gains)])
+        ideal = float((best * discounts[: len(best)]).sum())
+        scores.append(float((gains * discounts).sum()) / ideal if ideal else 0.0)
+    return float(np.mean(scores))
