@@ -98,10 +98,10 @@ class TokenLossOnTexts(Evaluator):
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         if self.metric != "loss":
             return
-        from emberge.merging import read_tokenizer
+        from emberge.merging import Tokenizer
         from emberge.model_folder import Checkpoint
 
-        found = [read_tokenizer(Checkpoint(folder)) for folder in checkpoints]
+        found = [Tokenizer.read(Checkpoint(folder)) for folder in checkpoints]
         known = [(one.algorithm, one.tokens) for one in found if one is not None]
         if any(one != known[0] for one in known[1:]):
             yield (

@@ -164,7 +164,7 @@ class MeasureStatistics(BatchOptions, Step):
         return self._measured(workspace, models)
 
     def _norms(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
-        from emberge.merging import Statistics, write_statistics
+        from emberge.merging import Statistics
 
         from emberge_statistics.delta_norms import delta_norms
 
@@ -179,12 +179,12 @@ class MeasureStatistics(BatchOptions, Step):
         facts = _facts(workspace)
         content = {label: model.fingerprint for label, model in models.items()}
         written = Statistics(norms, base.fingerprint, content, self.measure, facts)
-        write_statistics(workspace.folder, written)
+        written.write(workspace.folder)
         return self._artifact((self.base, *self._models.values()), {"delta_norms": norms})
 
     def _measured(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
         from emberge.data import step_datasets
-        from emberge.merging import Statistics, join_statistics, whole_model
+        from emberge.merging import Statistics, whole_model
 
         datasets = step_datasets(workspace, self.data)
         parts: list[Path] = []
@@ -205,7 +205,7 @@ class MeasureStatistics(BatchOptions, Step):
             facts |= known
         content = {label: model.fingerprint for label, model in models.items()}
         joined = Statistics({}, models=content, measure=self.measure, facts=facts)
-        join_statistics(workspace.folder, parts, joined.metadata)
+        joined.write_joined(workspace.folder, parts)
         measured = {k: facts[k] for k in ("batches", "seed")} | {"data": json.loads(facts["data"])}
         return self._artifact(tuple(self._models.values()), {"on": measured, "models": content})
 
@@ -256,14 +256,14 @@ def measure_on_data(
         CheckpointError: for a checkpoint that cannot be loaded, or an encoder without names of its weights.
         DataError: for data that the losses or the sampler cannot use.
     """
-    from emberge.merging import Statistics, write_statistics
+    from emberge.merging import Statistics
     from emberge.training import open_session
 
     from emberge_statistics.stored_tensors import stored_tensors
 
     def write(name: str, values: Mapping[str, Tensor]) -> Path:
         entries = {tensor: {label: value} for tensor, value in values.items()}
-        return write_statistics(work, Statistics(entries, measure=measure), name)
+        return Statistics(entries, measure=measure).write(work, name)
 
     stored = stored_tensors(job.checkpoint)
     with open_session(

@@ -9,14 +9,7 @@ from pathlib import Path
 from emberge.contracts import Machine, Model, ModelRef
 from emberge.errors import RecipeError
 from emberge.files import write_json, write_text
-from emberge.merging import (
-    Comparison,
-    compare_weights,
-    comparison_json,
-    comparison_table,
-    figures_of,
-    remarks_on,
-)
+from emberge.merging import compare_weights
 from emberge.plugins import Plugins
 from emberge.recipes import is_folder, locate_model
 
@@ -45,16 +38,16 @@ def run_one_diff(wanted: OneDiff, plugins: Plugins, machine: Machine) -> Iterato
         _require_drawing(plugins)
     models = _names_apart([_model(text, plugins) for text in _references(wanted)])
     found = compare_weights(*models, machine=machine)
-    remarks = remarks_on(found)
-    yield from _title(found)
-    yield from comparison_table(found)
+    remarks = found.remarks()
+    yield found.title
+    yield from found.table()
     yield from (f"note: {remark}" for remark in remarks)
     if wanted.json is not None:
-        write_json(wanted.json, comparison_json(found))
+        write_json(wanted.json, found.plain())
         yield f"written: {wanted.json}"
     if wanted.page is not None:
         title = f"{found.first} and {found.second}"
-        page = plugins.hook.draw_page(title=title, notes=remarks, figures=figures_of(found))
+        page = plugins.hook.draw_page(title=title, notes=remarks, figures=found.figures())
         write_text(wanted.page, str(page))
         yield f"written: {wanted.page}"
 
@@ -79,11 +72,6 @@ def _names_apart(models: list[Model]) -> list[Model]:
         Model(str(m.adapter or m.folder), m.folder, m.fingerprint, adapter=m.adapter)
         for m in models
     ]
-
-
-def _title(found: Comparison) -> Iterator[str]:
-    around = f", changes from {found.base}" if found.base is not None else ""
-    yield f"A {found.first}, B {found.second}{around}"
 
 
 def _require_drawing(plugins: Plugins) -> None:

@@ -7,12 +7,13 @@ thread or rank. That is what lets the runner stream, chunk, spread and resume an
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge.contracts.block import Block
-from emberge.contracts.reference import FileRef
+from emberge.contracts.reference import FileRef, Reference
 from emberge.contracts.schedule import PerModel, PerTensor
 
 if TYPE_CHECKING:
@@ -168,6 +169,20 @@ class Stage:
         """Yield what is doubtful about the models' weights, each given by its least over all tensors."""
         return ()
 
+    @property
+    def name_in_recipes(self) -> str:
+        """The stage's name in words: `SignConsensus` is sign_consensus."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
+
+    def plain(self) -> Mapping[str, Any] | str:
+        """Return the stage as a recipe writes it, without options that have their defaults."""
+        options: dict[str, Any] = {}
+        for option in dataclasses.fields(self):
+            value = getattr(self, option.name)
+            if value != _default_of(option):
+                options[option.name] = _plain_value(value)
+        return {self.name_in_recipes: options} if options else self.name_in_recipes
+
     def nested(self) -> dict[str, Stage]:
         """Return the fields that are stages themselves, by name."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -236,6 +251,23 @@ def chain(*links: type[Stage], doc: str, **defaults: Any) -> ChainSpec:
         if not spec.link_of(name):
             raise TypeError(f"no link of the chain has the option '{name}'")
     return spec
+
+
+def _default_of(option: dataclasses.Field[Any]) -> Any:
+    """Return an option's default; `MISSING` when it has none."""
+    if option.default_factory is not dataclasses.MISSING:
+        return option.default_factory()
+    return option.default
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, Stage | PerTensor):
+        return value.plain()
+    if isinstance(value, tuple | list):
+        return [_plain_value(one) for one in value]
+    if isinstance(value, Mapping):
+        return {key: _plain_value(one) for key, one in value.items()}
+    return value.text if isinstance(value, Reference) else value
 
 
 def _join(measures: Sequence[Measures]) -> dict[str, Any]:

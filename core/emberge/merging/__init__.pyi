@@ -2,17 +2,11 @@
 
 from .adapter_output.adapter_checks import adapter_problems as adapter_problems
 from .adapter_output.factorise import Truncation as Truncation
-from .adapter_output.low_rank_sums import Combination as Combination
 from .adapter_output.merge_to_adapter import AdapterReport as AdapterReport
 from .adapter_output.merge_to_adapter import merge_to_adapter as merge_to_adapter
 from .adapters.base_match import adapter_origin as adapter_origin
 from .comparing.compare_weights import compare_weights as compare_weights
-from .comparing.comparison import Comparison as Comparison
 from .comparing.comparison import kinship_words as kinship_words
-from .comparing.comparison_table import comparison_json as comparison_json
-from .comparing.comparison_table import comparison_table as comparison_table
-from .comparing.comparison_table import figures_of as figures_of
-from .comparing.comparison_table import remarks_on as remarks_on
 from .found_weights import FoundWeights as FoundWeights
 from .loadable_models import require_usable_weights as require_usable_weights
 from .loadable_models import whole_faults as whole_faults
@@ -27,18 +21,12 @@ from .request import MergeInput as MergeInput
 from .request import MergeRequest as MergeRequest
 from .request import MergeSlice as MergeSlice
 from .request import ModelPart as ModelPart
-from .stage_options import plain_stage as plain_stage
-from .stage_options import stage_name as stage_name
 from .statistics.statistics_file import Statistics as Statistics
-from .statistics.statistics_file import join_statistics as join_statistics
-from .statistics.statistics_file import write_statistics as write_statistics
 from .streaming.build_checkpoint import build_checkpoint as build_checkpoint
 from .streaming.jobs import CopyJob as CopyJob
 from .streaming.jobs import TensorJob as TensorJob
 from .tokens.align_tokens import align_tokens as align_tokens
-from .tokens.token_files import write_tokens as write_tokens
 from .tokens.token_plan import TokenPlan as TokenPlan
 from .tokens.tokenizer import Tokenizer as Tokenizer
-from .tokens.tokenizer import read_tokenizer as read_tokenizer
 from .tokens.vocabulary import SuppliedVocabulary as SuppliedVocabulary
 from .tokens.vocabulary import VocabularyPolicy as VocabularyPolicy

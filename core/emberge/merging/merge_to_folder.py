@@ -16,7 +16,6 @@ from emberge.errors import CheckpointError
 from emberge.merging.merge_plan import EffectiveWeight, MergePlan, raise_problems
 from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.merging.stage_options import plain_stage
 from emberge.merging.streaming.build_checkpoint import build_checkpoint, require_free
 from emberge.merging.streaming.build_jobs import findings_of, merge_jobs, warnings_of
 from emberge.merging.streaming.jobs import TensorJob
@@ -110,9 +109,7 @@ def _complete(plan: MergePlan, reader: TensorReader, fetched: list[FetchedFile],
     assert template is not None
     trunk = out / template.trunk.relative_to(template.folder)
     if plan.tokens is not None:
-        from emberge.merging.tokens.token_files import write_tokens
-
-        write_tokens(plan.tokens, out, trunk)
+        plan.tokens.write(out, trunk)
     if request.slices:
         from emberge.merging.planning.slices import write_layers
 
@@ -193,7 +190,7 @@ def header_of(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
     """
     request = plan.request
     facts: dict[str, Any] = {
-        "strategy": [plain_stage(link) for link in request.strategy],
+        "strategy": [link.plain() for link in request.strategy],
         "models": {m.name: _model(m, plan.weights.get(m.name)) for m in request.inputs},
         "seed": request.seed,
         "dtype": request.dtype,
@@ -201,7 +198,7 @@ def header_of(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
     }
     if request.rules:
         facts["rules"] = {
-            rule.filter: [plain_stage(link) for link in rule.strategy] for rule in request.rules
+            rule.filter: [link.plain() for link in rule.strategy] for rule in request.rules
         }
     if request.base is not None:
         facts["base"] = {

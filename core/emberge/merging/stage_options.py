@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from emberge.contracts import Block, Options, PerModel, PerTensor, Reference, Stage
+from emberge.contracts import Block, Options, PerModel, PerTensor, Stage
 from emberge.errors import suggest
 
-__all__ = ["ModelOptions", "Resolver", "all_stages", "faults_of", "plain_stage", "stage_name"]
+__all__ = ["ModelOptions", "Resolver", "all_stages", "faults_of"]
 
 # Stage name to option name to one model's own value.
 ModelOptions = Mapping[str, Mapping[str, PerTensor]]
-
-
-def stage_name(stage: Stage) -> str:
-    """Return a stage's name in words: `SignConsensus` is sign_consensus."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(stage).__name__).lower()
 
 
 def _key(name: str) -> str:
@@ -58,14 +51,14 @@ class Resolver:
 
     def _own(self, stage: Stage, option: str, model: str) -> PerTensor | None:
         for name, options in self.models.get(model, {}).items():
-            if _key(name) == _key(stage_name(stage)) and option in options:
+            if _key(name) == _key(stage.name_in_recipes) and option in options:
                 return options[option]
         return None
 
 
 def faults_of(model: str, options: ModelOptions, stages: Sequence[Stage]) -> Iterator[str]:
     """Yield what is wrong with one model's own options, given all stages of the merge."""
-    known = {stage_name(stage): stage for stage in stages}
+    known = {stage.name_in_recipes: stage for stage in stages}
     by_key = {_key(name): stage for name, stage in known.items()}
     for name, chosen in options.items():
         stage = by_key.get(_key(name))
@@ -93,33 +86,3 @@ def all_stages(chain: Sequence[Stage]) -> Iterator[Stage]:
     for link in chain:
         yield link
         yield from all_stages(list(link.nested().values()))
-
-
-def plain_stage(stage: Stage) -> Mapping[str, Any] | str:
-    """Return a link as a recipe writes it, without options that have their defaults."""
-    options: dict[str, Any] = {}
-    for option in dataclasses.fields(stage):
-        value = getattr(stage, option.name)
-        if value != _default(option):
-            options[option.name] = _plain(value)
-    name = stage_name(stage)
-    return {name: options} if options else name
-
-
-def _default(option: dataclasses.Field[Any]) -> Any:
-    """Return an option's default; `MISSING` when it has none."""
-    if option.default_factory is not dataclasses.MISSING:
-        return option.default_factory()
-    return option.default
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Stage):
-        return plain_stage(value)
-    if isinstance(value, PerTensor):
-        return value.plain()
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    return value.text if isinstance(value, Reference) else value

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.merging import TokenPlan, write_tokens
+from emberge.merging import TokenPlan
 from emberge.model_folder import (
     Checkpoint,
     Layout,
@@ -208,7 +208,7 @@ class Composition:
     def complete(self, folder: Path) -> None:
         """Write the modules and the tokenizer into a result that has everything else."""
         trunk = folder / self.text.parts[""]
-        write_tokens(self.tokens, folder, trunk)
+        self.tokens.write(folder, trunk)
         place = trunk / "tokenizer_config.json"
         names = tokenizer_names(self.specialists)
         place.write_text(json.dumps(tokenizer_config(place, names), indent=2), encoding="utf-8")

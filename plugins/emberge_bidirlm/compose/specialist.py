@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import CheckpointError
-from emberge.merging import Tokenizer, read_tokenizer
+from emberge.merging import Tokenizer
 from emberge.model_folder import Checkpoint, Names, canonical_names, read_object, text_trunk
 from emberge.tensor_files import TensorSpec
 
@@ -129,7 +129,7 @@ class Specialist:
         Raises:
             CheckpointError: when there is none.
         """
-        found = read_tokenizer(self.checkpoint)
+        found = Tokenizer.read(self.checkpoint)
         if found is None:
             raise CheckpointError(
                 f"{self.checkpoint.folder}: has no tokenizer.json, by which its special tokens would be known"

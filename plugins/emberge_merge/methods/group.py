@@ -21,7 +21,6 @@ from emberge import (
     suggest,
 )
 from emberge.contracts import Options
-from emberge.merging import stage_name
 
 _INSIDE = "inside"  # the key of the groups' own measures, beside those that the runner reads
 
@@ -82,7 +81,8 @@ class Group(MergeTransform):
             return
         for label, size in Counter(groups).items():
             if size not in self.by.arity:
-                yield f"the group '{label}' has {size} models, which '{stage_name(self.by)}' does not take"
+                name = self.by.name_in_recipes
+                yield f"the group '{label}' has {size} models, which '{name}' does not take"
         for label in self.group_weights:
             if label not in groups:
                 yield f"'group_weights' names '{label}', which is no group{suggest(label, groups)}"

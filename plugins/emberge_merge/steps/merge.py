@@ -24,7 +24,6 @@ from emberge.merging import (
     FoundWeights,
     MergeRequest,
     VocabularyPolicy,
-    plain_stage,
     plan_merge,
     summary,
 )
@@ -239,7 +238,7 @@ class Merge(Step):
             details["keep"] = self.keep
         if self.rules:
             details["rules"] = {
-                rule.filter: [plain_stage(link) for link in rule.strategy] for rule in self.rules
+                rule.filter: [link.plain() for link in rule.strategy] for rule in self.rules
             }
         if self.slices:
             details["slices"] = slice_details(self.slices)

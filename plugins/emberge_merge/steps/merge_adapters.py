@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from emberge import (
     Artifact,
@@ -22,7 +22,7 @@ from emberge import (
     Step,
     Workspace,
 )
-from emberge.merging import MergeInput, MergeRequest, plain_stage, plan_merge, stage_name
+from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.methods.averages.keep_base import KeepBase, require_share
 from emberge_merge.methods.averages.linear import Linear
@@ -42,9 +42,6 @@ from emberge_merge.steps.merge_options import (
     weight_problems,
 )
 from emberge_merge.steps.training_cost import cost_details, describe_cost
-
-if TYPE_CHECKING:
-    from emberge.merging import Combination
 
 __all__ = ["MergeAdapters"]
 
@@ -91,7 +88,7 @@ class MergeAdapters(Step):
         require_share(self.keep)
         require_truncation(self.rank, self.energy)
         if self.rank is None and self.energy is None and _combination(self._strategy) is None:
-            names = ", ".join(stage_name(link) for link in self.strategy)
+            names = ", ".join(link.name_in_recipes for link in self.strategy)
             raise ValueError(
                 f"'{names}' makes no sum of the adapters' factors; give a 'rank' to cut its changes to, or "
                 "take linear or task_arithmetic"
@@ -204,7 +201,7 @@ class MergeAdapters(Step):
             size=sum(known) if known and len(known) == len(sizes) else None,
             parents=tuple(dict.fromkeys(e.model.text for e, _ in found)),
             details={
-                "strategy": [plain_stage(link) for link in self._strategy],
+                "strategy": [link.plain() for link in self._strategy],
                 **details,
                 **({"keep": self.keep} if self.keep else {}),
                 **cost_details([(entry.model, model) for entry, model in found]),
@@ -216,7 +213,9 @@ def _uses_base(link: Stage) -> bool:
     return link.base_policy != "forbidden" or any(map(_uses_base, link.nested().values()))
 
 
-def _combination(strategy: Sequence[Stage]) -> Combination | None:
+def _combination(
+    strategy: Sequence[Stage],
+) -> Callable[[str, Mapping[str, float], float], Mapping[str, float]] | None:
     """Return the factors of the models' changes, where the strategy only adds them up; else None."""
     last, left = strategy[-1], 1.0
     if isinstance(last, KeepBase):

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact
-from emberge.merging import plain_stage
 from emberge.wording import count_by_first_word
 
 from emberge_merge.steps.training_cost import cost_details
@@ -44,7 +43,7 @@ def merged_artifact(
     if request.base is not None and request.base.name in report.weights:
         weights[str(options["base"])] = report.weights[request.base.name]
     details: dict[str, Any] = {
-        "strategy": [plain_stage(link) for link in request.strategy],
+        "strategy": [link.plain() for link in request.strategy],
         "weights": weights,
         "weight_sum": report.weight_sum,
         "models": {p: model.fingerprint for p, (_, model) in zip(parents, found, strict=True)},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from emberge import Preflight, Problem
-from emberge.merging import MergePlan, plain_stage
+from emberge.merging import MergePlan
 from emberge.wording import human_size
 
 from emberge_weights.layers.sizes import CHUNK, ROUNDS, TEXTS
@@ -25,7 +25,7 @@ def layer_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]
             "'layers' out, or take 'metric: task'",
             "layers",
         )
-    if plain_stage(step.strategy) != "linear":
+    if step.strategy.plain() != "linear":
         yield context.problem(
             "weights by layer are fitted for the strategy 'linear'; leave 'strategy' or 'layers' out",
             "layers",

@@ -16,7 +16,7 @@ import torch
 from emberge import CheckpointError, DataEntry, DataRef, Model, TaskInfo, TaskScore
 from emberge.data import load_datasets
 from emberge.evaluating.score_store import ScoreStore
-from emberge.merging import Statistics, write_statistics
+from emberge.merging import Statistics
 from emberge.merging.statistics.statistics_file import read_statistics
 from emberge.tensor_files import convert_pickles
 from emberge_data.json_lines import JsonLines
@@ -49,7 +49,7 @@ def rows(disk: Path) -> list[Any]:
 def statistics(disk: Path) -> list[float]:
     """Numbers that a step measures, unless its work has them."""
     if not list(disk.glob("*.safetensors")):
-        write_statistics(disk, Statistics({"layer": {"m": torch.arange(500.0)}}, measure="fisher"))
+        Statistics({"layer": {"m": torch.arange(500.0)}}, measure="fisher").write(disk)
     found = read_statistics(disk).values["layer"]["m"]
     assert isinstance(found, torch.Tensor)
     return list(found.tolist())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from emberge import CheckpointError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.merging import Statistics, write_statistics
+from emberge.merging import Statistics
 from emberge.model_folder import Checkpoint, canonical_names, layer_of, model_fingerprint
 
 from tests.support import tiny
@@ -43,7 +43,7 @@ def norms(
     """The file that recipes here name."""
     values = {layer: dict.fromkeys(labels, 1.0) for layer in layers}
     written = Statistics(values, measure=measure, base=base)
-    write_statistics(folder, written, "norms.safetensors")
+    written.write(folder, "norms.safetensors")
 
 
 RECIPE = """

@@ -21,7 +21,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.merging import MergeInput, Statistics, merge_state_dicts, write_statistics
+from emberge.merging import MergeInput, Statistics, merge_state_dicts
 from emberge.merging.statistics.statistics_file import read_statistics
 from emberge.model_folder import layer_of
 from emberge_codiemb.layer_softmax import LayerSoftmax
@@ -176,7 +176,7 @@ def test_specialists_norms_come_from_a_file(
     states: list[State], family: list[Path], tmp_path: Path
 ) -> None:
     norms = {layer: {"ir": 3.0 + i, "sts": 1.0} for i, layer in enumerate(norms_of([], states[0]))}
-    path = write_statistics(tmp_path, Statistics(norms, measure="delta_norms"))
+    path = Statistics(norms, measure="delta_norms").write(tmp_path)
     told = FileRef(path.name, tmp_path)
     found = fused(states, family, tmp_path / "out", deltas=told, normalise="none")
     shares = {layer: softmax([n["ir"], n["sts"]]) for layer, n in norms.items()}
@@ -195,7 +195,7 @@ def test_a_file_without_a_groups_norm_is_an_error_that_says_so(
     states: list[State], family: list[Path], tmp_path: Path
 ) -> None:
     norms = {layer: {"ir": 1.0, "stss": 1.0} for layer in norms_of([], states[0])}
-    path = write_statistics(tmp_path, Statistics(norms, measure="delta_norms"))
+    path = Statistics(norms, measure="delta_norms").write(tmp_path)
     with pytest.raises(CheckpointError, match=r"no numbers of 'sts'.* ir, stss"):
         fused(states, family, tmp_path / "out", deltas=FileRef(path.name, tmp_path))
     with pytest.raises(CheckpointError, match="there is no such statistics file"):
@@ -208,7 +208,7 @@ def test_a_model_with_nan_is_named_where_norms_come_from_a_file(
 ) -> None:
     """No pass reads the weights before they are merged."""
     norms = {layer: {"ir": 1.0, "sts": 1.0} for layer in norms_of([], load_file(family[0] / FILE))}
-    path = write_statistics(tmp_path, Statistics(norms, measure="delta_norms"))
+    path = Statistics(norms, measure="delta_norms").write(tmp_path)
     bad = shutil.copytree(family[2], tmp_path / "bad")
     state = load_file(bad / FILE)
     state["pooler.dense.weight"][3, 4] = float("nan")

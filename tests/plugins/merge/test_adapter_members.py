@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import FileRef, Stage, load_plugins
-from emberge.merging import MergeInput, MergeRequest, Statistics, plan_merge, write_statistics
+from emberge.merging import MergeInput, MergeRequest, Statistics, plan_merge
 from emberge.model_folder import Checkpoint
 from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_mergekit.library.strategy import Mergekit
@@ -97,9 +97,7 @@ def measured(strategy: Sequence[Stage], whole: Path, folder: Path) -> Sequence[S
         if len(spec.shape) == 2:
             values[name] = {f"m{i}": own for i, own in enumerate(found)}
     contents = {f"m{i}": f"content {i}" for i in range(len(SETTINGS))}
-    path = write_statistics(
-        folder, Statistics(values, models=contents, measure=strategy[0].statistics_kind)
-    )
+    path = Statistics(values, models=contents, measure=strategy[0].statistics_kind).write(folder)
     files: Any = {"statistics": (FileRef(str(path)),)}
     return [dataclasses.replace(strategy[0], **files)]
 

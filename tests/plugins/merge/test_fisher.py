@@ -16,7 +16,6 @@ from emberge.merging import (
     Statistics,
     merge_state_dicts,
     plan_merge,
-    write_statistics,
 )
 from emberge.merging.statistics.statistics_file import read_statistics
 from emberge.model_folder import Checkpoint, canonical_names, model_fingerprint
@@ -198,7 +197,7 @@ def files(folders: list[Path], root: Path) -> tuple[FileRef, ...]:
     for number, folder in enumerate(folders):
         place = root / f"measured{number}"
         place.mkdir()
-        write_statistics(place, measure(folder, number))
+        measure(folder, number).write(place)
         found.append(FileRef(str(place)))
     return tuple(found)
 
@@ -264,7 +263,7 @@ def test_a_model_without_a_fingerprint_cannot_be_held_against_a_file(
 
 
 def test_a_file_of_other_numbers_is_refused(berts: list[Path], tmp_path: Path) -> None:
-    write_statistics(tmp_path, Statistics({"layers.0": {"a": 1.0}}, measure="delta_norms"))
+    Statistics({"layers.0": {"a": 1.0}}, measure="delta_norms").write(tmp_path)
     stage = Fisher(statistics=(FileRef(str(tmp_path)),))
     assert "holds delta_norms, and 'fisher' needs fisher" in problems(berts[:2], stage)
     stage = Fisher(statistics=(FileRef(str(tmp_path / "absent")),))
@@ -283,7 +282,7 @@ def test_a_tensor_that_was_not_measured_is_named_before_work(
     told = files([berts[0]], tmp_path)
     lacking = tmp_path / "lacking"
     lacking.mkdir()
-    write_statistics(lacking, measure(berts[1], without=(name,)))
+    measure(berts[1], without=(name,)).write(lacking)
     told += (FileRef(str(lacking)),)
     said = problems(berts[:2], Fisher(statistics=told))
     assert said == (
@@ -302,7 +301,7 @@ def test_information_of_another_shape_is_refused(berts: list[Path], tmp_path: Pa
     values = {**measure(berts[1]).values, "embeddings.LayerNorm.bias": {"m": torch.rand(5)}}
     statistics = Statistics(values, models={"m": model_fingerprint(berts[1])}, measure="fisher")
     (tmp_path / "bent").mkdir()
-    write_statistics(tmp_path / "bent", statistics)
+    statistics.write(tmp_path / "bent")
     stage = Fisher(statistics=(*told, FileRef(str(tmp_path / "bent"))))
     assert "the Fisher information of 'sibling2' has shape [5], not [32]" in problems(
         berts[:2], stage
@@ -351,7 +350,7 @@ def test_information_is_read_by_rows(tmp_path: Path) -> None:
 
 
 def test_a_file_says_what_it_holds(berts: list[Path], tmp_path: Path) -> None:
-    path = write_statistics(tmp_path, measure(berts[0]))
+    path = measure(berts[0]).write(tmp_path)
     found = read_statistics(path)
     assert found.measure == "fisher"
     assert found.models == {"m": model_fingerprint(berts[0])}

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pytest
 from emberge import Block, Measures, MergeStrategy, Stats
-from emberge.merging import stage_name
 from emberge.testing import check_strategy
 from emberge_merge.methods import strategies, transforms
 from torch import Tensor
@@ -23,7 +22,7 @@ def test_the_strategies_keep_the_laws(name: str) -> None:
 def test_no_strategy_is_left_out() -> None:
     tried = {name.partition(",")[0].partition(" ")[0] for name in CHAINS}
     assert {*strategies(), "layer_softmax"} <= tried
-    used = {stage_name(link) for links, _ in CHAINS.values() for link in links}
+    used = {link.name_in_recipes for links, _ in CHAINS.values() for link in links}
     assert set(transforms()) <= used
 
 

@@ -15,7 +15,6 @@ from emberge.merging import (
     Statistics,
     merge_state_dicts,
     plan_merge,
-    write_statistics,
 )
 from emberge.model_folder import model_fingerprint
 from emberge_merge.methods.averages.linear import Linear
@@ -215,7 +214,7 @@ def file(folder: Path, root: Path, seed: int, size: int = 32) -> FileRef:
     place = root / f"measured{seed}"
     place.mkdir()
     models = {"m": model_fingerprint(folder)}
-    write_statistics(place, Statistics(values, models=models, measure="gram"))
+    Statistics(values, models=models, measure="gram").write(place)
     return FileRef(str(place))
 
 

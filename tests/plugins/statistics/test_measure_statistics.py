@@ -22,7 +22,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.merging import Statistics, write_statistics
+from emberge.merging import Statistics
 from emberge.merging.statistics.statistics_file import read_statistics
 from emberge.model_folder import model_fingerprint
 from emberge.recipes import read_artifact
@@ -510,5 +510,5 @@ def test_old_files_without_a_hash_are_still_read(tmp_path: Path) -> None:
     assert float(found.values["layers.0"]["ir"]) == 2.0
     again = tmp_path / "again"
     again.mkdir()
-    path = write_statistics(again, Statistics(found.values, "b", {"ir": "c"}))
+    path = Statistics(found.values, "b", {"ir": "c"}).write(again)
     assert read_statistics(path) == Statistics(found.values, "b", {"ir": "c"})

@@ -1,4 +1,4 @@
-"""Comparison of two model folders' weights: tensors matched by name, read once, in bounded memory."""
+"""WeightComparison of two model folders' weights: tensors matched by name, read once, in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from emberge.contracts import Machine, Model
 from emberge.errors import CheckpointError
-from emberge.merging.comparing.comparison import Comparison, PairSums
+from emberge.merging.comparing.comparison import PairSums, WeightComparison
 from emberge.model_folder import (
     Checkpoint,
     Names,
@@ -32,7 +32,7 @@ __all__ = ["compare_weights"]
 
 def compare_weights(
     first: Model, second: Model, base: Model | None = None, *, machine: Machine | None = None
-) -> Comparison:
+) -> WeightComparison:
     """Compare the floating-point weights of two models, and their changes from a `base` if one is given.
 
     Tensors are matched by their names without a wrapper's prefix, and rows of vocabularies by token.
@@ -56,7 +56,7 @@ def compare_weights(
         for into, what in ((weights, "weights"), (changes, "changes")):
             if what in job.outcome:
                 into[place] = into.get(place, PairSums()) + job.outcome[what]
-    return Comparison(
+    return WeightComparison(
         first=first.name,
         second=second.name,
         base=base.name if base is not None else None,
@@ -189,9 +189,9 @@ def _match_rows(found: _Matched, checkpoints: Sequence[Checkpoint]) -> None:
         found.notes.append(f"vocabularies have {sizes} rows; the first {least} are compared")
     if all(same_tokenizer(checkpoints[0], other) for other in checkpoints[1:]):
         return
-    from emberge.merging.tokens.tokenizer import read_tokenizer
+    from emberge.merging.tokens.tokenizer import Tokenizer
 
-    read = [read_tokenizer(one) for one in checkpoints]
+    read = [Tokenizer.read(one) for one in checkpoints]
     known = [one.texts for one in read if one is not None]
     found.shared = [len({texts.get(i) for texts in known}) <= 1 for i in range(least)]
     apart = found.shared.count(False)

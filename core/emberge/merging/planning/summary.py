@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from emberge.contracts import Machine, Stage
 from emberge.merging.comparing.comparison import kinship_words
 from emberge.merging.merge_plan import MergePlan, weighing
-from emberge.merging.stage_options import plain_stage, stage_name
 from emberge.merging.streaming.cost import forecast
 from emberge.model_folder import licence_line, origin_line
 from emberge.numerics import kernels_line
@@ -73,7 +72,7 @@ def _method(plan: MergePlan) -> Iterator[tuple[str, str]]:
 
 
 def _chain(links: Sequence[Stage]) -> str:
-    return " → ".join(map(_link, map(plain_stage, links)))
+    return " → ".join(_link(link.plain()) for link in links)
 
 
 def _link(plain: Mapping[str, object] | str) -> str:
@@ -91,7 +90,7 @@ def _weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
     link, labels = weighing(plan.request.strategy, plan.request.inputs)
     role = link.weight_role
     if role == "unused" and not plan.request.rules:
-        yield "weights", f"not used by {stage_name(link)}"
+        yield "weights", f"not used by {link.name_in_recipes}"
         return
     width = min(40, max((len(name) for name in plan.shares), default=0))
     for name, share in plan.shares.items():

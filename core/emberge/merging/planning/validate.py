@@ -8,7 +8,7 @@ from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.errors import Problem
 from emberge.merging.merge_plan import MergePlan, resolver, sums_of, weighing, weights_of
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.merging.stage_options import all_stages, faults_of, stage_name
+from emberge.merging.stage_options import all_stages, faults_of
 from emberge.model_folder import (
     HEAD,
     Checkpoint,
@@ -68,11 +68,11 @@ def _chain(
     chain: Sequence[Stage], models: Sequence[str], groups: Sequence[str], base: bool
 ) -> Iterator[Problem]:
     if not chain or not isinstance(chain[-1], MergeStrategy):
-        last = f"'{stage_name(chain[-1])}' is a transform" if chain else "it is empty"
+        last = f"'{chain[-1].name_in_recipes}' is a transform" if chain else "it is empty"
         yield Problem(f"a strategy must end with a link that merges, and {last}")
     for link in chain[:-1]:
         if not isinstance(link, MergeTransform):
-            yield Problem(f"'{stage_name(link)}' ends a strategy and can only stand last")
+            yield Problem(f"'{link.name_in_recipes}' ends a strategy and can only stand last")
     given = models
     for link in chain:
         problems = list(_link(link, models, groups, base))
@@ -93,14 +93,14 @@ def _link(
     if models and len(models) not in link.arity:
         yield Problem(_arity(link, len(models)))
     if link.base_policy == "required" and not base:
-        yield Problem(f"'{stage_name(link)}' needs a base; name it under 'base'")
+        yield Problem(f"'{link.name_in_recipes}' needs a base; name it under 'base'")
     for fault in link.problems(models, groups):
-        yield Problem(f"'{stage_name(link)}': {fault}")
+        yield Problem(f"'{link.name_in_recipes}': {fault}")
 
 
 def _others(link: Stage) -> str:
     return (
-        f"'{stage_name(link)}' needs what was measured of the very models, and a link before it merges "
+        f"'{link.name_in_recipes}' needs what was measured of the very models, and a link before it merges "
         "them; merge by it inside the groups, or alone"
     )
 
@@ -115,7 +115,7 @@ def _arity(link: Stage, models: int) -> str:
         else f"at most {most}"
     )
     noun = "model" if wanted.endswith(" 1") or wanted == "1" else "models"
-    return f"'{stage_name(link)}' takes {wanted} {noun} and there {_are(models)}"
+    return f"'{link.name_in_recipes}' takes {wanted} {noun} and there {_are(models)}"
 
 
 def _are(count: int) -> str:
@@ -136,7 +136,7 @@ def _base(request: MergeRequest) -> Iterator[Problem]:
                 "take it out of one place"
             )
     if request.missing != "copy_base" and all(policy == "forbidden" for policy in policies):
-        names = ", ".join(stage_name(chain[-1]) for chain in request.chains if chain)
+        names = ", ".join(chain[-1].name_in_recipes for chain in request.chains if chain)
         yield Problem(f"a base is given and '{names}' uses none; leave the base out")
 
 
@@ -235,7 +235,7 @@ def _filters_used(request: MergeRequest) -> Iterator[tuple[str, str]]:
                 yield from ((f"'{model.name}': {option}", f) for f in value.filters)
     for link in (link for chain in request.chains for link in all_stages(chain)):
         for option, schedule in link.schedules().items():
-            yield from ((f"'{stage_name(link)}': {option}", f) for f in schedule.filters)
+            yield from ((f"'{link.name_in_recipes}': {option}", f) for f in schedule.filters)
 
 
 def filter_problems(plan: MergePlan) -> Iterator[Problem]:
@@ -263,7 +263,7 @@ def _schedules(plan: MergePlan) -> Iterator[Problem]:
                 try:
                     schedule.at(tensor.out.name, ask.depths.get(tensor.name, 0.0))
                 except ValueError as error:
-                    seen.add(f"'{stage_name(link)}': {option}: {error}")
+                    seen.add(f"'{link.name_in_recipes}': {option}: {error}")
     yield from (Problem(message) for message in sorted(seen))
 
 
@@ -297,6 +297,6 @@ def _zero_sum(
         return None
     where = f" in the group '{empty}'" if empty else ""
     return (
-        f"the weights sum to zero{where}, and '{stage_name(link)}' divides by their sum; give weights that "
-        "do not cancel out"
+        f"the weights sum to zero{where}, and '{link.name_in_recipes}' divides by their sum; give weights "
+        "that do not cancel out"
     )

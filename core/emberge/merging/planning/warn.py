@@ -13,7 +13,6 @@ from emberge.contracts import MergeTransform, Stage
 from emberge.merging.merge_plan import MergePlan, weights_of
 from emberge.merging.planning.compare_layers import changes_alike, far_layers
 from emberge.merging.request import MergeRequest
-from emberge.merging.stage_options import stage_name
 from emberge.model_folder import (
     Checkpoint,
     differences,
@@ -66,7 +65,9 @@ def _weights(plan: MergePlan) -> Iterator[str]:
                 lowest[name] = min(weight, lowest.get(name, weight))
     for number, weights in least.items():
         for link in _weighted(plan, plan.request.chains[number]):
-            yield from (f"'{stage_name(link)}': {doubt}" for doubt in link.weight_warnings(weights))
+            yield from (
+                f"'{link.name_in_recipes}': {doubt}" for doubt in link.weight_warnings(weights)
+            )
 
 
 def _weighted(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterator[Stage]:

@@ -12,7 +12,7 @@ from emberge.contracts import Stage
 from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.merging.stage_options import all_stages, stage_name
+from emberge.merging.stage_options import all_stages
 from emberge.merging.statistics.statistics_file import StatisticsFile, open_statistics
 from emberge.merging.tokens.token_rows import align_entry
 from emberge.tensor_files import TensorSpec
@@ -67,7 +67,7 @@ def _of_files(link: Stage, files: Sequence[StatisticsFile], request: MergeReques
         return
     if request.slices or request.part is not None:
         yield (
-            f"'{stage_name(link)}' merges whole models by what was measured of them, and no slices; "
+            f"'{link.name_in_recipes}' merges whole models by what was measured of them, and no slices; "
             "stack first, then measure"
         )
     elif len(files) == len(_named(link)):  # else a step is yet to make one
@@ -78,7 +78,7 @@ def _of_files(link: Stage, files: Sequence[StatisticsFile], request: MergeReques
 def _of_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
     if link.statistics_kind not in ("", file.measure):
         yield (
-            f"{file.path}: holds {file.measure or 'another measure'}, and '{stage_name(link)}' needs "
+            f"{file.path}: holds {file.measure or 'another measure'}, and '{link.name_in_recipes}' needs "
             f"{link.statistics_kind}; make it with measure: {link.statistics_kind}"
         )
     base = request.base.fingerprint if request.base is not None else ""
@@ -128,7 +128,7 @@ def entry_problems(plan: MergePlan) -> Iterator[Problem]:
                 known[id(link)] = _own_or_nothing(link, request)
             fault = _lacks(link, tensor, known[id(link)], request)
             if fault:
-                yield Problem(f"'{stage_name(link)}': {fault}", tensor.name)
+                yield Problem(f"'{link.name_in_recipes}': {fault}", tensor.name)
 
 
 def _lacks(link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequest) -> str:

@@ -13,7 +13,7 @@ from emberge.contracts import MergeTransform, Reference, Stage
 from emberge.errors import EmbergeError, Problem, suggest
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.merging.stage_options import all_stages, stage_name
+from emberge.merging.stage_options import all_stages
 from emberge.merging.statistics.statistics_file import open_statistics
 from emberge.wording import join_some
 
@@ -36,8 +36,8 @@ class _Entries:
             return ""
         known = join_some(self.places, _SOME) or "nothing"
         return (
-            f"{self.files}: has no numbers of '{label}', by which '{stage_name(self.stage)}' merges; there "
-            f"is {known}{suggest(label, self.places)}"
+            f"{self.files}: has no numbers of '{label}', by which '{self.stage.name_in_recipes}' merges; "
+            f"there is {known}{suggest(label, self.places)}"
         )
 
     def of_layers(self, label: str, layers: Sequence[str]) -> str:
@@ -45,8 +45,8 @@ class _Entries:
         known = join_some(self.places[label], _SOME)
         return (
             f"{self.files}: has numbers of '{label}' for {known}, and none for "
-            f"{join_some(layers, _SOME)}, which '{stage_name(self.stage)}' merges; measure a model of this "
-            "architecture"
+            f"{join_some(layers, _SOME)}, which '{self.stage.name_in_recipes}' merges; measure a model of "
+            "this architecture"
         )
 
 

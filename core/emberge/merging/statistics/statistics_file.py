@@ -28,12 +28,10 @@ __all__ = [
     "STATISTICS",
     "Statistics",
     "StatisticsFile",
-    "join_statistics",
     "open_statistics",
     "read_statistics",
     "statistics_files",
     "statistics_path",
-    "write_statistics",
 ]
 
 STATISTICS = "statistics.safetensors"
@@ -64,6 +62,50 @@ class Statistics:
         """The metadata of the file, without the hash of the numbers."""
         models = {f"model {label}": content for label, content in self.models.items()}
         return {**self.facts, "measure": self.measure, "base": self.base, **models}
+
+    def write(self, folder: Path, name: str = STATISTICS) -> Path:
+        """Write a file into the folder and return its path; numbers that are no tensors become float64.
+
+        Raises:
+            CheckpointError: when a place contains the slash that separates it from its label.
+        """
+        import torch
+
+        from emberge.tensor_files import bytes_of
+
+        tensors: dict[str, Tensor] = {}
+        for place, values in self.values.items():
+            if "/" in place:
+                raise CheckpointError(f"'{place}' holds a slash and can be no layer or tensor")
+            for label, value in values.items():
+                if not isinstance(value, torch.Tensor):
+                    value = torch.tensor(value, dtype=torch.float64)
+                tensors[f"{label}/{place}"] = value.detach().cpu().contiguous()
+        specs = [
+            TensorSpec(key, tuple(t.shape), str(t.dtype).removeprefix("torch."))
+            for key, t in tensors.items()
+        ]
+        ordered = _ordered(specs)
+        pieces = (bytes_of(tensors[spec.name]) for spec in ordered if spec.nbytes)
+        return _write(folder / name, ordered, self.metadata, pieces)
+
+    def write_joined(self, folder: Path, parts: Sequence[Path]) -> Path:
+        """Write the entries of several files into one, piece by piece, under this metadata; return its path.
+
+        Raises:
+            CheckpointError: when two of them have the same entry.
+        """
+        specs: dict[str, TensorSpec] = {}
+        for part in parts:
+            for name, spec in StatisticsFile(part).specs.items():
+                if name in specs:
+                    raise CheckpointError(
+                        f"{part}: '{name}' was measured twice; name the models apart"
+                    )
+                specs[name] = spec
+        ordered = _ordered(list(specs.values()))
+        pieces = (piece for spec in ordered for piece in _data(spec.file, [spec]))
+        return _write(folder / STATISTICS, ordered, self.metadata, pieces)
 
 
 @dataclass(frozen=True)
@@ -144,50 +186,6 @@ class StatisticsFile:
                 f"{self.path}: its numbers are not those that were measured; get or measure it again"
             )
         return self
-
-
-def write_statistics(folder: Path, statistics: Statistics, name: str = STATISTICS) -> Path:
-    """Write a folder's statistics file and return its path; numbers that are no tensors become float64.
-
-    Raises:
-        CheckpointError: when a place contains the slash that separates it from its label.
-    """
-    import torch
-
-    from emberge.tensor_files import bytes_of
-
-    tensors: dict[str, Tensor] = {}
-    for place, values in statistics.values.items():
-        if "/" in place:
-            raise CheckpointError(f"'{place}' holds a slash and can be no layer or tensor")
-        for label, value in values.items():
-            if not isinstance(value, torch.Tensor):
-                value = torch.tensor(value, dtype=torch.float64)
-            tensors[f"{label}/{place}"] = value.detach().cpu().contiguous()
-    specs = [
-        TensorSpec(key, tuple(t.shape), str(t.dtype).removeprefix("torch."))
-        for key, t in tensors.items()
-    ]
-    ordered = _ordered(specs)
-    pieces = (bytes_of(tensors[spec.name]) for spec in ordered if spec.nbytes)
-    return _write(folder / name, ordered, statistics.metadata, pieces)
-
-
-def join_statistics(folder: Path, parts: Sequence[Path], metadata: Mapping[str, str]) -> Path:
-    """Put several files' entries into one, piece by piece, under new metadata.
-
-    Raises:
-        CheckpointError: when two of them have the same entry.
-    """
-    specs: dict[str, TensorSpec] = {}
-    for part in parts:
-        for name, spec in StatisticsFile(part).specs.items():
-            if name in specs:
-                raise CheckpointError(f"{part}: '{name}' was measured twice; name the models apart")
-            specs[name] = spec
-    ordered = _ordered(list(specs.values()))
-    pieces = (piece for spec in ordered for piece in _data(spec.file, [spec]))
-    return _write(folder / STATISTICS, ordered, metadata, pieces)
 
 
 def read_statistics(path: Path) -> Statistics:

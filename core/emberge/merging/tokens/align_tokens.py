@@ -11,7 +11,6 @@ from emberge.merging.tokens.token_plan import TokenModel, TokenPlan
 from emberge.merging.tokens.tokenizer import (
     Tokenizer,
     quoted,
-    read_tokenizer,
     tokenizer_differences,
 )
 from emberge.merging.tokens.vocabulary import VocabularyPolicy
@@ -45,7 +44,7 @@ def align_tokens(
     def read(checkpoint: Checkpoint) -> Tokenizer | None:
         folder = tokenizer_folder(checkpoint)
         if folder not in found:
-            found[folder] = read_tokenizer(checkpoint)
+            found[folder] = Tokenizer.read(checkpoint)
         return found[folder]
 
     def model(name: str) -> TokenModel:

@@ -22,7 +22,6 @@ __all__ = [
     "Tokenizer",
     "given_ids",
     "quoted",
-    "read_tokenizer",
     "token_notes",
     "tokenizer_differences",
     "vocabulary",
@@ -75,31 +74,31 @@ class Tokenizer:
         """The tokens that represent no text."""
         return frozenset(token for token, entry in self.added.items() if entry.get("special"))
 
+    @classmethod
+    def read(cls, checkpoint: Checkpoint) -> Tokenizer | None:
+        """Read a model's tokenizer; None where no file has its tokens.
 
-def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
-    """Read a model's tokenizer; None where no file has its tokens.
-
-    Raises:
-        CheckpointError: when a file is no JSON, or no tokenizer's.
-    """
-    folder = tokenizer_folder(checkpoint)
-    path = folder / "tokenizer.json"
-    whole = read_tokenizer_json(path) if path.is_file() else {}
-    tokens = tokens_in(whole) if whole else vocabulary(folder)
-    if tokens is None:
-        return None
-    added = {str(entry["content"]): entry for entry in whole.get("added_tokens") or ()}
-    model = whole.get("model") or {}
-    return Tokenizer(
-        folder,
-        str(model.get("type") or "WordPiece"),
-        tokens,
-        added,
-        {part: whole.get(part) for part in _CUT} if whole else {},
-        _chat_template(folder),
-        len(model.get("vocab") or tokens),
-        bool(whole),
-    )
+        Raises:
+            CheckpointError: when a file is no JSON, or no tokenizer's.
+        """
+        folder = tokenizer_folder(checkpoint)
+        path = folder / "tokenizer.json"
+        whole = read_tokenizer_json(path) if path.is_file() else {}
+        tokens = tokens_in(whole) if whole else vocabulary(folder)
+        if tokens is None:
+            return None
+        added = {str(entry["content"]): entry for entry in whole.get("added_tokens") or ()}
+        model = whole.get("model") or {}
+        return cls(
+            folder,
+            str(model.get("type") or "WordPiece"),
+            tokens,
+            added,
+            {part: whole.get(part) for part in _CUT} if whole else {},
+            _chat_template(folder),
+            len(model.get("vocab") or tokens),
+            bool(whole),
+        )
 
 
 def tokenizer_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Machine, Model
-from emberge.merging import Comparison, compare_weights, comparison_json, comparison_table
+from emberge.merging import compare_weights
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
@@ -46,7 +46,7 @@ def test_the_worked_numbers_of_a_layer(tmp_path: Path) -> None:
     """T-D4: attention [1, 2] in both; MLP [3, 4] against [3, 0]: 14 / (√30 √14), 1, and 9 / (5 · 3)."""
     one = write(tmp_path / "a", {ATTENTION: [[1.0, 2.0]], MLP: [[3.0, 4.0]]})
     other = write(tmp_path / "b", {ATTENTION: [[1.0, 2.0]], MLP: [[3.0, 0.0]]})
-    found = comparison_json(compare_weights(model(one), model(other)))["layers"]["0"]
+    found = compare_weights(model(one), model(other)).plain()["layers"]["0"]
     assert found["total"]["cosine"] == pytest.approx(0.683130051, abs=5e-10)
     assert found["attention"]["cosine"] == 1.0
     assert found["mlp"]["cosine"] == pytest.approx(0.6, abs=1e-15)
@@ -58,7 +58,7 @@ def test_norms_of_a_layer_are_no_part_of_its_cosine(tmp_path: Path) -> None:
     norm = "layers.0.input_layernorm.weight"
     one = write(tmp_path / "a", {ATTENTION: [[1.0, 0.0]], norm: [1.0, 1.0]})
     other = write(tmp_path / "b", {ATTENTION: [[0.0, 1.0]], norm: [1.0, 1.0]})
-    found = comparison_json(compare_weights(model(one), model(other)))["layers"]["0"]
+    found = compare_weights(model(one), model(other)).plain()["layers"]["0"]
     assert found["total"]["cosine"] == 0.0
     assert found["vector"]["cosine"] == 1.0
 
@@ -88,7 +88,7 @@ def directly(tensors: list[dict[str, torch.Tensor]], part: str) -> dict[str, flo
 def test_all_numbers_agree_with_torch_whatever_the_prefix(part: str, qwens: Path) -> None:
     folders = [qwens / name for name in ("causal", "vision", "sibling")]
     comparison = compare_weights(*map(model, folders))
-    known = comparison_json(comparison)["layers"]["1"]
+    known = comparison.plain()["layers"]["1"]
     numbers = known["attention" if part == "self_attn" else "mlp"]
     changes = {f"changes {name}": value for name, value in numbers.pop("changes").items()}
     prefixes = ("model.", "model.language_model.", "")
@@ -176,7 +176,7 @@ def with_tokens(folder: Path, extra: int, swap: tuple[str, str] | None = None) -
     save_file(tensors, folder / "model.safetensors")
 
 
-def embedding(found: Comparison) -> float:
+def embedding(found: Any) -> float:
     sums = found.of("embeddings")
     assert sums is not None
     return sums.distance
@@ -196,7 +196,7 @@ def test_rows_of_vocabularies_are_matched_by_token(qwens: Path, tmp_path: Path) 
 
 def test_the_table_has_a_row_a_layer_and_the_mean(qwens: Path) -> None:
     found = compare_weights(model(qwens / "causal"), model(qwens / "sibling"))
-    rows = [line.split() for line in comparison_table(found)[2:]]
+    rows = [line.split() for line in found.table()[2:]]
     assert [row[0] for row in rows] == ["E", "0", "1", "2", "mean"]
     cosines = [found.of(f"layers.{n}") for n in range(3)]
     mean = sum(one.cosine for one in cosines if one and one.cosine) / 3

@@ -28,10 +28,9 @@ from emberge.merging import (
     MergePlan,
     MergeRequest,
     Statistics,
+    Tokenizer,
     VocabularyPolicy,
     plan_merge,
-    read_tokenizer,
-    write_statistics,
 )
 from emberge.merging.tokens.token_rows import TokenRows
 from emberge.merging.tokens.tokenizer import tokenizer_differences
@@ -441,9 +440,9 @@ def test_a_union_of_bpe_learns_the_merges(tmp_path: Path) -> None:
     b = bpe(tmp_path / "b", [("d", "e"), ("a", "b"), ("de", "f")])
     out = tmp_path / "out"
     found = merge(out, a, b, vocabulary={"policy": "union", "pad_to": 1})["embed_tokens.weight"]
-    tokenizer = read_tokenizer(Checkpoint(out))
+    tokenizer = Tokenizer.read(Checkpoint(out))
     assert tokenizer is not None
-    theirs = read_tokenizer(Checkpoint(b))
+    theirs = Tokenizer.read(Checkpoint(b))
     assert theirs is not None
     weights = load_file(b / "model.safetensors")["embed_tokens.weight"]
     for token in ("de", "def"):
@@ -545,7 +544,7 @@ def test_what_was_measured_lines_up_too(tmp_path: Path) -> None:
         place = tmp_path / f"of-{folder.name}"
         place.mkdir()
         models = {"m": model_fingerprint(folder)}
-        write_statistics(place, Statistics(values, models=models, measure="fisher"))
+        Statistics(values, models=models, measure="fisher").write(place)
         told.append((FileRef(str(place)), values[ROWS]["m"]))
     given = [MergeInput(f.name, f, fingerprint=model_fingerprint(f)) for f in (a, b)]
     stage = Fisher(statistics=tuple(file for file, _ in told), normalise="none", floor=0.0)
@@ -555,7 +554,7 @@ def test_what_was_measured_lines_up_too(tmp_path: Path) -> None:
         out=tmp_path / "out",
         tokens=VocabularyPolicy(policy="union"),
     )
-    tokens = read_tokenizer(Checkpoint(b))
+    tokens = Tokenizer.read(Checkpoint(b))
     assert tokens is not None
     order = [tokens.tokens[token] for token in TOKENS]
     first, second = told[0][1], told[1][1][order]
@@ -578,7 +577,7 @@ def test_differences_are_told_in_words(tmp_path: Path) -> None:
         tmp_path / "b", other, added=["[B]"], normalizer=normalizers.BertNormalizer(lowercase=False)
     )
     (b / "chat_template.jinja").write_text("{{ messages }}")
-    first, second = (read_tokenizer(Checkpoint(f)) for f in (a, b))
+    first, second = (Tokenizer.read(Checkpoint(f)) for f in (a, b))
     assert first is not None
     assert second is not None
     assert list(tokenizer_differences(first, second)) == [

@@ -11,7 +11,7 @@ import pytest
 import torch
 from emberge import CheckpointError, PerTensor
 from emberge.cli.main import main
-from emberge.merging import MergeInput, VocabularyPolicy, read_tokenizer
+from emberge.merging import MergeInput, Tokenizer, VocabularyPolicy
 from emberge.model_folder import Checkpoint
 from emberge_merge.methods.averages.linear import Linear
 from safetensors.torch import load_file, save_file
@@ -58,7 +58,7 @@ def merged(
 
 
 def ids(folder: Path) -> dict[str, int]:
-    found = read_tokenizer(Checkpoint(folder))
+    found = Tokenizer.read(Checkpoint(folder))
     assert found is not None
     return dict(found.tokens)
 
