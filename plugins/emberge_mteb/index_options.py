@@ -72,13 +72,13 @@ def wrong_width(label: str, width: int | None, wanted: int | None) -> str:
 
 def index_contents(indexes: Sequence[KeptIndex], workspace: Workspace) -> list[str]:
     """Return of each index what decides its vectors: fingerprints of its model and its translations."""
-    from emberge.encoding import read_translation
+    from emberge.encoding import read_space_map
 
     return [
         " ".join(
             [
                 workspace.model(index.model).fingerprint,
-                *(read_translation(workspace.data(one)).fingerprint for one in index.translations),
+                *(read_space_map(workspace.data(one)).fingerprint for one in index.translations),
             ]
         )
         for index in indexes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError, DataError, Model, TaskInfo, Workspace
 from emberge.contracts import KeptIndex
-from emberge.encoding import read_translation
+from emberge.encoding import read_space_map
 from emberge.wording import join_some
 
 from emberge_mteb.index_options import wrong_width
@@ -79,7 +79,7 @@ class Indexes:
         """Return the function of the translations that lead from the index to the model, None without any."""
         if not index.translations:
             return None
-        found = [read_translation(self._workspace.data(one)) for one in index.translations]
+        found = [read_space_map(self._workspace.data(one)) for one in index.translations]
         way = _way(found, old.fingerprint, self._model.fingerprint)
         if way is not None:
             return lambda rows: functools.reduce(lambda moved, one: one.apply(moved), way, rows)

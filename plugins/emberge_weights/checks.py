@@ -11,9 +11,9 @@ from pathlib import Path
 
 from emberge import Artifact, Expected, ModelRef, Preflight, Problem, Reader
 from emberge.data import check_eval_sets, lacking_half, pick_eval_sets
-from emberge.merging import MergeInput
+from emberge.merging import MergeInput, MergePlan
 from emberge.model_folder import read_settings
-from emberge.wording import count_noun
+from emberge.wording import count_noun, human_size
 
 from emberge_weights.inputs.member_faults import plan_of, plan_problems
 from emberge_weights.inputs.weight_sets import (
@@ -24,7 +24,7 @@ from emberge_weights.inputs.weight_sets import (
     read_sets,
     unusable,
 )
-from emberge_weights.layers.layer_checks import describe_layers, layer_problems
+from emberge_weights.layers.sizes import CHUNK, ROUNDS, TEXTS
 from emberge_weights.search.candidates import fixed_candidates
 from emberge_weights.search_options import SearchOptions
 
@@ -37,6 +37,8 @@ _SPREAD = 10.0
 FEWEST_TRIALS = 5
 # Share of queries up to which sets may have some in common.
 SHARED = 0.05
+# Options of backbones under which parameters are not those of the checkpoint, or are built into code.
+_UNFIT = ("lora", "torch_compile")
 # Hashes of queries by the name of their set.
 Keys = Mapping[str, frozenset[bytes]]
 
@@ -47,7 +49,7 @@ def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
         yield context.problem("data names no evaluation set", "data")
     yield from _trial_problems(step, context)
     if step.layers:
-        yield from layer_problems(step, context)
+        yield from _layer_problems(step, context)
     yield from _set_problems(step, context)
     yield from _model_problems(step, context)
 
@@ -217,7 +219,7 @@ def _together(
     for fault in plan_problems(plan):
         yield context.problem(fault, "models")
     if step.layers and not plan.problems:
-        describe_layers(plan, len(inputs), context)
+        _describe_layers(plan, len(inputs), context)
 
 
 def _alone(
@@ -231,3 +233,40 @@ def _alone(
         yield context.warning(
             f"{reference} compares by {similarity}, and here all are compared by cosine", "models"
         )
+
+
+def _layer_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
+    """Yield problems of options that do not go with weights by layer."""
+    if step.metric != "task":
+        yield context.problem(
+            f"weights by layer are fitted to labels, which 'metric: {step.metric}' does without; leave "
+            "'layers' out, or take 'metric: task'",
+            "layers",
+        )
+    if step.strategy.plain() != "linear":
+        yield context.problem(
+            "weights by layer are fitted for the strategy 'linear'; leave 'strategy' or 'layers' out",
+            "layers",
+        )
+    for option in _UNFIT:
+        if getattr(step.backbone, option, None):
+            yield context.problem(
+                f"an encoder with '{option}' cannot compute with parameters that it is given; take it out of "
+                "the backbone, or leave 'layers' out",
+                "layers",
+            )
+
+
+def _describe_layers(plan: MergePlan, members: int, context: Preflight) -> None:
+    """Note for the terminal what weights by layer cost in passes, memory and disk."""
+    bytes_ = 4 * sum(tensor.out.elements for tensor in plan.tensors if tensor.action == "merge")
+    context.note(
+        "weights by layer",
+        [
+            f"time        2 fits of {ROUNDS} rounds, each of up to {TEXTS} texts of every set: for a set "
+            f"{2 * ROUNDS * TEXTS:,} texts forward twice and back once; then 2 merges, embedded and scored",
+            f"memory      about {human_size(3 * bytes_)} for parameters and their gradient, and the "
+            f"activations of {CHUNK} texts",
+            f"disk        {human_size(members * bytes_)} in the work folder until the step is done",
+        ],
+    )

@@ -67,7 +67,6 @@ class FindWeights(SearchOptions):
         from emberge_weights.inputs.embed_sets import SetEmbedder
         from emberge_weights.inputs.member_faults import plan_members
         from emberge_weights.layers.layer_search import LayerSearch, open_members
-        from emberge_weights.result.result import Result
         from emberge_weights.search.candidates import fixed_candidates
         from emberge_weights.search.real_merges import (
             merged_sides,
@@ -76,6 +75,7 @@ class FindWeights(SearchOptions):
             score_merges,
         )
         from emberge_weights.search.search import search
+        from emberge_weights.search_result import SearchResult
 
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
         sets, elsewhere, tests = (
@@ -110,7 +110,7 @@ class FindWeights(SearchOptions):
         if places:
             real = score_merges(found, places, len(anchors), embedder.sets, members, merged)
         licences = [plan.licences.get(one.name) for one in plan.request.inputs]
-        result = Result(models, licences, found, real, base)
+        result = SearchResult(models, licences, found, real, base)
         if by_layer is not None:
             layered = LayerSearch(
                 models=models,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from emberge import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.cli.main import main
-from emberge.encoding import read_translation as read_map
+from emberge.encoding import read_space_map
 from emberge_index.translation.folds import fit_folds
 from emberge_index.translation.maps import Kind, Moments, fit_map
 from emberge_index.translation.translation_file import FILE, SpaceOf, read_translation
@@ -145,12 +145,12 @@ def test_a_file_that_is_no_translation_is_refused_by_its_readers(name: str, by: 
         read_translation(by)
     if map_too:
         with pytest.raises(DataError, match=rf"{FILE}.*fit it again"):
-            read_map(by)
+            read_space_map(by)
 
 
 def test_a_translation_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / FILE)
-    for read in (read_translation, read_map):
+    for read in (read_translation, read_space_map):
         with pytest.raises(DataError, match=FILE):
             read(tmp_path)
 

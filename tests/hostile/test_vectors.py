@@ -90,11 +90,11 @@ def test_empty_documents_vectors_stay_zeros_and_refuse_no_index(
 
 
 def test_an_evaluated_index_has_the_same_zeros(by: Path) -> None:
-    from emberge.encoding import read_translation
+    from emberge.encoding import read_space_map
 
     given = vectors(3, 24)
     given[1] = 0
-    found = read_translation(by).apply(given)
+    found = read_space_map(by).apply(given)
     assert found.any(axis=1).tolist() == [True, False, True]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from emberge import DataRef
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
-from emberge_evaluate.fine_tuning.task_entry import RowSource, TaskEntry
+from emberge_evaluate.fine_tuning.task_entry import TaskEntry, TaskRowSource
 
 from tests.support.bench import Bench, model_at
 from tests.support.tiny import WORDS
@@ -56,8 +56,8 @@ def write_sets(folder: Path) -> Path:
     return folder
 
 
-def source(folder: Path, name: str) -> RowSource:
-    return RowSource(path=DataRef(str(folder / f"{name}.jsonl")))
+def source(folder: Path, name: str) -> TaskRowSource:
+    return TaskRowSource(path=DataRef(str(folder / f"{name}.jsonl")))
 
 
 def task(folder: Path, **more: Any) -> TaskEntry:

@@ -102,7 +102,7 @@ class Sampler:
         """Return one epoch's global batches; `seed` is the epoch's.
 
         A generator is allowed, and read into memory once an epoch. For large data return `Batches`
-        (`DatasetBatches`, `Shuffled`, `InOrder`, `Interleaved`), which are computed one by one.
+        (`DatasetBatches`, `Shuffled`, `InOrder`, `InTurn`), which are computed one by one.
 
         Raises:
             NotImplementedError: for a sampler that only selects, which cannot be the last.

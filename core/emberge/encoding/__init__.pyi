@@ -24,4 +24,4 @@ from .token_pass import corrupted as corrupted
 from .token_pass import predict_and_backward as predict_and_backward
 from .token_scores import TokenScores as TokenScores
 from .token_scores import score_texts as score_texts
-from .translation import read_translation as read_translation
+from .translation import read_space_map as read_space_map

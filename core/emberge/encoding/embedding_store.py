@@ -178,7 +178,7 @@ class EmbeddingStore:
 
     def _found(self, folder: Path, keys: Keys) -> Vectors:
         """Return vectors of the keys, all of which the folder has."""
-        index = _Index.read(folder)
+        index = _SegmentIndex.read(folder)
         places = index.places(keys)
         file_of, row_of = index.file_of[places], index.row_of[places]
         files = [np.load(path / "vectors.npy", mmap_mode="r") for path in index.folders]
@@ -190,7 +190,7 @@ class EmbeddingStore:
 
 
 @dataclass(frozen=True, eq=False)
-class _Index:
+class _SegmentIndex:
     """Keys of a folder's segments in order, and the file and row of each."""
 
     folders: Sequence[Path]
@@ -199,7 +199,7 @@ class _Index:
     row_of: NDArray[np.int32]
 
     @classmethod
-    def read(cls, folder: Path) -> _Index:
+    def read(cls, folder: Path) -> _SegmentIndex:
         paths = sorted(p for p in folder.glob("[!.]*") if (p / "keys.npy").is_file())
         parts = [np.load(path / "keys.npy").view("V16").reshape(-1) for path in paths]
         flat = np.concatenate([np.zeros(0, "V16"), *parts])
@@ -238,14 +238,14 @@ def _plan(folder: Path, request: str, keys: Keys) -> NDArray[np.int64]:
     def fill(side: Path) -> None:
         _, first = np.unique(keys, return_index=True)
         first.sort()
-        np.save(side / "plan.npy", first[_Index.read(folder).places(keys[first]) < 0])
+        np.save(side / "plan.npy", first[_SegmentIndex.read(folder).places(keys[first]) < 0])
 
     path = folder / f"plan-{request}"
     plan: NDArray[np.int64] = np.load(fill_once(path, fill) / "plan.npy")
     planned = np.zeros(len(keys), bool)
     planned[plan] = True
     others = ~np.isin(keys, keys[planned])
-    if (_Index.read(folder).places(keys[others]) < 0).any():  # segments were deleted since
+    if (_SegmentIndex.read(folder).places(keys[others]) < 0).any():  # segments were deleted since
         shutil.rmtree(path)
         plan = np.load(fill_once(path, fill) / "plan.npy")
     return plan

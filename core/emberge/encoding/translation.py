@@ -14,13 +14,13 @@ from emberge.errors import DataError
 from emberge.numerics import unit_rows
 from emberge.wording import printable
 
-__all__ = ["Translation", "read_translation"]
+__all__ = ["SpaceMap", "read_space_map"]
 
 _FILE, _KEY = "translation.safetensors", "translation"
 
 
 @dataclass(frozen=True, eq=False)
-class Translation:
+class SpaceMap:
     """Map of row vectors x [d] to x · `matrix` + `offset` [e], then of length one if the target's are.
 
     `source` and `target` are fingerprints of the two models.
@@ -58,7 +58,7 @@ class Translation:
         return moved.astype(np.float32)
 
 
-def read_translation(place: Path) -> Translation:
+def read_space_map(place: Path) -> SpaceMap:
     """Return the translation of a file, or in the folder of a step that has left one.
 
     Raises:
@@ -77,7 +77,7 @@ def read_translation(place: Path) -> Translation:
             matrix, offset = file.get_tensor("matrix"), file.get_tensor("offset")
         source, target = header["source"], header["target"]
         _require_map(matrix, offset, source["dimension"], target["dimension"])
-        return Translation(
+        return SpaceMap(
             str(source["fingerprint"]),
             str(target["fingerprint"]),
             matrix,

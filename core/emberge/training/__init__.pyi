@@ -14,7 +14,7 @@ from .loop.metrics import TrainingError as TrainingError
 from .loop.session import Session as Session
 from .loop.session_opening import open_session as open_session
 from .plan.batch_orders import InOrder as InOrder
-from .plan.batch_orders import Interleaved as Interleaved
+from .plan.batch_orders import InTurn as InTurn
 from .plan.batch_orders import Shuffled as Shuffled
 from .plan.batch_plan import PlannedBatch as PlannedBatch
 from .plan.batch_plan import PlannedPart as PlannedPart

@@ -20,7 +20,7 @@ from emberge.files import replace_file, write_text
 from emberge_evaluate.fine_tuning.kinds import Reading, kind_of
 from emberge_evaluate.fine_tuning.metrics import score, units_of
 from emberge_evaluate.fine_tuning.task_data import TaskData
-from emberge_evaluate.fine_tuning.tuning import Schedule, Tuned, Tuning
+from emberge_evaluate.fine_tuning.tuning import Tuned, Tuning, TuningSchedule
 from emberge_evaluate.fine_tuning.tuning_options import TuningOptions
 
 __all__ = ["Grid"]
@@ -187,9 +187,9 @@ class Grid:
             dropout=options.dropout,
         )
 
-    def _schedule(self, name: str, seed: int, rate: float) -> Schedule:
+    def _schedule(self, name: str, seed: int, rate: float) -> TuningSchedule:
         options, steps = self.options, self._steps(name)
-        return Schedule(
+        return TuningSchedule(
             steps=steps,
             batch_size=options.batch_size,
             learning_rate=rate,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from emberge import DataError, suggest
 
-from emberge_evaluate.fine_tuning.task_entry import Head, Metric, RowSource, TaskEntry
+from emberge_evaluate.fine_tuning.task_entry import Head, Metric, TaskEntry, TaskRowSource
 
 __all__ = ["hub_tasks"]
 
@@ -29,8 +29,8 @@ def _glue(
     hub = "nyu-mll/glue"
     return TaskEntry(
         name=name,
-        train=RowSource(hub=hub, subset=name),
-        test=tuple(RowSource(hub=hub, subset=name, split=split, name=split) for split in tests),
+        train=TaskRowSource(hub=hub, subset=name),
+        test=tuple(TaskRowSource(hub=hub, subset=name, split=split, name=split) for split in tests),
         text=text,
         second=second,
         metric=metric,
@@ -64,17 +64,18 @@ _XCOPA = _listed("et ht id it qu sw ta th tr vi zh")
 
 def _across(
     hub: str, subset: str, languages: Sequence[str], split: str = "test"
-) -> tuple[RowSource, ...]:
+) -> tuple[TaskRowSource, ...]:
     """Return a test set for each language."""
     return tuple(
-        RowSource(hub=hub, subset=subset.format(one), split=split, name=one) for one in languages
+        TaskRowSource(hub=hub, subset=subset.format(one), split=split, name=one)
+        for one in languages
     )
 
 
-def _english(hub: str, subset: str) -> tuple[RowSource, tuple[RowSource, ...]]:
+def _english(hub: str, subset: str) -> tuple[TaskRowSource, tuple[TaskRowSource, ...]]:
     """Return the training rows and the development rows of a subset."""
-    return RowSource(hub=hub, subset=subset), (
-        RowSource(hub=hub, subset=subset, split="validation"),
+    return TaskRowSource(hub=hub, subset=subset), (
+        TaskRowSource(hub=hub, subset=subset, split="validation"),
     )
 
 
@@ -107,13 +108,13 @@ def _words(
     )
 
 
-def _questions(name: str, test: tuple[RowSource, ...]) -> TaskEntry:
+def _questions(name: str, test: tuple[TaskRowSource, ...]) -> TaskEntry:
     hub = "rajpurkar/squad"
     return TaskEntry(
         name=name,
         head="span",
-        train=RowSource(hub=hub),
-        dev=(RowSource(hub=hub, split="validation", limit=2000),),
+        train=TaskRowSource(hub=hub),
+        dev=(TaskRowSource(hub=hub, split="validation", limit=2000),),
         test=test,
         text="question",
         second="context",
@@ -124,7 +125,8 @@ def _questions(name: str, test: tuple[RowSource, ...]) -> TaskEntry:
 def _splits(name: str, hub: str, subset: str | None = None, **more: object) -> TaskEntry:
     """Return a task whose data set has all three splits."""
     train, dev, test = (
-        RowSource(hub=hub, subset=subset, split=split) for split in ("train", "validation", "test")
+        TaskRowSource(hub=hub, subset=subset, split=split)
+        for split in ("train", "validation", "test")
     )
     return TaskEntry(name=name, train=train, dev=(dev,), test=(test,), **more)  # type: ignore[arg-type]
 
@@ -163,8 +165,8 @@ _ALL = (
     TaskEntry(
         name="xcopa",
         head="choice",
-        train=RowSource(hub="aps/super_glue", subset="copa"),
-        dev=(RowSource(hub="aps/super_glue", subset="copa", split="validation"),),
+        train=TaskRowSource(hub="aps/super_glue", subset="copa"),
+        dev=(TaskRowSource(hub="aps/super_glue", subset="copa", split="validation"),),
         test=_across("cambridgeltl/xcopa", "{}", _XCOPA),
         text="premise",
         second="question",
@@ -172,8 +174,8 @@ _ALL = (
     ),
     TaskEntry(
         name="math_shepherd",
-        train=RowSource(hub="trl-lib/math_shepherd"),
-        test=(RowSource(hub="trl-lib/math_shepherd", split="test"),),
+        train=TaskRowSource(hub="trl-lib/math_shepherd"),
+        test=(TaskRowSource(hub="trl-lib/math_shepherd", split="test"),),
         text="prompt",
         second="completions",
         label=("labels",),

@@ -16,7 +16,7 @@ from emberge_evaluate.fine_tuning.heads import TextHead, TokenHead, first_places
 from emberge_evaluate.fine_tuning.task_data import TaskData
 from emberge_evaluate.fine_tuning.task_rows import Answers, TaskRow
 
-__all__ = ["Input", "Kind", "Reading", "kind_of"]
+__all__ = ["Kind", "Reading", "TaskInput", "kind_of"]
 
 UNSCORED = -100
 _MISSED = -1  # prediction for a word that was cut off
@@ -36,7 +36,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class TaskInput:
     """Row as the model reads it: its texts (several for choices and windows) and what is to be learned.
 
     `places` are the tokens that words' labels are on, -1 for a word that was cut off. `windows` locate the
@@ -64,11 +64,12 @@ class Kind:
 
     def inputs(
         self, encoder: TokenEncoder, rows: Sequence[TaskRow], *, training: bool
-    ) -> list[Input]:
+    ) -> list[TaskInput]:
         """Return rows as the model reads them."""
         located = self.locate(encoder, [r.text for r in rows], [r.second for r in rows])
         return [
-            Input((one.tokens,), self.target(row)) for one, row in zip(located, rows, strict=True)
+            TaskInput((one.tokens,), self.target(row))
+            for one, row in zip(located, rows, strict=True)
         ]
 
     def locate(
@@ -87,12 +88,12 @@ class Kind:
         """Return what is to be learned of a row."""
         raise NotImplementedError
 
-    def loss(self, logits: Tensor, batch: Sequence[Input], mask: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
         """Return the mean loss of a batch whose texts the logits and the mask are of."""
         raise NotImplementedError
 
     def predictions(
-        self, logits: Tensor, batch: Sequence[Input], mask: Tensor, rows: Sequence[TaskRow]
+        self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
         """Return a prediction for each row, as plain values."""
         raise NotImplementedError
@@ -104,11 +105,11 @@ class Classification(Kind):
     def target(self, row: TaskRow) -> int:
         return self.numbers[str(row.gold)]
 
-    def loss(self, logits: Tensor, batch: Sequence[Input], mask: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
         return F.cross_entropy(logits.float(), _tensor([one.target for one in batch], logits))
 
     def predictions(
-        self, logits: Tensor, batch: Sequence[Input], mask: Tensor, rows: Sequence[TaskRow]
+        self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
         found: list[Any] = logits.argmax(-1).tolist()
         return found
@@ -120,12 +121,12 @@ class Regression(Kind):
     def target(self, row: TaskRow) -> Any:
         return row.gold
 
-    def loss(self, logits: Tensor, batch: Sequence[Input], mask: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
         gold = torch.tensor([one.target for one in batch], device=logits.device)
         return F.mse_loss(logits[:, 0].float(), gold.float())
 
     def predictions(
-        self, logits: Tensor, batch: Sequence[Input], mask: Tensor, rows: Sequence[TaskRow]
+        self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
         found: list[Any] = logits[:, 0].float().nan_to_num().tolist()
         return found
@@ -139,14 +140,14 @@ class Words(Kind):
 
     def inputs(
         self, encoder: TokenEncoder, rows: Sequence[TaskRow], *, training: bool
-    ) -> list[Input]:
+    ) -> list[TaskInput]:
         located = self.locate(encoder, [row.text for row in rows], [None])
         (empty,) = encoder.tokenise([""], prompt="", max_length=None)
         read = [self._input(one, row, empty.ids[0]) for one, row in zip(located, rows, strict=True)]
         # A batch of texts without a labelled token would have no loss.
         return [one for one in read if max(one.places, default=-1) >= 0] if training else read
 
-    def _input(self, located: LocatedText, row: TaskRow, begin: int) -> Input:
+    def _input(self, located: LocatedText, row: TaskRow, begin: int) -> TaskInput:
         gold = row.gold if isinstance(row.gold, tuple) else ()
         target = tuple(self.numbers[label] for label in gold)
         places, tokens = _first_tokens(located, row.words), located.tokens
@@ -155,20 +156,20 @@ class Words(Kind):
                 tokens = TokenisedText([begin, *tokens.ids])
                 places = [place + 1 if place >= 0 else place for place in places]
             places = [place - 1 if place >= 0 else place for place in places]
-        return Input((tokens,), target, tuple(places))
+        return TaskInput((tokens,), target, tuple(places))
 
-    def loss(self, logits: Tensor, batch: Sequence[Input], mask: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
         rows, places = self._placed(batch, mask)
         gold = [t for one in batch for t, p in zip(one.target, one.places, strict=True) if p >= 0]
         return F.cross_entropy(logits[rows, places].float(), _tensor(gold, logits))
 
     def predictions(
-        self, logits: Tensor, batch: Sequence[Input], mask: Tensor, rows: Sequence[TaskRow]
+        self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
         found = iter(logits[self._placed(batch, mask)].argmax(-1).tolist())
         return [[next(found) if p >= 0 else _MISSED for p in one.places] for one in batch]
 
-    def _placed(self, batch: Sequence[Input], mask: Tensor) -> tuple[Tensor, Tensor]:
+    def _placed(self, batch: Sequence[TaskInput], mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return row and place in the batch of every labelled token."""
         first = first_places(mask).tolist()
         pairs = [
@@ -188,7 +189,7 @@ class Spans(Kind):
 
     def inputs(
         self, encoder: TokenEncoder, rows: Sequence[TaskRow], *, training: bool
-    ) -> list[Input]:
+    ) -> list[TaskInput]:
         located = encoder.locate(
             [row.text for row in rows],
             [row.second or "" for row in rows],
@@ -200,14 +201,16 @@ class Spans(Kind):
         for one in located:
             windows[one.row].append(one)
         if not training:
-            return [Input(tuple(w.tokens for w in many), None, (), tuple(many)) for many in windows]
+            return [
+                TaskInput(tuple(w.tokens for w in many), None, (), tuple(many)) for many in windows
+            ]
         return [
-            Input((window.tokens,), _answer_tokens(window, row.gold))
+            TaskInput((window.tokens,), _answer_tokens(window, row.gold))
             for row, many in zip(rows, windows, strict=True)
             for window in many
         ]
 
-    def loss(self, logits: Tensor, batch: Sequence[Input], mask: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
         scores = _real(logits, mask)
         gold = _tensor([one.target for one in batch], logits) + first_places(mask)[:, None]
         return (
@@ -216,7 +219,7 @@ class Spans(Kind):
         ) / 2
 
     def predictions(
-        self, logits: Tensor, batch: Sequence[Input], mask: Tensor, rows: Sequence[TaskRow]
+        self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
         scores, first = _real(logits, mask), first_places(mask).tolist()
         found, row = [], 0
@@ -230,21 +233,23 @@ class Spans(Kind):
         return found
 
 
-class Choices(Kind):
+class MultipleChoice(Kind):
     """One of the choices of each row: the head gives each a number, and the highest is taken."""
 
     def inputs(
         self, encoder: TokenEncoder, rows: Sequence[TaskRow], *, training: bool
-    ) -> list[Input]:
+    ) -> list[TaskInput]:
         asked = [
             row.text if row.second is None else f"{row.text}\n{row.second}"
             for row in rows
             for _ in row.choices
         ]
         located = iter(self.locate(encoder, asked, [c for row in rows for c in row.choices]))
-        return [Input(tuple(next(located).tokens for _ in row.choices), row.gold) for row in rows]
+        return [
+            TaskInput(tuple(next(located).tokens for _ in row.choices), row.gold) for row in rows
+        ]
 
-    def loss(self, logits: Tensor, batch: Sequence[Input], mask: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
         parts = self._parts(logits, batch)
         losses = [
             F.cross_entropy(part[None], _tensor([one.target], logits))
@@ -253,11 +258,11 @@ class Choices(Kind):
         return torch.stack(losses).mean()
 
     def predictions(
-        self, logits: Tensor, batch: Sequence[Input], mask: Tensor, rows: Sequence[TaskRow]
+        self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
         return [int(part.argmax()) for part in self._parts(logits, batch)]
 
-    def _parts(self, logits: Tensor, batch: Sequence[Input]) -> Sequence[Tensor]:
+    def _parts(self, logits: Tensor, batch: Sequence[TaskInput]) -> Sequence[Tensor]:
         return torch.split_with_sizes(logits[:, 0].float(), [len(one.texts) for one in batch])
 
 
@@ -266,7 +271,7 @@ _KINDS: dict[str, type[Kind]] = {
     "regression": Regression,
     "tokens": Words,
     "span": Spans,
-    "choice": Choices,
+    "choice": MultipleChoice,
 }
 
 

@@ -12,7 +12,7 @@ from emberge import DataError, DataRef, Reader, shuffled, stable_seed
 from emberge.data import PlainRows, read_plain_rows
 from emberge.wording import join_some
 
-from emberge_evaluate.fine_tuning.task_entry import METRICS, RowSource, TaskEntry
+from emberge_evaluate.fine_tuning.task_entry import METRICS, TaskEntry, TaskRowSource
 from emberge_evaluate.fine_tuning.task_rows import TaskRow, labels_of, parse_rows
 
 __all__ = ["TaskData", "check_first_rows", "entry_problems", "load_task"]
@@ -101,7 +101,7 @@ def load_task(
         DataError: for rows that do not fit, and for classes that some of the sets lack.
     """
 
-    def read(source: RowSource) -> PlainRows | None:
+    def read(source: TaskRowSource) -> PlainRows | None:
         try:
             return read_plain_rows(source.entry, readers=readers, resolve=resolve, limit=limit)
         except ConnectionError as error:

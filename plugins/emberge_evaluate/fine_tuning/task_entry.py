@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from emberge import Count, DataEntry, DataRef, NumberRange
 
-__all__ = ["METRICS", "Head", "Metric", "RowSource", "TaskEntry"]
+__all__ = ["METRICS", "Head", "Metric", "TaskEntry", "TaskRowSource"]
 
 Head = Literal["classification", "regression", "tokens", "span", "choice"]
 Metric = Literal[
@@ -24,7 +24,7 @@ METRICS: dict[Head, tuple[Metric, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowSource:
+class TaskRowSource:
     """Rows of a file, or of a split of a hub dataset; `limit` keeps an even sample of them.
 
     Of a catalogue, such as the result of a step that makes data, `only` names the set.
@@ -66,9 +66,9 @@ class TaskEntry:
     """
 
     name: str
-    train: RowSource
-    test: tuple[RowSource, ...]
-    dev: tuple[RowSource, ...] = ()
+    train: TaskRowSource
+    test: tuple[TaskRowSource, ...]
+    dev: tuple[TaskRowSource, ...] = ()
     dev_share: Annotated[float, NumberRange(above=0, below=1)] = 0.1
     head: Head = "classification"
     text: str = "text"

@@ -29,15 +29,15 @@ from emberge.training import (
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from emberge_evaluate.fine_tuning.kinds import Input, Kind
+from emberge_evaluate.fine_tuning.kinds import Kind, TaskInput
 from emberge_evaluate.fine_tuning.metrics import score
 from emberge_evaluate.fine_tuning.task_rows import TaskRow
 
-__all__ = ["Schedule", "Tuned", "Tuning", "batch_rows"]
+__all__ = ["Tuned", "Tuning", "TuningSchedule", "batch_rows"]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TuningSchedule:
     """Options of one fine-tuning; `patience` is in epochs, `eval_steps` between looks at development data."""
 
     steps: int
@@ -93,7 +93,7 @@ class Tuning(Trainee):
         self,
         encoder: TokenEncoder,
         kind: Kind,
-        schedule: Schedule,
+        schedule: TuningSchedule,
         progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.encoder, self.kind, self.schedule, self.progress = encoder, kind, schedule, progress
@@ -172,7 +172,7 @@ class Tuning(Trainee):
         predicted = self.predict(data.dev, self._dev, step)
         return score(data.entry.scored_by, data.classes, data.dev, predicted)
 
-    def predict(self, rows: Sequence[TaskRow], inputs: Sequence[Input], step: int) -> list[Any]:
+    def predict(self, rows: Sequence[TaskRow], inputs: Sequence[TaskInput], step: int) -> list[Any]:
         """Return a prediction for each row by the weights of a step; texts of like length run together.
 
         Raises:
@@ -195,7 +195,7 @@ class Tuning(Trainee):
             prediction |= dict(zip(chosen, predicted, strict=True))
         return [prediction[row] for row in range(len(rows))]
 
-    def _compute_logits(self, batch: Sequence[Input]) -> tuple[Tensor, Tensor]:
+    def _compute_logits(self, batch: Sequence[TaskInput]) -> tuple[Tensor, Tensor]:
         """Return the head's logits of all texts of a batch, and the mask of their tokens."""
         dtype = self.schedule.autocast
         with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):

@@ -101,10 +101,10 @@ def read_translation(place: Path) -> Translation:
     Raises:
         DataError: when there is none, or one with facts or numbers that no translation has.
     """
-    from emberge.encoding import read_translation as read_map
+    from emberge.encoding import read_space_map
     from safetensors import SafetensorError, safe_open
 
-    found = read_map(place)
+    found = read_space_map(place)
     path = place / FILE if place.is_dir() else place
     try:
         with safe_open(str(path), framework="numpy") as file:

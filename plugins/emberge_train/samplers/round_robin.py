@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from emberge import Batches, Pool, shuffled, stable_seed
-from emberge.training import Interleaved
+from emberge.training import InTurn
 
 from emberge_train.samplers.one_dataset import OneDataset
 
@@ -38,4 +38,4 @@ class RoundRobin(OneDataset):
         if self.until != "all":
             count = (min if self.until == "shortest" else max)(len(one) for one in datasets)
             datasets = [one.of_length(count) for one in datasets]
-        return Interleaved(datasets)
+        return InTurn(datasets)

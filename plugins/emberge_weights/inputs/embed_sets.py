@@ -10,7 +10,7 @@ from emberge import Backbone, Model, Workspace
 from emberge.encoding import EmbeddingStore
 from emberge.merging import whole_model
 
-from emberge_weights.inputs.members import Prompting, Sides, StoredVectors, before_length_one
+from emberge_weights.inputs.members import Prompting, SideVectors, VectorRows, before_length_one
 from emberge_weights.inputs.weight_sets import WeightSet
 
 __all__ = ["SetEmbedder"]
@@ -26,17 +26,17 @@ class SetEmbedder:
     max_length: int | None
     workspace: Workspace
 
-    def member(self, model: Model) -> list[Sides]:
+    def member(self, model: Model) -> list[SideVectors]:
         """Return the vectors of every set by a member, kept in the store that steps share."""
         work = self.workspace
         with whole_model(model, work.work, work.machine) as folder:
             return self._embedded(folder, model.fingerprint, model.name, work.store)
 
-    def merged(self, folder: Path, key: str, name: str) -> list[Sides]:
+    def merged(self, folder: Path, key: str, name: str) -> list[SideVectors]:
         """Return the vectors of every set by a merged model, kept until the step is done."""
         return self._embedded(folder, key, name, self.workspace.work / "vectors")
 
-    def _embedded(self, folder: Path, key: str, name: str, kept: Path) -> list[Sides]:
+    def _embedded(self, folder: Path, key: str, name: str, kept: Path) -> list[SideVectors]:
         backbone = before_length_one(self.backbone)
         encoder = backbone.load(folder, device=self.workspace.machine.devices[0], dtype="float32")
         store = EmbeddingStore(
@@ -48,7 +48,7 @@ class SetEmbedder:
         )
         prompting = Prompting(self.prompt, encoder.prompts)
 
-        def embed(one: WeightSet, texts: Sequence[str], side: str) -> StoredVectors:
+        def embed(one: WeightSet, texts: Sequence[str], side: str) -> VectorRows:
             prompt = prompting.of(one, side)
             return store.embed(texts, prompt=prompt, max_length=self.max_length)
 
@@ -56,5 +56,5 @@ class SetEmbedder:
         for one in self.sets:
             queries = embed(one, one.queries, "query")
             documents = queries if one.itself else embed(one, one.documents, "document")
-            found.append(Sides(queries, documents))
+            found.append(SideVectors(queries, documents))
         return found

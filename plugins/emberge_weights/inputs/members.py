@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Prompting", "Sides", "StoredVectors", "before_length_one"]
+__all__ = ["Prompting", "SideVectors", "VectorRows", "before_length_one"]
 
 
-class StoredVectors(Protocol):
+class VectorRows(Protocol):
     """Vectors on disk or in memory: float32 [n, d] by their places."""
 
     def __len__(self) -> int: ...
@@ -27,11 +27,11 @@ class StoredVectors(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Sides:
+class SideVectors:
     """Vectors of a set's queries and documents by one member."""
 
-    queries: StoredVectors
-    documents: StoredVectors
+    queries: VectorRows
+    documents: VectorRows
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
-from emberge_weights.inputs.members import Prompting, Sides
+from emberge_weights.inputs.members import Prompting, SideVectors
 from emberge_weights.inputs.weight_sets import WeightSet
 from emberge_weights.layers.mixed_forward import Embed
 from emberge_weights.layers.sizes import NEAR, OWN, PAIRS, QUERIES
-from emberge_weights.layers.soft_scores import order_loss, ranking_loss
-from emberge_weights.scores.set_scores import first_documents
+from emberge_weights.set_scores import first_documents
 
-__all__ = ["LabelledTexts"]
+__all__ = ["LabelledTexts", "order_loss", "ranking_loss"]
 
 Places = NDArray[np.int64]
+TEMPERATURE = 0.05
 
 
 class LabelledTexts:
@@ -33,7 +33,7 @@ class LabelledTexts:
     def __init__(
         self,
         one: WeightSet,
-        members: Sequence[Sides],
+        members: Sequence[SideVectors],
         weights: NDArray[np.float64],
         encoder: Encoder,
         prompting: Prompting,
@@ -79,7 +79,7 @@ class LabelledTexts:
 
 
 def _candidates(
-    one: WeightSet, members: Sequence[Sides], weights: NDArray[np.float64]
+    one: WeightSet, members: Sequence[SideVectors], weights: NDArray[np.float64]
 ) -> list[list[int]]:
     """Return the places of the documents that each query brings."""
     found = []
@@ -88,3 +88,20 @@ def _candidates(
         near = [int(place) for place in first if judged.get(int(place), 0) <= 0]
         found.append([*best[:OWN], *near[:NEAR]])
     return found
+
+
+def ranking_loss(cosines: Tensor, relevant: Tensor) -> Tensor:
+    """Return InfoNCE (van den Oord et al., 2018, arXiv:1807.03748) of queries [q] over documents [q, d].
+
+    `relevant` is a mask; the probability of all documents that belong to a query counts together.
+    """
+    logits = cosines / TEMPERATURE
+    found = logits.masked_fill(~relevant, -torch.inf).logsumexp(1)
+    return (logits.logsumexp(1) - found).mean()
+
+
+def order_loss(cosines: Tensor, gold: Tensor) -> Tensor:
+    """Return CoSENT's loss (Su, 2022) of pairs [n]: no pair may be nearer than one of a higher gold."""
+    wrong = (cosines[None] - cosines[:, None]) / TEMPERATURE
+    pairs = wrong[gold[:, None] > gold[None]]
+    return torch.cat([pairs.new_zeros(1), pairs]).logsumexp(0)

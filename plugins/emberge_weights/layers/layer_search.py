@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from emberge_weights.inputs.embed_sets import SetEmbedder
 from emberge_weights.inputs.member_faults import member_inputs
-from emberge_weights.inputs.members import Prompting, Sides
+from emberge_weights.inputs.members import Prompting, SideVectors
 from emberge_weights.inputs.weight_sets import WeightSet
 from emberge_weights.layers.blocks import Blocks, blocks_of
 from emberge_weights.layers.fit import fit_coefficients
@@ -22,10 +22,10 @@ from emberge_weights.layers.labelled_texts import LabelledTexts
 from emberge_weights.layers.member_tensors import member_tensors
 from emberge_weights.layers.mixed_forward import MixedForward
 from emberge_weights.layers.sizes import ROUNDS
-from emberge_weights.scores.set_scores import score_set
-from emberge_weights.scores.unit_scores import UnitScores
 from emberge_weights.search.choice import HeldOut, halves, mean_differences
 from emberge_weights.search.real_merges import merged_folder, merged_sides
+from emberge_weights.set_scores import score_set
+from emberge_weights.unit_scores import UnitScores
 
 __all__ = ["LayerSearch", "Layers", "open_members"]
 
@@ -65,7 +65,7 @@ class LayerSearch:
     """Search of weights by layer among members, whose vectors of the sets are given."""
 
     models: Sequence[Model]
-    members: Sequence[Sequence[Sides]]
+    members: Sequence[Sequence[SideVectors]]
     sets: Sequence[WeightSet]
     blocks: Blocks
     forward: MixedForward
@@ -147,12 +147,12 @@ class LayerSearch:
             for values, otherwise in zip(coefficients.T, flat, strict=True)
         ]
 
-    def _merged(self, weights: Sequence[PerTensor], embedder: SetEmbedder) -> Sequence[Sides]:
+    def _merged(self, weights: Sequence[PerTensor], embedder: SetEmbedder) -> Sequence[SideVectors]:
         inputs = member_inputs(self.models, weights)
         with merged_folder(inputs, self.strategy, embedder.workspace) as folder:
             return embedder.merged(folder, folder.name, "weighed by layer")
 
-    def _scored(self, number: int, merged: Sequence[Sequence[Sides]]) -> UnitScores:
+    def _scored(self, number: int, merged: Sequence[Sequence[SideVectors]]) -> UnitScores:
         everyone = [*self.members, *merged]
         each = np.eye(len(everyone))
         own = [one[number] for one in everyone]

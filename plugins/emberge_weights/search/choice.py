@@ -9,11 +9,11 @@ import numpy as np
 from emberge import stable_seed
 from numpy.typing import NDArray
 
-from emberge_weights.scores.unit_scores import UnitScores, mean_score, standard_error
 from emberge_weights.search.candidates import EQUAL, from_equal
+from emberge_weights.unit_scores import UnitScores, mean_score, standard_error
 
 __all__ = [
-    "Choice",
+    "ChosenWeighting",
     "HeldOut",
     "choose",
     "compare",
@@ -58,7 +58,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenWeighting:
     """Weighting that was chosen, by its place, and what choosing gained over equal weights, held out.
 
     `worth` is for each member what choosing gained over choosing without it.
@@ -69,7 +69,7 @@ class Choice:
     worth: Sequence[HeldOut] = ()
 
 
-def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> Choice:
+def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> ChosenWeighting:
     """Return the weighting to take, and what each member is worth.
 
     Ten times the units of every set are halved; weights chosen on one half are compared on the other
@@ -84,8 +84,8 @@ def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> Choice:
 
     gain, *worth = held_out(scores, lambda seen: simplest(weights, seen), rivals, seed)
     if not gain.clear:
-        return Choice(EQUAL, gain, worth)
-    return Choice(simplest(weights, [one.contributions() for one in scores]), gain, worth)
+        return ChosenWeighting(EQUAL, gain, worth)
+    return ChosenWeighting(simplest(weights, [one.contributions() for one in scores]), gain, worth)
 
 
 def simplest(weights: Array, contributions: Sequence[Array], among: Places | None = None) -> int:

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from emberge_weights.inputs.embed_sets import SetEmbedder
 from emberge_weights.inputs.member_faults import member_inputs
-from emberge_weights.inputs.members import Sides
+from emberge_weights.inputs.members import SideVectors
 from emberge_weights.inputs.weight_sets import WeightSet
-from emberge_weights.scores.set_scores import score_set
-from emberge_weights.scores.unit_scores import UnitScores, mean_score
 from emberge_weights.search.candidates import EQUAL, from_equal
 from emberge_weights.search.choice import simplest
 from emberge_weights.search.search import Search
+from emberge_weights.set_scores import score_set
+from emberge_weights.unit_scores import UnitScores, mean_score
 
 __all__ = [
     "RealMerges",
@@ -89,8 +89,8 @@ def score_merges(
     places: Sequence[int],
     anchors: int,
     sets: Sequence[WeightSet],
-    members: Sequence[Sequence[Sides]],
-    merged: Sequence[Sequence[Sides]],
+    members: Sequence[Sequence[SideVectors]],
+    merged: Sequence[Sequence[SideVectors]],
 ) -> RealMerges:
     """Return the scores of merged models, whose vectors are given set by set as the members' are.
 
@@ -115,11 +115,11 @@ def score_merges(
 
 def merged_sides(
     models: Sequence[Model],
-    members: Sequence[Sequence[Sides]],
+    members: Sequence[Sequence[SideVectors]],
     weights: Array,
     strategy: Stage,
     embedder: SetEmbedder,
-) -> Sequence[Sides]:
+) -> Sequence[SideVectors]:
     """Return the vectors of all sets by the models merged with weights; those of a single model are known."""
     used = np.flatnonzero(weights).tolist()
     if len(used) == 1:

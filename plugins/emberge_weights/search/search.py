@@ -9,12 +9,12 @@ import numpy as np
 from emberge import stable_seed
 from numpy.typing import NDArray
 
-from emberge_weights.inputs.members import Sides
+from emberge_weights.inputs.members import SideVectors
 from emberge_weights.inputs.weight_sets import WeightSet
-from emberge_weights.scores.set_scores import score_set
-from emberge_weights.scores.unit_scores import UnitScores, mean_score
 from emberge_weights.search.candidates import draw_candidates
-from emberge_weights.search.choice import Choice, choose
+from emberge_weights.search.choice import ChosenWeighting, choose
+from emberge_weights.set_scores import score_set
+from emberge_weights.unit_scores import UnitScores, mean_score
 
 __all__ = ["Search", "search"]
 
@@ -28,7 +28,7 @@ class Search:
     weights: Array
     scores: Sequence[UnitScores]
     elsewhere: Sequence[UnitScores]
-    choice: Choice
+    choice: ChosenWeighting
 
     @property
     def means(self) -> Array:
@@ -46,7 +46,7 @@ class Search:
 def search(
     sets: Sequence[WeightSet],
     elsewhere: Sequence[WeightSet],
-    members: Sequence[Sequence[Sides]],
+    members: Sequence[Sequence[SideVectors]],
     *,
     base: bool,
     candidates: int,

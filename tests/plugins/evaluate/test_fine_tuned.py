@@ -17,7 +17,7 @@ from emberge_encoder.text_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.heads import TextHead, TokenHead
 from emberge_evaluate.fine_tuning.kinds import Reading, kind_of
 from emberge_evaluate.fine_tuning.task_data import load_task
-from emberge_evaluate.fine_tuning.tuning import Schedule, Tuning, batch_rows
+from emberge_evaluate.fine_tuning.tuning import Tuning, TuningSchedule, batch_rows
 
 from tests.support import tiny
 from tests.support.bench import Bench, model_at
@@ -388,7 +388,7 @@ def test_a_killed_training_goes_on_from_its_state(euro: Path, folder: Path, tmp_
     entry = task(folder, head="regression", label=("grade",))
     data = load_task(entry, readers=Bench(tmp_path).readers, resolve=lambda ref: Path(ref.text))
     assert data is not None
-    schedule = Schedule(
+    schedule = TuningSchedule(
         steps=STEPS,
         batch_size=8,
         learning_rate=RATE,

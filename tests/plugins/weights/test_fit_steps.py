@@ -18,7 +18,7 @@ from emberge_encoder.text_encoder import TextEncoder
 from emberge_merge.methods.averages.linear import Linear
 from emberge_weights.inputs.embed_sets import SetEmbedder
 from emberge_weights.inputs.member_faults import member_inputs, plan_members
-from emberge_weights.inputs.members import Sides, before_length_one
+from emberge_weights.inputs.members import SideVectors, before_length_one
 from emberge_weights.inputs.weight_sets import WeightSet
 from emberge_weights.layers.blocks import blocks_of
 from emberge_weights.layers.fit import fit_coefficients
@@ -248,7 +248,7 @@ def test_a_merge_is_in_its_folder_until_its_vectors_are_read(
     assert not folder.exists()
     bench.told.clear()
     embedder = embedder_of(bench, None)
-    given: Any = [[Sides(np.ones(1), np.ones(1))] * 3] * 3
+    given: Any = [[SideVectors(np.ones(1), np.ones(1))] * 3] * 3
     weights = np.array([0.5, 0.0, 0.5])
     sides = merged_sides(models, given, weights, Linear(), embedder)
     assert len(sides) == 3

@@ -36,11 +36,11 @@ from emberge_weights.inputs.member_faults import plan_members
 from emberge_weights.inputs.members import before_length_one
 from emberge_weights.layers.blocks import Blocks, blocks_of
 from emberge_weights.layers.fit import fit_coefficients, nearest_on_simplex
+from emberge_weights.layers.labelled_texts import order_loss, ranking_loss
 from emberge_weights.layers.layer_search import LayerSearch, open_members
 from emberge_weights.layers.member_tensors import MemberTensors, member_tensors
 from emberge_weights.layers.mixed_forward import MixedForward
-from emberge_weights.layers.soft_scores import order_loss, ranking_loss
-from emberge_weights.scores.unit_scores import UnitScores
+from emberge_weights.unit_scores import UnitScores
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge_weights.inputs.members import Sides
+from emberge_weights import score_products as products_module
+from emberge_weights.inputs.members import SideVectors
 from emberge_weights.inputs.weight_sets import WeightSet
-from emberge_weights.scores import products as products_module
-from emberge_weights.scores.products import products_of, quadratic, stacked
-from emberge_weights.scores.set_scores import first_documents, score_set
-from emberge_weights.scores.unit_scores import UnitScores, mean_score, standard_error
+from emberge_weights.score_products import products_of, quadratic, stacked
 from emberge_weights.search.candidates import (
     CONCENTRATIONS,
     EQUAL,
@@ -23,7 +21,7 @@ from emberge_weights.search.candidates import (
 )
 from emberge_weights.search.choice import (
     CHOSEN_ERROR,
-    Choice,
+    ChosenWeighting,
     HeldOut,
     choose,
     compare,
@@ -38,6 +36,8 @@ from emberge_weights.search.real_merges import (
     score_merges,
 )
 from emberge_weights.search.search import Search, search
+from emberge_weights.set_scores import first_documents, score_set
+from emberge_weights.unit_scores import UnitScores, mean_score, standard_error
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
@@ -47,14 +47,14 @@ def vectors(seed: int, rows: int, width: int = 5) -> Floats:
     return np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
 
 
-def members(queries: int, documents: int, count: int = 3) -> list[Sides]:
-    return [Sides(vectors(n, queries), vectors(50 + n, documents)) for n in range(count)]
+def members(queries: int, documents: int, count: int = 3) -> list[SideVectors]:
+    return [SideVectors(vectors(n, queries), vectors(50 + n, documents)) for n in range(count)]
 
 
 WEIGHTS = np.array([[1, 0, 0], [0.5, 0.25, 0.25], [0.1, 0.7, 0.2], [0, 0, 1], [0.3, 0.3, 0.4]])
 
 
-def cosines_of(sides: Sequence[Sides], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def cosines_of(sides: Sequence[SideVectors], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """The cosines [queries, documents] of embeddings that are mixed by the weights."""
     queries, documents = (
         sum(w * part[:].astype(np.float64) for w, part in zip(weights, parts, strict=True))
@@ -90,7 +90,7 @@ def test_terms_are_products_of_weights_and_embeddings_of_no_length_have_cosine_z
     assert found.tolist() == [[0.25, 0.125, 0, 0.0625, 0, 0]]
     ones = np.ones((2, 5), np.float32)
     assert stacked([ones, 2 * ones], slice(0, 1)).tolist() == [[[1] * 5, [2] * 5]]
-    none = [Sides(0 * ones, ones)]
+    none = [SideVectors(0 * ones, ones)]
     ((part, products),) = products_of(none, np.array([[0, 1], [1, 0]]))
     assert products.cosines(torch.ones(1, 1)).tolist() == [[[0, 0], [0, 0]]]
     assert part == slice(0, 2)
@@ -115,7 +115,7 @@ def ndcg(cosines: NDArray[np.float64], judged: Mapping[int, int]) -> float:
 def test_ranked_sets_are_scored_by_ndcg(
     documents: int, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emberge_weights.scores.set_scores.CELLS", cells)
+    monkeypatch.setattr("emberge_weights.set_scores.CELLS", cells)
     rng = np.random.default_rng(1)
     relevant: list[dict[int, int]] = [
         {int(d): int(rng.integers(-1, 4)) for d in rng.permutation(documents)[: 1 + query]}
@@ -132,10 +132,10 @@ def test_ranked_sets_are_scored_by_ndcg(
 
 
 def test_only_pooled_and_judged_documents_are_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emberge_weights.scores.set_scores.DEPTH", 2)
+    monkeypatch.setattr("emberge_weights.set_scores.DEPTH", 2)
     # A document that no pool has is behind all others, even if the weighting puts it first.
     basis = np.eye(4, dtype=np.float32)
-    sides = [Sides(basis[[0]] + 0.5 * basis[[1]], basis), Sides(basis[[3]], basis)]
+    sides = [SideVectors(basis[[0]] + 0.5 * basis[[1]], basis), SideVectors(basis[[3]], basis)]
     one = ranked([{2: 1}], 4, "ndcg_at_10")
     first = first_documents(one, sides, np.array([1.0, 0.0]))
     assert first.tolist()[0] == [0, 1]
@@ -186,7 +186,7 @@ def test_without_labels_weightings_are_compared_with_the_mean_of_their_peers(
 def test_agreement_is_over_the_documents_of_each_query_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("emberge_weights.scores.set_scores.DEPTH", 3)
+    monkeypatch.setattr("emberge_weights.set_scores.DEPTH", 3)
     texts, documents = [f"q{n}" for n in range(9)], [f"d{n}" for n in range(12)]
     sides = members(9, 12, count=2)
     for metric in ("agreement", "neighbours"):
@@ -322,7 +322,7 @@ def test_random_candidates_leave_a_member_out_or_have_a_share_of_the_base_in_tur
 
 
 def test_trials_are_random_candidates_and_no_fixed_ones() -> None:
-    found: Any = Search(np.zeros((30, 2)), [], [], Choice(0, HeldOut(0, 0)))
+    found: Any = Search(np.zeros((30, 2)), [], [], ChosenWeighting(0, HeldOut(0, 0)))
     trials = pick_trials(found, 8, 20, 3)
     assert len({*trials}) == 8
     assert {*trials} < {*range(20, 30)}
@@ -343,9 +343,9 @@ def test_merges_are_scored_beside_members_in_the_data_elsewhere_and_on_the_tests
     sets = [ranked([{n: 1}, {2 * n: 1}], 12, "ndcg_at_10") for n in (1, 2, 3)]
     sets += [WeightSet("free", "retrieval", "mean", "agreement", ["a", "b"], sets[0].documents)]
     given = [[members(2, 12)[n]] * 4 for n in range(3)]
-    merged = [[Sides(vectors(8, 2), vectors(9, 12))] * 4, given[1]]
+    merged = [[SideVectors(vectors(8, 2), vectors(9, 12))] * 4, given[1]]
     none: Any = UnitScores("s", "mean", "query", np.zeros((1, 2), np.float32))
-    found = Search(np.eye(3), [none], [none], Choice(0, HeldOut(0, 0)))
+    found = Search(np.eye(3), [none], [none], ChosenWeighting(0, HeldOut(0, 0)))
     real = score_merges(found, [0, 2], 1, sets, given, merged)
     assert (real.places, real.anchors) == ([0, 2], 1)
     for one, scores in zip(sets, [*real.scores, *real.elsewhere, *real.tests], strict=True):
@@ -358,7 +358,7 @@ def test_merges_are_scored_beside_members_in_the_data_elsewhere_and_on_the_tests
 def test_anchors_are_equal_weights_the_choice_and_the_best_apart_from_these() -> None:
     weights = np.array([[0.5, 0.5], [1, 0], [0.97, 0.03], [0.52, 0.48], [0, 1], [0.2, 0.8]])
     data = UnitScores("s", "mean", "query", np.array([[1], [5], [7], [6], [2], [3]], np.float32))
-    found = Search(weights, [data], [], Choice(1, HeldOut(1, 0.1)))
+    found = Search(weights, [data], [], ChosenWeighting(1, HeldOut(1, 0.1)))
     assert pick_anchors(found, 5) == [EQUAL, 1, 5, 4]
     assert pick_anchors(found, 3) == [EQUAL, 1, 5]
     assert pick_anchors(found, 0) == []

@@ -11,9 +11,9 @@ from emberge_encoder.text_encoder import TextEncoder
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
 from emberge_weights.inputs.embed_sets import SetEmbedder
-from emberge_weights.inputs.members import Sides
+from emberge_weights.inputs.members import SideVectors
 from emberge_weights.inputs.weight_sets import SetEntry, WeightSet, read_sets
-from emberge_weights.scores.set_scores import first_documents, score_set
+from emberge_weights.set_scores import first_documents, score_set
 from numpy.typing import NDArray
 
 from tests.plugins.weights.places import write_sets
@@ -27,7 +27,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_sets(tmp_path_factory.mktemp("sets"))
 
 
-def sides_of(sets: list[WeightSet], folder: Path, bench: Bench) -> list[Sides]:
+def sides_of(sets: list[WeightSet], folder: Path, bench: Bench) -> list[SideVectors]:
     embedder = SetEmbedder(
         sets=sets, backbone=TextEncoder(), prompt=None, max_length=None, workspace=bench
     )
@@ -87,7 +87,7 @@ def test_a_weighting_has_the_score_of_the_embeddings_mixed_by_it(
         sides = [member[place] for member in members]
         found = score_set(one, sides, weights, each)
         mixed = [
-            Sides(
+            SideVectors(
                 *(
                     Mixed([getattr(s, side)[:] for s in sides], w)
                     for side in ("queries", "documents")
@@ -123,8 +123,10 @@ def test_no_text_finds_itself_where_texts_are_compared_with_each_other(
     bench = Bench(tmp_path)
     (one,) = read(catalogue, bench, "neighbours", only=("topics",))
     sides = sides_of([one], berts[0], bench)
-    far = Sides(Mixed([sides[0].queries[:][::-1].copy()], np.ones(1)), sides[0].documents)
-    found = score_set(one, [*sides, Sides(far.queries, far.queries)], np.eye(2), np.eye(2), peers=1)
+    far = SideVectors(Mixed([sides[0].queries[:][::-1].copy()], np.ones(1)), sides[0].documents)
+    found = score_set(
+        one, [*sides, SideVectors(far.queries, far.queries)], np.eye(2), np.eye(2), peers=1
+    )
     assert found.contributions()[0].mean() == pytest.approx(1)
     assert found.contributions()[1].mean() < 0.9
 
@@ -133,15 +135,15 @@ def test_no_text_finds_itself_where_texts_are_compared_with_each_other(
 def test_first_documents_are_found_beyond_those_that_are_searched_at_once(
     itself: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emberge_weights.scores.set_scores.SEARCHED", 7)
-    monkeypatch.setattr("emberge_weights.scores.set_scores.DEPTH", 5)
+    monkeypatch.setattr("emberge_weights.set_scores.SEARCHED", 7)
+    monkeypatch.setattr("emberge_weights.set_scores.DEPTH", 5)
     rng = np.random.default_rng(0)
     texts = [f"text {number}" for number in range(20)]
     asked = texts if itself else texts[:3]
     wanted = WeightSet("set", "retrieval", "mean", "ndcg_at_10", asked, texts)
     vectors = rng.standard_normal((20, 4)).astype(np.float32)
     queries = vectors if itself else rng.standard_normal((3, 4)).astype(np.float32)
-    found = first_documents(wanted, [Sides(queries, vectors)], np.ones(1))
+    found = first_documents(wanted, [SideVectors(queries, vectors)], np.ones(1))
     cosines = queries @ (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).T
     if itself:
         np.fill_diagonal(cosines, -np.inf)

@@ -17,10 +17,9 @@ from emberge_data.json_lines import JsonLines
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_merge.methods.averages.linear import Linear
 from emberge_weights.inputs.member_faults import member_inputs, plan_members
-from emberge_weights.inputs.members import Prompting, Sides, before_length_one
+from emberge_weights.inputs.members import Prompting, SideVectors, before_length_one
 from emberge_weights.inputs.weight_sets import SetEntry, WeightSet, read_sets, unusable
-from emberge_weights.layers.labelled_texts import LabelledTexts
-from emberge_weights.layers.soft_scores import order_loss, ranking_loss
+from emberge_weights.layers.labelled_texts import LabelledTexts, order_loss, ranking_loss
 
 from tests.support import tiny
 from tests.support.bench import model_at, write_rows
@@ -247,7 +246,7 @@ def labelled(one: WeightSet, encoder: Letters | None = None) -> LabelledTexts:
     documents = steps[: len(one.documents)].astype(np.float32)
     given: Any = Letters() if encoder is None else encoder
     prompting = Prompting(None, {"query": "q", "document": "d"})
-    return LabelledTexts(one, [Sides(queries, documents)], np.ones(1), given, prompting, 7)
+    return LabelledTexts(one, [SideVectors(queries, documents)], np.ones(1), given, prompting, 7)
 
 
 def test_queries_and_documents_are_tokenised_with_their_prompts() -> None:
@@ -284,7 +283,7 @@ def test_a_batch_has_sixteen_queries_or_thirty_two_pairs(one: WeightSet, size: i
     vectors = np.ones((count, 2), np.float32)
     encoder: Any = Letters()
     found = LabelledTexts(
-        many, [Sides(vectors, vectors[:9])], np.ones(1), encoder, Prompting("", {}), None
+        many, [SideVectors(vectors, vectors[:9])], np.ones(1), encoder, Prompting("", {}), None
     )
     batches = found.batches(np.arange(count), np.random.default_rng(0))
     whole = [next(batches) for _ in range(count // size)]

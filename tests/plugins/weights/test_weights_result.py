@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 from emberge import Artifact, Model, PerTensor
 from emberge.merging import FoundWeights
+from emberge_weights.candidate_front import Front, front_of
 from emberge_weights.layers.layer_search import Layers
-from emberge_weights.result.front import Front, front_of
-from emberge_weights.result.result import Result
-from emberge_weights.result.trials import trials_of
-from emberge_weights.result.weights_table import table
-from emberge_weights.scores.unit_scores import UnitScores
 from emberge_weights.search.candidates import fixed_candidates
-from emberge_weights.search.choice import Choice, HeldOut
+from emberge_weights.search.choice import ChosenWeighting, HeldOut
 from emberge_weights.search.real_merges import RealMerges
 from emberge_weights.search.search import Search
+from emberge_weights.search_result import SearchResult, describe_trials
+from emberge_weights.unit_scores import UnitScores
+from emberge_weights.weights_table import table
 
 WEIGHTS = fixed_candidates(2, True)
 # What each of two models and their base scores on four units.
@@ -47,7 +46,7 @@ def searched(clear: bool = True) -> Search:
     gain = HeldOut(0.125, 0.02 if clear else 0.25)
     worth = [HeldOut(0.25, 0.05), HeldOut(0.0, 0.01), HeldOut(-0.5, 0.1)]
     data, far = scores("asked", WEIGHTS @ IN_DATA), scores("far", WEIGHTS @ ELSEWHERE)
-    return Search(WEIGHTS, [data], [far], Choice(1 if clear else 0, gain, worth))
+    return Search(WEIGHTS, [data], [far], ChosenWeighting(1 if clear else 0, gain, worth))
 
 
 def merged() -> RealMerges:
@@ -154,7 +153,7 @@ TRIALS = {
 
 
 def test_facts_have_foretold_and_real_scores_of_what_was_chosen() -> None:
-    result = Result(MODELS, LICENCES, searched(), merged(), True)
+    result = SearchResult(MODELS, LICENCES, searched(), merged(), True)
     facts = rounded(result.facts())
     over_equal = facts["score"].pop("over_equal")
     assert over_equal["difference"] == pytest.approx(0.175, abs=1e-6)
@@ -180,7 +179,7 @@ def test_facts_have_foretold_and_real_scores_of_what_was_chosen() -> None:
 
 
 def test_without_a_clear_gain_the_facts_are_those_of_equal_weights() -> None:
-    result = Result(MODELS, LICENCES, searched(clear=False), None, True)
+    result = SearchResult(MODELS, LICENCES, searched(clear=False), None, True)
     assert rounded(result.facts()) == {
         "score": {
             "foretold": 0.575,
@@ -198,12 +197,12 @@ def test_without_a_clear_gain_the_facts_are_those_of_equal_weights() -> None:
         "trials": None,
         "front": FRONT,
     }
-    assert Result(MODELS, LICENCES, searched(clear=False), merged(), True).chosen == 0
+    assert SearchResult(MODELS, LICENCES, searched(clear=False), merged(), True).chosen == 0
 
 
 def test_weights_by_layer_are_taken_with_their_means_where_they_are_better(tmp_path: Path) -> None:
     workspace: Any = SimpleNamespace(folder=tmp_path)
-    result = Result(MODELS, LICENCES, searched(), merged(), True, LAYERS)
+    result = SearchResult(MODELS, LICENCES, searched(), merged(), True, LAYERS)
     artifact = result.write(workspace)
     facts = result.facts()
     found = FoundWeights.read(tmp_path)
@@ -233,7 +232,7 @@ def test_weights_by_layer_are_taken_with_their_means_where_they_are_better(tmp_p
     assert (tmp_path / "weights.md").read_text() == table(facts)
     chance = replace(LAYERS, gain=HeldOut(0.03, 0.1))
     nowhere = replace(searched(), elsewhere=[])
-    result = Result(MODELS, LICENCES, nowhere, merged(), True, chance)
+    result = SearchResult(MODELS, LICENCES, nowhere, merged(), True, chance)
     assert "figures" not in result.write(workspace).details
     found = FoundWeights.read(tmp_path)
     assert (found.weights, found.by_tensor) == ({"fa": 1.0, "fb": 0.0, "f0": 0.0}, {})
@@ -241,24 +240,24 @@ def test_weights_by_layer_are_taken_with_their_means_where_they_are_better(tmp_p
 
 
 def test_the_table_has_all_facts_from_the_conclusion_to_the_front() -> None:
-    result = Result(MODELS, LICENCES, searched(), merged(), True, LAYERS)
+    result = SearchResult(MODELS, LICENCES, searched(), merged(), True, LAYERS)
     assert table(result.facts()) == TABLE
 
 
 def test_the_table_of_nothing_found_has_no_empty_parts() -> None:
     found = replace(searched(clear=False), elsewhere=[])
     layers = replace(LAYERS, gain=HeldOut(0.03, 0.1))
-    text = table(Result(MODELS, LICENCES, found, None, True, layers).facts())
+    text = table(SearchResult(MODELS, LICENCES, found, None, True, layers).facts())
     head = [line for line in text.splitlines() if line.startswith("#")]
     assert head == ["# Weights found", "## By layer"]
     assert "no more than chance, so the weights are equal." in text
     assert "On all queries" not in text
     assert "no more than chance, so each member keeps one weight.\n\n| set |" in text
     assert text.endswith("| asked | 4 | 57.50 | 57.50 |\n")
-    foretold = table(Result(MODELS, LICENCES, searched(), None, True).facts())
+    foretold = table(SearchResult(MODELS, LICENCES, searched(), None, True).facts())
     assert "On all queries, foretold, the choice gains +17.50" in foretold
     untested = replace(merged(), tests=[])
-    trials = table(Result(MODELS, LICENCES, found, untested, True).facts())
+    trials = table(SearchResult(MODELS, LICENCES, found, untested, True).facts())
     assert trials.endswith("the largest error is 10.75.\n")
 
 
@@ -266,10 +265,10 @@ def test_the_table_of_nothing_found_has_no_empty_parts() -> None:
 
 
 def test_trials_are_compared_with_what_was_foretold_and_with_the_choice() -> None:
-    assert rounded(trials_of(searched(), merged(), 1)) == TRIALS
-    untested = trials_of(searched(), replace(merged(), tests=[]), 1)
+    assert rounded(describe_trials(searched(), merged(), 1)) == TRIALS
+    untested = describe_trials(searched(), replace(merged(), tests=[]), 1)
     assert rounded(untested) == {**TRIALS, "tests": None}
-    assert trials_of(searched(), replace(merged(), anchors=5), 1) is None
+    assert describe_trials(searched(), replace(merged(), anchors=5), 1) is None
 
 
 def test_no_weighting_on_the_front_is_beaten_in_both() -> None:

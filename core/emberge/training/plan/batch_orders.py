@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from emberge.contracts import Batch, Batches, Negatives
 from emberge.training.plan.permutation import Permutation
 
-__all__ = ["InOrder", "Interleaved", "Shuffled"]
+__all__ = ["InOrder", "InTurn", "Shuffled"]
 
 
 class _Several(Batches):
@@ -55,7 +55,7 @@ class Shuffled(_Several):
         return super()._find(self._order[place])
 
 
-class Interleaved(_Several):
+class InTurn(_Several):
     """Batches of each part in turn; a part that has no more is passed over."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:

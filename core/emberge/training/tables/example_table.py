@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
     from emberge.contracts import Encoder
 
-__all__ = ["ExampleTable", "Side", "build_table", "build_tables", "sides", "text_side"]
+__all__ = ["ExampleTable", "TextSide", "build_table", "build_tables", "sides", "text_side"]
 
 VERSION = 1
 ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")
 
 
 @dataclass(frozen=True)
-class Side:
+class TextSide:
     """Prompt and length of the texts on one side of a pair."""
 
     prompt: str
     max_length: int | None
 
 
-def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Side, Side]:
+def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[TextSide, TextSide]:
     """Return the side of anchors and that of positives and negatives.
 
     The prompt that comes before anchors, and before everything if the dataset is symmetric, is the one that
@@ -50,16 +50,16 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Si
         options.document_prompt, dataset, "", own.get("document", own.get("passage", ""))
     )
     longest = options.max_length.of(*named)
-    return Side(query, options.query_length.of(*named) or longest), Side(
+    return TextSide(query, options.query_length.of(*named) or longest), TextSide(
         query if dataset.symmetric else document, options.document_length.of(*named) or longest
     )
 
 
-def text_side(dataset: Dataset, options: BatchOptions) -> Side:
+def text_side(dataset: Dataset, options: BatchOptions) -> TextSide:
     """Return prompt and length of single texts, which take no prompt of the model's own."""
     named = dataset.info.name, dataset.info.task
     longest = options.query_length.of(*named) or options.max_length.of(*named)
-    return Side(_prompt(options.query_prompt, dataset, dataset.prompt, ""), longest)
+    return TextSide(_prompt(options.query_prompt, dataset, dataset.prompt, ""), longest)
 
 
 def _prompt(given: PerDataset[str], dataset: Dataset, of_data: str, of_model: str) -> str:
@@ -148,7 +148,7 @@ _FIXES = {
 def build_table(
     dataset: Dataset,
     encoder: Encoder,
-    both: tuple[Side, Side],
+    both: tuple[TextSide, TextSide],
     store: Path,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExampleTable:
@@ -198,16 +198,16 @@ class _Builder:
     """Writer of a dataset's table, which reads the dataset once, row by row."""
 
     def __init__(
-        self, encoder: Encoder, both: tuple[Side, Side], folder: Path, writer: RaggedWriter
+        self, encoder: Encoder, both: tuple[TextSide, TextSide], folder: Path, writer: RaggedWriter
     ) -> None:
         self._encoder = encoder
         self._both = both
         self._folder = folder
         self._writer = writer
-        self._places: dict[tuple[Side, bytes], int] = {}
+        self._places: dict[tuple[TextSide, bytes], int] = {}
         self._texts: dict[bytes, int] = {}
         self._labels: dict[str, int] = {}
-        self._waiting: dict[Side, list[tuple[int, str]]] = {}
+        self._waiting: dict[TextSide, list[tuple[int, str]]] = {}
         self._count = 0
         self._text_ids: list[int] = []
         self._order: list[NDArray[np.int64]] = []
@@ -249,7 +249,7 @@ class _Builder:
         texts = (*example.positives, *example.negatives)
         return [self._place(query, example.anchor), *(self._place(document, t) for t in texts)]
 
-    def _place(self, side: Side, text: str) -> int:
+    def _place(self, side: TextSide, text: str) -> int:
         digest = text_keys((text,))
         key = (side, digest)
         if key not in self._places:

@@ -17,7 +17,7 @@ from emberge.encoding import EmbeddingStore, TextEmbedder
 from emberge.errors import CheckpointError, DataError
 from emberge.ranks import ALONE, Ranks
 from emberge.training.objective import Objective
-from emberge.training.tables.example_table import ExampleTable, Side, build_table
+from emberge.training.tables.example_table import ExampleTable, TextSide, build_table
 
 __all__ = ["GuideReader", "with_guides"]
 
@@ -134,9 +134,9 @@ def _guide_of(dataset: str, objective: Objective) -> Guide | None:
     return guides[0] if guides else None
 
 
-def _sides(dataset: Dataset, encoder: Encoder, guide: Guide) -> tuple[Side, Side]:
+def _sides(dataset: Dataset, encoder: Encoder, guide: Guide) -> tuple[TextSide, TextSide]:
     own = encoder.prompts
-    query = Side(own.get("query", ""), guide.max_length)
+    query = TextSide(own.get("query", ""), guide.max_length)
     if dataset.symmetric:
         return query, query
-    return query, Side(own.get("document", own.get("passage", "")), guide.max_length)
+    return query, TextSide(own.get("document", own.get("passage", "")), guide.max_length)

@@ -16,7 +16,7 @@ from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter, TextEmbedder
 from emberge.errors import DataError
 from emberge.files import fill_once
 from emberge.training.fit_options import BatchOptions
-from emberge.training.tables.example_table import Side, text_side
+from emberge.training.tables.example_table import TextSide, text_side
 
 __all__ = ["WindowTable", "build_windows"]
 
@@ -90,7 +90,7 @@ def _pieces(dataset: Dataset) -> Iterator[tuple[int, list[str]]]:
 
 
 def _windows(
-    encoder: TokenPredictor, texts: Sequence[str], side: Side, name: str, bos: int | None
+    encoder: TokenPredictor, texts: Sequence[str], side: TextSide, name: str, bos: int | None
 ) -> Iterator[list[TokenisedText]]:
     """Yield the windows of each text."""
     whole = encoder.tokenise(texts, prompt=side.prompt, max_length=UNCUT)

@@ -13,7 +13,7 @@ from emberge.encoding import TextEmbedder
 from emberge.training import Shuffled
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
-from emberge.training.tables.example_table import Side, build_table
+from emberge.training.tables.example_table import TextSide, build_table
 from emberge_boom.samplers.bagging import Bagging
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from emberge_train.samplers.dataset_sequential import DatasetSequential
@@ -274,7 +274,7 @@ def test_rows_draw_their_texts_by_seed_epoch_and_row(tmp_path, bert) -> None:  #
     ]
     encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
     table = build_table(
-        dataset("find", "retrieval", rows), encoder, (Side("", None),) * 2, tmp_path
+        dataset("find", "retrieval", rows), encoder, (TextSide("", None),) * 2, tmp_path
     )
     plan = BatchPlan(
         {table.info: range(4)}, (BatchShuffle(batch_size=PerDataset(default=4)),), seed=0, epochs=2
@@ -310,7 +310,7 @@ def test_the_same_texts_are_tokenised_once(tmp_path, bert) -> None:  # type: ign
 
     encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
     data = retrieval(6)
-    both = (Side("find it: ", 12), Side("", None))
+    both = (TextSide("find it: ", 12), TextSide("", None))
     table = build_table(data, encoder, both, tmp_path)
     encoder.tokenise = None  # type: ignore[method-assign,assignment]
     again = build_table(data, encoder, both, tmp_path)  # found, not made

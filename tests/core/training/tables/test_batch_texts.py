@@ -22,7 +22,7 @@ from emberge.training.plan.lazy_rows import (
 )
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 from emberge.training.tables.batch_texts import DrawnBatch, TextSampling, draw_batch
-from emberge.training.tables.example_table import Side, build_tables, sides
+from emberge.training.tables.example_table import TextSide, build_tables, sides
 from emberge_encoder.text_encoder import TextEncoder
 
 from tests.support.training_data import InMemory, retrieval, similarity
@@ -35,7 +35,9 @@ class Prompted:
         self.prompts = prompts
 
 
-def both(data: InMemory, encoder: Prompted | None = None, **options: object) -> tuple[Side, Side]:
+def both(
+    data: InMemory, encoder: Prompted | None = None, **options: object
+) -> tuple[TextSide, TextSide]:
     return sides(data, encoder or Prompted(), FitOptions(**options))  # type: ignore[arg-type]
 
 

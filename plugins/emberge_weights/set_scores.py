@@ -10,10 +10,10 @@ from emberge.numerics import rank_discounts
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge_weights.inputs.members import Sides, StoredVectors
+from emberge_weights.inputs.members import SideVectors, VectorRows
 from emberge_weights.inputs.weight_sets import WeightSet
-from emberge_weights.scores.products import PairProducts, products_of, quadratic, stacked
-from emberge_weights.scores.unit_scores import UnitScores
+from emberge_weights.score_products import PairProducts, products_of, quadratic, stacked
+from emberge_weights.unit_scores import UnitScores
 
 __all__ = ["first_documents", "score_set"]
 
@@ -30,7 +30,7 @@ Measure = Callable[[Tensor], Tensor]
 
 def score_set(
     one: WeightSet,
-    members: Sequence[Sides],
+    members: Sequence[SideVectors],
     weights: Array,
     pool: Array,
     *,
@@ -73,7 +73,7 @@ def _cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slice, Ten
 
 
 def _pool(
-    one: WeightSet, members: Sequence[Sides], pool: Array
+    one: WeightSet, members: Sequence[SideVectors], pool: Array
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return places of documents [queries, most of a query], and which of these are no filling."""
     found = [first_documents(one, members, weights) for weights in pool]
@@ -91,7 +91,9 @@ def _pool(
     return places, known
 
 
-def first_documents(one: WeightSet, members: Sequence[Sides], weights: Array) -> NDArray[np.int64]:
+def first_documents(
+    one: WeightSet, members: Sequence[SideVectors], weights: Array
+) -> NDArray[np.int64]:
     """Return the places of each query's first documents by one weighting, [queries, 100 or all]."""
     count, depth = len(one.documents), min(DEPTH, len(one.documents) - one.itself)
     queries = _units([m.queries for m in members], weights, slice(0, len(one.queries)))
@@ -111,7 +113,7 @@ def first_documents(one: WeightSet, members: Sequence[Sides], weights: Array) ->
     return places.numpy()
 
 
-def _units(vectors: Sequence[StoredVectors], weights: Array, places: slice) -> Tensor:
+def _units(vectors: Sequence[VectorRows], weights: Array, places: slice) -> Tensor:
     used = [number for number, weight in enumerate(weights) if weight > 0]
     some = stacked([vectors[number] for number in used], places)
     mixed = torch.einsum("m,nmd->nd", torch.from_numpy(weights[used]).float(), some)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge_weights.inputs.members import Sides, StoredVectors
+from emberge_weights.inputs.members import SideVectors, VectorRows
 
 __all__ = ["PairProducts", "products_of", "quadratic", "stacked"]
 
@@ -51,13 +51,13 @@ def quadratic(weights: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy((weights[:, first] * weights[:, second]).astype(np.float32))
 
 
-def stacked(vectors: Sequence[StoredVectors], places: Places | slice) -> Tensor:
+def stacked(vectors: Sequence[VectorRows], places: Places | slice) -> Tensor:
     """Return the embeddings of some texts by all members, float32 [texts, members, d]."""
     return torch.from_numpy(np.stack([one[places] for one in vectors], axis=1))
 
 
 def products_of(
-    members: Sequence[Sides], documents: NDArray[np.int64]
+    members: Sequence[SideVectors], documents: NDArray[np.int64]
 ) -> Iterator[tuple[slice, PairProducts]]:
     """Yield products of some queries after others with the documents of each, [queries, of each]."""
     dimension = members[0].queries[0:1].shape[1]

@@ -7,27 +7,28 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from emberge import Artifact, Model, Workspace
 from emberge.files import write_text
 from emberge.merging import FoundWeights
+from scipy.stats import spearmanr
 
+from emberge_weights.candidate_front import Front, front_of
 from emberge_weights.layers.layer_search import Layers
-from emberge_weights.result.front import Front, front_of
-from emberge_weights.result.trials import trials_of
-from emberge_weights.result.weights_table import table
-from emberge_weights.scores.unit_scores import UnitScores
 from emberge_weights.search.candidates import EQUAL
 from emberge_weights.search.choice import HeldOut, compare
 from emberge_weights.search.real_merges import RealMerges
 from emberge_weights.search.search import Search
+from emberge_weights.unit_scores import UnitScores, mean_score
+from emberge_weights.weights_table import table
 
-__all__ = ["Result"]
+__all__ = ["SearchResult", "describe_trials"]
 
 TABLE = "weights.md"
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class SearchResult:
     """Models and what a search has found of them; the base, where there is one, is the last.
 
     `real` are the merges that were scored themselves, None without any.
@@ -105,7 +106,7 @@ class Result:
             "members": [self._member(number) for number in range(len(self.models))],
             "sets": [self._set(one) for one in (*self.found.scores, *self.found.elsewhere)],
             "anchors": self._merged()[: self.real.anchors if self.real else 0],
-            "trials": trials_of(self.found, self.real, self.chosen) if self.real else None,
+            "trials": describe_trials(self.found, self.real, self.chosen) if self.real else None,
             "front": self.front.plain(self._names) if self.front is not None else [],
             **({"layers": self._layer_facts(self.layers)} if self.layers is not None else {}),
         }
@@ -183,3 +184,40 @@ class Result:
             }
             for place, real in pairs
         ]
+
+
+def describe_trials(found: Search, real: RealMerges, chosen: int) -> dict[str, Any] | None:
+    """Return what the trials show, as JSON; None without trials.
+
+    That is the rank correlation of foretold and real scores in the data, the largest error of what is
+    foretold there, and on the tests the real scores of equal weights (always the first merge), of the
+    choice, of the trial that was best in the data, and of the one that is best on the tests themselves.
+    """
+    trials = range(real.anchors, len(real.places))
+    if not trials:
+        return None
+    foretold, means = found.means[list(real.places)], real.means
+    some = list(trials)
+    return {
+        "count": len(trials),
+        "rank_correlation": float(spearmanr(foretold[some], means[some]).statistic),
+        "largest_error": float(np.abs(foretold[some] - means[some]).max()),
+        "tests": _compare_on_tests(real, list(real.places).index(chosen), some)
+        if real.tests
+        else None,
+    }
+
+
+def _compare_on_tests(real: RealMerges, row: int, trials: Sequence[int]) -> dict[str, Any]:
+    means = mean_score([one.contributions() for one in real.tests])
+    swept = trials[int(real.means[trials].argmax())]
+    best = trials[int(means[trials].argmax())]
+    return {
+        "equal": float(means[0]),
+        "chosen": float(means[row]),
+        "swept": float(means[swept]),
+        "best": float(means[best]),
+        "over_swept": compare(real.tests, [swept, row]).plain(),
+        "over_best": compare(real.tests, [best, row]).plain(),
+        "units": sum(map(len, real.tests)),
+    }

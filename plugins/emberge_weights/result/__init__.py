@@ -1,1 +1,0 @@
-"""The result: its file, its table and its figure."""

@@ -1,1 +1,0 @@
-"""Scores of weightings on a set."""
