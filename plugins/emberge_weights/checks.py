@@ -80,7 +80,7 @@ def _set_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
         entries: Sequence[SetEntry] = getattr(step, option)
         faults = list(_set_faults(step, entries, context))
         yield from (context.problem(fault, option) for fault in faults)
-        sets = [] if faults else list(_read(step, entries, context))
+        sets = [] if faults else list(_read_sets(step, entries, context))
         keys[option] = {one.name: one.keys for one in sets}
         if option == "data" and not faults:
             yield from (context.problem(fault, option) for fault in _too_few(sets))
@@ -109,7 +109,7 @@ def _test_halves(step: SearchOptions, context: Preflight) -> Keys:
         ]
         if names:
             there.append(SetEntry(path=entry.path, only=tuple(names), split="test"))
-    return {one.name: one.keys for one in _read(step, there, context)}
+    return {one.name: one.keys for one in _read_sets(step, there, context)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class _SeenSet:
     keys: frozenset[bytes]
 
 
-def _read(
+def _read_sets(
     step: SearchOptions, entries: Sequence[SetEntry], context: Preflight
 ) -> Iterator[_SeenSet]:
     """Yield the sets of entries; searches of one recipe that share a set read it once."""

@@ -91,7 +91,7 @@ class SearchResult:
     def facts(self) -> dict[str, Any]:
         """Return all that is known, as JSON."""
         means, choice = self.found.means, self.found.choice
-        real, difference = self._real()
+        real, difference = self._score_chosen()
         return {
             "score": {
                 "foretold": float(means[self.chosen] + self.correction),
@@ -103,12 +103,14 @@ class SearchResult:
             "clear": choice.gain.clear,
             "correction": self.correction,
             "candidates": len(means),
-            "members": [self._member(number) for number in range(len(self.models))],
-            "sets": [self._set(one) for one in (*self.found.scores, *self.found.elsewhere)],
-            "anchors": self._merged()[: self.real.anchors if self.real else 0],
+            "members": [self._describe_member(number) for number in range(len(self.models))],
+            "sets": [
+                self._describe_set(one) for one in (*self.found.scores, *self.found.elsewhere)
+            ],
+            "anchors": self._describe_anchors()[: self.real.anchors if self.real else 0],
             "trials": describe_trials(self.found, self.real, self.chosen) if self.real else None,
             "front": self.front.plain(self._names) if self.front is not None else [],
-            **({"layers": self._layer_facts(self.layers)} if self.layers is not None else {}),
+            **({"layers": self._describe_layers(self.layers)} if self.layers is not None else {}),
         }
 
     @property
@@ -123,7 +125,7 @@ class SearchResult:
             return [float(weight) for weight in self.layers.coefficients.mean(0)]
         return self._weights(self.chosen)
 
-    def _layer_facts(self, layers: Layers) -> dict[str, Any]:
+    def _describe_layers(self, layers: Layers) -> dict[str, Any]:
         weights = {
             name: dict(zip(layers.blocks, values, strict=True))
             for name, values in zip(self._names, layers.coefficients.T.tolist(), strict=True)
@@ -137,7 +139,7 @@ class SearchResult:
     def _weights(self, place: int) -> list[float]:
         return [float(weight) for weight in self.found.weights[place]]
 
-    def _real(self) -> tuple[float | None, HeldOut]:
+    def _score_chosen(self) -> tuple[float | None, HeldOut]:
         """Return the real score of the choice, and its difference from equal weights, real if both are."""
         scores, pair = self.found.scores, [EQUAL, self.chosen]
         real = None
@@ -147,7 +149,7 @@ class SearchResult:
             real = float(self.real.means[row])
         return real, compare(scores, pair)
 
-    def _member(self, number: int) -> dict[str, Any]:
+    def _describe_member(self, number: int) -> dict[str, Any]:
         model = self.models[number]
         details: Mapping[str, Any] = model.artifact.details if model.artifact is not None else {}
         known = {key: details[key] for key in ("examples", "seconds") if key in details}
@@ -160,7 +162,7 @@ class SearchResult:
             **({"licence": self.licences[number]} if self.licences[number] else {}),
         }
 
-    def _set(self, one: UnitScores) -> dict[str, Any]:
+    def _describe_set(self, one: UnitScores) -> dict[str, Any]:
         equal, chosen = one.taken([EQUAL, self.chosen]).contributions().mean(1)
         return {
             "name": one.name,
@@ -172,7 +174,7 @@ class SearchResult:
             "elsewhere": any(one is other for other in self.found.elsewhere),
         }
 
-    def _merged(self) -> Sequence[dict[str, Any]]:
+    def _describe_anchors(self) -> Sequence[dict[str, Any]]:
         if self.real is None:
             return []
         pairs = zip(self.real.places, self.real.means, strict=True)

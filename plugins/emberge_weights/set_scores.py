@@ -50,7 +50,7 @@ def score_set(
             for some, cosines in _cosines(products, terms):
                 values[some, part] = cosines[..., 0].numpy()
         return UnitScores(one.name, one.statistic, one.unit, values, np.asarray(one.gold))
-    documents, known = _pool(one, members, pool)
+    documents, known = _pool_documents(one, members, pool)
     targets = _gains(one, documents, known) if one.metric == "ndcg_at_10" else None
     for part, products in products_of(members, documents):
         here = torch.from_numpy(known[part])
@@ -72,7 +72,7 @@ def _cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slice, Ten
         yield some, products.cosines(terms[some])
 
 
-def _pool(
+def _pool_documents(
     one: WeightSet, members: Sequence[SideVectors], pool: Array
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return places of documents [queries, most of a query], and which of these are no filling."""
@@ -96,12 +96,12 @@ def first_documents(
 ) -> NDArray[np.int64]:
     """Return the places of each query's first documents by one weighting, [queries, 100 or all]."""
     count, depth = len(one.documents), min(DEPTH, len(one.documents) - one.itself)
-    queries = _units([m.queries for m in members], weights, slice(0, len(one.queries)))
+    queries = _sum_unit_rows([m.queries for m in members], weights, slice(0, len(one.queries)))
     best = torch.empty(len(queries), 0)
     places = torch.empty(len(queries), 0, dtype=torch.int64)
     for start in range(0, count, SEARCHED):
         part = slice(start, min(start + SEARCHED, count))
-        scores = queries @ _units([m.documents for m in members], weights, part).T
+        scores = queries @ _sum_unit_rows([m.documents for m in members], weights, part).T
         if one.itself:
             own = torch.arange(part.start, part.stop)
             scores[own, own - part.start] = -2.0
@@ -113,7 +113,7 @@ def first_documents(
     return places.numpy()
 
 
-def _units(vectors: Sequence[VectorRows], weights: Array, places: slice) -> Tensor:
+def _sum_unit_rows(vectors: Sequence[VectorRows], weights: Array, places: slice) -> Tensor:
     used = [number for number, weight in enumerate(weights) if weight > 0]
     some = stacked([vectors[number] for number in used], places)
     mixed = torch.einsum("m,nmd->nd", torch.from_numpy(weights[used]).float(), some)

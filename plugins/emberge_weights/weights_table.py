@@ -17,7 +17,7 @@ def table(facts: Facts) -> str:
     parts = [
         _head(facts),
         _members(facts),
-        _layers(facts),
+        _layer_lines(facts),
         _sets(facts),
         _anchors(facts),
         _trials(facts),
@@ -50,7 +50,7 @@ def _members(facts: Facts) -> Iterator[str]:
         [
             one["name"],
             f"{one['weight']:.3f}",
-            _points(one["alone"]),
+            _format_points(one["alone"]),
             _change(one["worth"]),
             f"{one['examples']:,}" if "examples" in one else "",
             f"{one['seconds']:,.0f} s" if "seconds" in one else "",
@@ -64,7 +64,7 @@ def _members(facts: Facts) -> Iterator[str]:
     yield ""
 
 
-def _layers(facts: Facts) -> Iterator[str]:
+def _layer_lines(facts: Facts) -> Iterator[str]:
     layers = facts.get("layers")
     if layers is None:
         return
@@ -95,8 +95,8 @@ def _sets(facts: Facts) -> Iterator[str]:
         [
             one["name"] + (" (elsewhere)" if one["elsewhere"] else ""),
             f"{one['units']:,}",
-            _points(one["equal"]),
-            _points(one["chosen"]),
+            _format_points(one["equal"]),
+            _format_points(one["chosen"]),
         ]
         for one in facts["sets"]
     ]
@@ -108,7 +108,7 @@ def _anchors(facts: Facts) -> Iterator[str]:
         return
     names = [one["name"] for one in facts["members"]]
     rows = [
-        [*_shares(one["weights"]), _points(one["foretold"]), _points(one["real"])]
+        [*_shares(one["weights"]), _format_points(one["foretold"]), _format_points(one["real"])]
         for one in facts["anchors"]
     ]
     yield "## Merged for real"
@@ -126,21 +126,25 @@ def _trials(facts: Facts) -> Iterator[str]:
     yield ""
     yield (
         f"Of {trials['count']} random weightings, foretold and real scores have a rank correlation of "
-        f"{trials['rank_correlation']:.2f}; the largest error is {_points(trials['largest_error'])}."
+        f"{trials['rank_correlation']:.2f}; the largest error is {_format_points(trials['largest_error'])}."
     )
     yield ""
     tests = trials["tests"]
     if tests is None:
         return
     rows = [
-        ["equal weights", _points(tests["equal"]), ""],
-        ["chosen", _points(tests["chosen"]), ""],
+        ["equal weights", _format_points(tests["equal"]), ""],
+        ["chosen", _format_points(tests["chosen"]), ""],
         [
             "the best of them in the data",
-            _points(tests["swept"]),
+            _format_points(tests["swept"]),
             _change(tests["over_swept"]),
         ],
-        ["the best of them in the tests", _points(tests["best"]), _change(tests["over_best"])],
+        [
+            "the best of them in the tests",
+            _format_points(tests["best"]),
+            _change(tests["over_best"]),
+        ],
     ]
     yield from _rows(["weights", "tests", "the choice over it"], rows)
 
@@ -166,7 +170,7 @@ def _shares(weights: Mapping[str, float]) -> list[str]:
     return [f"{weight:.2f}" for weight in weights.values()]
 
 
-def _points(score: float) -> str:
+def _format_points(score: float) -> str:
     return f"{100 * score:.2f}"
 
 

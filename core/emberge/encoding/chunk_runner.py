@@ -86,7 +86,7 @@ class ChunkOutput:
 
 @dataclass(eq=False)
 class ChunkRunner:
-    """Chunks of a batch: those of `feed`, of which the last `idle` only keep step with other ranks.
+    """Chunks of a batch from `feed`; the last `idle` of them only keep step with other ranks.
 
     `call` makes outputs of a chunk's features. `lengths` are the tokens of each row of the batch.
     """

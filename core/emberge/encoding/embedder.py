@@ -89,7 +89,7 @@ class TextEmbedder:
         return self._caches[key].tokens(texts)
 
     def embed_tokens(self, texts: Sequence[TokenisedText]) -> NDArray[np.float32]:
-        """Return embeddings float32 [n, d] of texts that are token ids already.
+        """Return embeddings float32 [n, d] of tokenised texts.
 
         Raises:
             CheckpointError: for embeddings that are not finite.

@@ -107,7 +107,7 @@ class EmbeddingStore:
         return self._filled(self._folder("texts", prompt, str(max_length)), keys, tokens)
 
     def embed_tokens(self, texts: Sequence[TokenisedText] | Ragged) -> Vectors:
-        """Return embeddings of texts that are token ids already, as exactly these texts have together.
+        """Return embeddings of tokenised texts, as exactly these texts have together.
 
         Other lists that have some of them are not looked at, so that the bytes do not depend on what came
         before, as a training demands.
@@ -132,19 +132,19 @@ class EmbeddingStore:
     ) -> Vectors:
         """Embed what the folder lacks, segment by segment, and return the vectors of all keys."""
         request = _hash(keys.tobytes()).hex()
-        plan = self._shared(lambda: _plan(folder, request, keys))
+        plan = self._shared(lambda: _plan_rows(folder, request, keys))
         for start in range(0, len(plan), SEGMENT):
             if (start // SEGMENT) % self._ranks.size != self._ranks.rank:
                 continue
             places = plan[start : start + SEGMENT]
 
             def fill(side: Path, places: NDArray[np.int64] = places, start: int = start) -> None:
-                self._embedder.progress = self._shown(start, len(plan))
+                self._embedder.progress = self._show_progress(start, len(plan))
                 self._write(side, keys[places], tokens(places))
 
             fill_once(folder / _hash(keys[places].tobytes()).hex(), fill)
         self._wait(request)
-        return self._found(folder, keys)
+        return self._open_vectors(folder, keys)
 
     def _shared(self, find: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
         """Return the places that the first rank finds, on every rank."""
@@ -170,13 +170,13 @@ class EmbeddingStore:
         for rank in range(self._ranks.size):
             self._ranks.receive(f"embedded/{request}/{rank}")
 
-    def _shown(self, before: int, total: int) -> Callable[..., None] | None:
+    def _show_progress(self, before: int, total: int) -> Callable[..., None] | None:
         if self._progress is None:
             return None
         report = self._progress
         return lambda done, _, unit: report(before + done, total, unit)
 
-    def _found(self, folder: Path, keys: Keys) -> Vectors:
+    def _open_vectors(self, folder: Path, keys: Keys) -> Vectors:
         """Return vectors of the keys, all of which the folder has."""
         index = _SegmentIndex.read(folder)
         places = index.places(keys)
@@ -229,7 +229,7 @@ def _token_key(text: TokenisedText) -> bytes:
     return _hash(f"{text.prompt_length} {media}".encode(), ids.tobytes())
 
 
-def _plan(folder: Path, request: str, keys: Keys) -> NDArray[np.int64]:
+def _plan_rows(folder: Path, request: str, keys: Keys) -> NDArray[np.int64]:
     """Return the places of texts to embed, each text once, as the first run over this list found them.
 
     A list that is asked for again after a kill keeps its plan, so that its segments stay the same.

@@ -43,7 +43,7 @@ def embedded(
     layers: Sequence[float] = (),
     autocast: torch.dtype | None = None,
 ) -> Embedded:
-    """Embed features that are on the encoder's device, and return the output."""
+    """Embed features on the encoder's device, and return the output."""
     kind = device_of(encoder).type
     with torch.autocast(kind, dtype=autocast, enabled=autocast is not None):
         return encoder(features, layers)

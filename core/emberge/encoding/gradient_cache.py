@@ -1,4 +1,4 @@
-"""Gradient cache: the loss of a whole batch's embeddings, of which few activations are in memory.
+"""Gradient cache: the loss of a whole batch's embeddings, with few activations in memory.
 
 A batch of texts is cut into chunks of like length. Each runs by itself; the loss sees all embeddings at once
 and gives back their gradients; each chunk then takes its share through the model. A chunk whose activations

@@ -125,7 +125,7 @@ def _read_media(path: Path) -> Mapping[int, tuple[Media, ...]]:
         return {place: tuple(Media(*one) for one in found) for place, *found in lines}
 
 
-def _placed(tokens: TokenisedText, text: str) -> TokenisedText:
+def _with_checked_prompt(tokens: TokenisedText, text: str) -> TokenisedText:
     """Return the tokens with the paths that the text has: its media may have been elsewhere."""
     if not tokens.media:
         return tokens
@@ -176,7 +176,7 @@ class TokenCache:
         if missing:
             self._add(missing)
         found = (self._segments[name][place] for name, place in map(self._places.__getitem__, keys))
-        return [_placed(one, text) for one, text in zip(found, texts, strict=True)]
+        return [_with_checked_prompt(one, text) for one, text in zip(found, texts, strict=True)]
 
     def _add(self, missing: dict[bytes, str]) -> None:
         name = hashlib.blake2b(b"".join(missing), digest_size=16).hexdigest()

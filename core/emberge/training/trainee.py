@@ -18,11 +18,11 @@ __all__ = ["Trainee"]
 
 
 class Trainee:
-    """Parameters, the batch of each step, and the passes over a batch.
+    """Parameters, the batch of each step, and the pass over a batch.
 
     Schedule, optimizer, clipping, early stopping, states, resume and metrics are the trainer's. A session is
-    one: an encoder with losses over datasets. So are heads that a task puts on an encoder, and coefficients
-    that an encoder's weights are sums by.
+    a trainee: an encoder with losses over datasets. So are an encoder with a fresh head on a task, and the
+    coefficients by which a merge sums weights.
     """
 
     ranks: Ranks
@@ -49,7 +49,7 @@ class Trainee:
         raise NotImplementedError
 
     def batch(self, step: int) -> PlannedBatch:
-        """Return the batch of a step, from 0; it depends on nothing that was trained before."""
+        """Return the batch of a step, from 0; it does not depend on the parameters."""
         raise NotImplementedError
 
     def backward(self, batch: PlannedBatch) -> PassResult:
@@ -70,7 +70,7 @@ class Trainee:
         return parameter.ndim > 1
 
     def project(self) -> None:
-        """Move parameters to the nearest ones that are allowed; called after each step."""
+        """Move parameters to the nearest allowed values; called after each step."""
 
     def score(self, step: int) -> float:
         """Return the score of the parameters as they are, the larger the better, for early stopping."""
@@ -81,7 +81,7 @@ class Trainee:
         return {}
 
     def steps_to_keep(self, options: FitOptions) -> tuple[int, ...]:
-        """Return the steps whose models are to be kept beside the states."""
+        """Return the steps whose models are kept next to the states."""
         return ()
 
     def whole_weights(self) -> contextlib.AbstractContextManager[None]:

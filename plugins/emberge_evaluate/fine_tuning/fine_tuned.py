@@ -154,7 +154,7 @@ class FineTuned(TuningOptions, Evaluator):
     # ── the run ─────────────────────────────────────────────────────────────────────────────────
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
-        data = self._load(workspace)
+        data = self._load_tasks(workspace)
         return [
             info
             for name, one in data.items()
@@ -181,7 +181,7 @@ class FineTuned(TuningOptions, Evaluator):
         )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def _load(self, workspace: Workspace) -> dict[str, TaskData]:
+    def _load_tasks(self, workspace: Workspace) -> dict[str, TaskData]:
         """Return the data of all tasks by name.
 
         Raises:
@@ -200,7 +200,7 @@ class FineTuned(TuningOptions, Evaluator):
     ) -> Iterator[TaskScore]:
         from emberge_evaluate.fine_tuning.grid import Grid
 
-        grid = Grid(TuningOptions.of(self), model, self._load(workspace), workspace)
+        grid = Grid(TuningOptions.of(self), model, self._load_tasks(workspace), workspace)
         grid.expect([(task.name_without_seed, self._seed(task)) for task in tasks])
         for task in tasks:
             yield grid.score(task, self._seed(task))

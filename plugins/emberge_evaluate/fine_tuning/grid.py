@@ -60,7 +60,7 @@ class Grid:
         """Return the score of the learning rate that was best on development data."""
         name = task.name_without_seed
         data, entry = self.data[name], self.data[name].entry
-        rate, tuned = self._best(name, seed)
+        rate, tuned = self._choose_rate(name, seed)
         metric = entry.scored_by
         found = [tuned.predictions[test] for test in data.test]
         scores = {
@@ -83,14 +83,14 @@ class Grid:
         units = units_of(metric, data.classes, list(data.test.values()), found)
         return TaskScore(task, sum(scores.values()) / len(scores), units, result)
 
-    def _best(self, name: str, seed: int) -> tuple[float, Tuned]:
+    def _choose_rate(self, name: str, seed: int) -> tuple[float, Tuned]:
         """Return the best learning rate on development data, the first of equal ones, and its result.
 
         Raises:
             CheckpointError: where the loss of every learning rate's training was not finite.
         """
         for rate in self._rates:
-            self._cell(name, seed, rate)
+            self._require_cell(name, seed, rate)
         done = {rate: self._done[name, seed, rate] for rate in self._rates}
         lost = {f"{rate:g}": one.diverged for rate, one in done.items() if one.diverged}
         sound = {rate: one for rate, one in done.items() if not one.diverged}
@@ -105,31 +105,31 @@ class Grid:
         rate = max(sound, key=lambda rate: sound[rate].dev)
         return rate, sound[rate]
 
-    def _cell(self, name: str, seed: int, rate: float) -> None:
+    def _require_cell(self, name: str, seed: int, rate: float) -> None:
         """Have a cell's result, from the store if it is there."""
         if (name, seed, rate) not in self._done:
-            path = self._path(name, seed, rate)
-            tuned = _read(path) or self._run(name, seed, rate)
+            path = self._result_file(name, seed, rate)
+            tuned = _read_tuned(path) or self._run_cell(name, seed, rate)
             self._done[name, seed, rate] = tuned
             if not path.exists():
-                _write(path, tuned)
-        self._show()
+                _write_tuned(path, tuned)
+        self._report_progress()
 
-    def _run(self, name: str, seed: int, rate: float) -> Tuned:
+    def _run_cell(self, name: str, seed: int, rate: float) -> Tuned:
         encoder = self._load_encoder(name, seed)
-        kind = kind_of(self.data[name], self._reading())
+        kind = kind_of(self.data[name], self._build_reading())
         words = f"{name}, seed {seed}, learning rate {rate:g}"
         tuning = Tuning(
             encoder,
             kind,
-            self._schedule(name, seed, rate),
-            lambda step: self._show(step, words),
+            self._build_schedule(name, seed, rate),
+            lambda step: self._report_progress(step, words),
         )
         work = self._weights_file(name, seed, rate).with_suffix("")
         tuned = tuning.run(work)
         shutil.rmtree(work, ignore_errors=True)
         if name in self._origins and not tuned.diverged:
-            self._save(encoder, self._weights_file(name, seed, rate))
+            self._save_weights(encoder, self._weights_file(name, seed, rate))
         return tuned
 
     def _load_encoder(self, name: str, seed: int) -> TokenEncoder:
@@ -144,17 +144,17 @@ class Grid:
             )
         start = self.data[name].entry.start
         if start is not None:
-            self._restore(encoder, start, seed)
+            self._restore_weights(encoder, start, seed)
         return encoder
 
-    def _restore(self, encoder: TokenEncoder, start: str, seed: int) -> None:
+    def _restore_weights(self, encoder: TokenEncoder, start: str, seed: int) -> None:
         """Give an encoder the weights that another task left, which is done again if they are gone."""
         from safetensors.torch import load_file
 
-        rate, _ = self._best(start, seed)
+        rate, _ = self._choose_rate(start, seed)
         path = self._weights_file(start, seed, rate)
         if not path.exists():
-            self._run(start, seed, rate)
+            self._run_cell(start, seed, rate)
         for other in self._rates:
             if other != rate:
                 self._weights_file(start, seed, other).unlink(missing_ok=True)
@@ -163,7 +163,7 @@ class Grid:
             for stored, value in load_file(path).items():
                 weights[stored].copy_(value)
 
-    def _save(self, encoder: TokenEncoder, path: Path) -> None:
+    def _save_weights(self, encoder: TokenEncoder, path: Path) -> None:
         from safetensors.torch import save_file
 
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ class Grid:
         with replace_file(path) as part:
             save_file(weights, part)
 
-    def _reading(self) -> Reading:
+    def _build_reading(self) -> Reading:
         options, pooling = self.options, self.options.pooling
         if pooling == "auto":
             pooling = "last" if options.backbone.describe(self.model.folder).causal else "mean"
@@ -187,8 +187,8 @@ class Grid:
             dropout=options.dropout,
         )
 
-    def _schedule(self, name: str, seed: int, rate: float) -> TuningSchedule:
-        options, steps = self.options, self._steps(name)
+    def _build_schedule(self, name: str, seed: int, rate: float) -> TuningSchedule:
+        options, steps = self.options, self._count_steps(name)
         return TuningSchedule(
             steps=steps,
             batch_size=options.batch_size,
@@ -201,18 +201,20 @@ class Grid:
             autocast=None if options.precision == "float32" else torch.bfloat16,
         )
 
-    def _steps(self, name: str) -> int:
+    def _count_steps(self, name: str) -> int:
         rehearsal = self.workspace.rehearsal
         return rehearsal.steps if rehearsal else self.data[name].entry.steps or self.options.steps
 
-    def _path(self, name: str, seed: int, rate: float) -> Path:
+    def _result_file(self, name: str, seed: int, rate: float) -> Path:
         folder = self.workspace.store / "fine_tuned" / safe_file_name(self.model.fingerprint)
-        return folder / f"{safe_file_name(name)}-{self._key(name, seed, rate)}.json"
+        return folder / f"{safe_file_name(name)}-{self._hash_cell(name, seed, rate)}.json"
 
     def _weights_file(self, name: str, seed: int, rate: float) -> Path:
-        return self.workspace.work / "fine_tuned" / f"{self._key(name, seed, rate)}.safetensors"
+        return (
+            self.workspace.work / "fine_tuned" / f"{self._hash_cell(name, seed, rate)}.safetensors"
+        )
 
-    def _key(self, name: str, seed: int, rate: float) -> str:
+    def _hash_cell(self, name: str, seed: int, rate: float) -> str:
         start = self.data[name].entry.start
         options = dataclasses.replace(self.options, seeds=(), learning_rate=())
         parts = (
@@ -223,14 +225,14 @@ class Grid:
         )
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
-    def _show(self, step: int = 0, words: str = "") -> None:
+    def _report_progress(self, step: int = 0, words: str = "") -> None:
         """Report the steps done of all cells; a training that ended early counts whole."""
-        done = sum(self._steps(name) for name, _, _ in self._done)
-        total = sum(self._steps(name) * len(self._rates) for name, _ in self._expected)
+        done = sum(self._count_steps(name) for name, _, _ in self._done)
+        total = sum(self._count_steps(name) * len(self._rates) for name, _ in self._expected)
         self.workspace.progress(min(done + step, total), total, "steps", words)
 
 
-def _read(path: Path) -> Tuned | None:
+def _read_tuned(path: Path) -> Tuned | None:
     """Return a cell's result; None where there is none, or a damaged one."""
     try:
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -241,6 +243,6 @@ def _read(path: Path) -> Tuned | None:
         return None
 
 
-def _write(path: Path, tuned: Tuned) -> None:
+def _write_tuned(path: Path, tuned: Tuned) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(dataclasses.asdict(tuned)), shared=True)

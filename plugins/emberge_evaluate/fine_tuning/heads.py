@@ -23,15 +23,15 @@ class TextHead(nn.Module):
         self.activation = nn.GELU()
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(width, outputs)
-        _draw(self)
+        _draw_weights(self)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """Return logits [b, c] of hidden states [b, t, d], of which `mask` [b, t] are real."""
         if self.pooling == "late":
-            return _mean(self._of(states), mask)
-        return self._of(_pooled(states, mask, self.pooling))
+            return _mean_over_tokens(self._compute_logits(states), mask)
+        return self._compute_logits(_pool_states(states, mask, self.pooling))
 
-    def _of(self, states: Tensor) -> Tensor:
+    def _compute_logits(self, states: Tensor) -> Tensor:
         found: Tensor = self.out(self.dropout(self.activation(self.dense(states))))
         return found
 
@@ -43,7 +43,7 @@ class TokenHead(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(width, outputs)
-        _draw(self)
+        _draw_weights(self)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """Return logits [b, t, c] of hidden states [b, t, d]."""
@@ -56,20 +56,20 @@ def first_places(mask: Tensor) -> Tensor:
     return mask.argmax(1)
 
 
-def _pooled(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
+def _pool_states(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
     if pooling == "mean":
-        return _mean(states, mask)
+        return _mean_over_tokens(states, mask)
     first = first_places(mask)
     place = first if pooling == "bos" else first + mask.sum(1) - 1
     return states[torch.arange(len(states), device=states.device), place]
 
 
-def _mean(values: Tensor, mask: Tensor) -> Tensor:
+def _mean_over_tokens(values: Tensor, mask: Tensor) -> Tensor:
     real = mask.to(values.dtype)[..., None]
     return (values * real).sum(1) / real.sum(1)
 
 
-def _draw(head: nn.Module) -> None:
+def _draw_weights(head: nn.Module) -> None:
     for module in head.modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=_SPREAD)

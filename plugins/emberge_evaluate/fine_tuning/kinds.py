@@ -106,7 +106,7 @@ class Classification(Kind):
         return self.numbers[str(row.gold)]
 
     def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
-        return F.cross_entropy(logits.float(), _tensor([one.target for one in batch], logits))
+        return F.cross_entropy(logits.float(), _int_tensor([one.target for one in batch], logits))
 
     def predictions(
         self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
@@ -143,11 +143,14 @@ class Words(Kind):
     ) -> list[TaskInput]:
         located = self.locate(encoder, [row.text for row in rows], [None])
         (empty,) = encoder.tokenise([""], prompt="", max_length=None)
-        read = [self._input(one, row, empty.ids[0]) for one, row in zip(located, rows, strict=True)]
+        read = [
+            self._build_input(one, row, empty.ids[0])
+            for one, row in zip(located, rows, strict=True)
+        ]
         # A batch of texts without a labelled token would have no loss.
         return [one for one in read if max(one.places, default=-1) >= 0] if training else read
 
-    def _input(self, located: LocatedText, row: TaskRow, begin: int) -> TaskInput:
+    def _build_input(self, located: LocatedText, row: TaskRow, begin: int) -> TaskInput:
         gold = row.gold if isinstance(row.gold, tuple) else ()
         target = tuple(self.numbers[label] for label in gold)
         places, tokens = _first_tokens(located, row.words), located.tokens
@@ -159,17 +162,17 @@ class Words(Kind):
         return TaskInput((tokens,), target, tuple(places))
 
     def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
-        rows, places = self._placed(batch, mask)
+        rows, places = self._locate_labels(batch, mask)
         gold = [t for one in batch for t, p in zip(one.target, one.places, strict=True) if p >= 0]
-        return F.cross_entropy(logits[rows, places].float(), _tensor(gold, logits))
+        return F.cross_entropy(logits[rows, places].float(), _int_tensor(gold, logits))
 
     def predictions(
         self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
-        found = iter(logits[self._placed(batch, mask)].argmax(-1).tolist())
+        found = iter(logits[self._locate_labels(batch, mask)].argmax(-1).tolist())
         return [[next(found) if p >= 0 else _MISSED for p in one.places] for one in batch]
 
-    def _placed(self, batch: Sequence[TaskInput], mask: Tensor) -> tuple[Tensor, Tensor]:
+    def _locate_labels(self, batch: Sequence[TaskInput], mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return row and place in the batch of every labelled token."""
         first = first_places(mask).tolist()
         pairs = [
@@ -178,7 +181,9 @@ class Words(Kind):
             for place in one.places
             if place >= 0
         ]
-        return _tensor([row for row, _ in pairs], mask), _tensor([p for _, p in pairs], mask)
+        return _int_tensor([row for row, _ in pairs], mask), _int_tensor(
+            [p for _, p in pairs], mask
+        )
 
 
 class Spans(Kind):
@@ -211,8 +216,8 @@ class Spans(Kind):
         ]
 
     def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
-        scores = _real(logits, mask)
-        gold = _tensor([one.target for one in batch], logits) + first_places(mask)[:, None]
+        scores = _mask_padding(logits, mask)
+        gold = _int_tensor([one.target for one in batch], logits) + first_places(mask)[:, None]
         return (
             F.cross_entropy(scores[..., 0], gold[:, 0])
             + F.cross_entropy(scores[..., 1], gold[:, 1])
@@ -221,7 +226,7 @@ class Spans(Kind):
     def predictions(
         self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
-        scores, first = _real(logits, mask), first_places(mask).tolist()
+        scores, first = _mask_padding(logits, mask), first_places(mask).tolist()
         found, row = [], 0
         for one, asked in zip(batch, rows, strict=True):
             best = (float("-inf"), 0, 0)
@@ -250,9 +255,9 @@ class MultipleChoice(Kind):
         ]
 
     def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
-        parts = self._parts(logits, batch)
+        parts = self._split_by_row(logits, batch)
         losses = [
-            F.cross_entropy(part[None], _tensor([one.target], logits))
+            F.cross_entropy(part[None], _int_tensor([one.target], logits))
             for part, one in zip(parts, batch, strict=True)
         ]
         return torch.stack(losses).mean()
@@ -260,9 +265,9 @@ class MultipleChoice(Kind):
     def predictions(
         self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
-        return [int(part.argmax()) for part in self._parts(logits, batch)]
+        return [int(part.argmax()) for part in self._split_by_row(logits, batch)]
 
-    def _parts(self, logits: Tensor, batch: Sequence[TaskInput]) -> Sequence[Tensor]:
+    def _split_by_row(self, logits: Tensor, batch: Sequence[TaskInput]) -> Sequence[Tensor]:
         return torch.split_with_sizes(logits[:, 0].float(), [len(one.texts) for one in batch])
 
 
@@ -280,7 +285,7 @@ def kind_of(data: TaskData, reading: Reading) -> Kind:
     return _KINDS[data.entry.head](data, reading)
 
 
-def _tensor(values: Sequence[Any], like: Tensor) -> Tensor:
+def _int_tensor(values: Sequence[Any], like: Tensor) -> Tensor:
     return torch.tensor(values, dtype=torch.int64, device=like.device)
 
 
@@ -331,6 +336,6 @@ def _best_span(scores: Tensor, window: LocatedText) -> tuple[float, int, int]:
     return float(sums[first, last]), window.start[places[first]], window.end[places[last]]
 
 
-def _real(logits: Tensor, mask: Tensor) -> Tensor:
+def _mask_padding(logits: Tensor, mask: Tensor) -> Tensor:
     """Return logits in float32, those of padding so low that they have no share."""
     return logits.float().masked_fill(mask[..., None] == 0, torch.finfo(torch.float32).min)

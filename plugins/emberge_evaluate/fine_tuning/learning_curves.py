@@ -33,21 +33,23 @@ def learning_curves(
             model: [one for one in row.values() if one.task.name_without_seed == name]
             for model, row in scores.items()
         }
-        figure = _figure(name, {model: several for model, several in mine.items() if several})
+        figure = _draw_figure(name, {model: several for model, several in mine.items() if several})
         found += [figure] if figure is not None else []
     return found
 
 
-def _figure(name: str, scores: Mapping[str, Sequence[TaskScore]]) -> dict[str, Any] | None:
-    curves = {model: [_points(one) for one in several] for model, several in scores.items()}
+def _draw_figure(name: str, scores: Mapping[str, Sequence[TaskScore]]) -> dict[str, Any] | None:
+    curves = {model: [_smooth_points(one) for one in several] for model, several in scores.items()}
     steps = sorted({step for several in curves.values() for one in several for step in one})
     if len(steps) < 2:
         return None
-    series = {model: [_mean(several, step) for step in steps] for model, several in curves.items()}
+    series = {
+        model: [_mean_at_step(several, step) for step in steps] for model, several in curves.items()
+    }
     metric = next(iter(scores.values()))[0].task.metric
     head = ["steps", *series]
     rows = [
-        [f"{step:,}", *(_shown(line[at]) for line in series.values())]
+        [f"{step:,}", *(_format_score(line[at]) for line in series.values())]
         for at, step in enumerate(steps)
     ]
     return {
@@ -66,17 +68,17 @@ def _figure(name: str, scores: Mapping[str, Sequence[TaskScore]]) -> dict[str, A
     }
 
 
-def _shown(value: float | None) -> str:
+def _format_score(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}"
 
 
-def _points(score: TaskScore) -> dict[int, float]:
+def _smooth_points(score: TaskScore) -> dict[int, float]:
     """Return the smoothed score by step."""
     curve = score.result["curve"]
     values = smoothed([float(dev) for _, _, dev in curve])
     return {int(step): value for (step, _, _), value in zip(curve, values, strict=True)}
 
 
-def _mean(curves: Sequence[Mapping[int, float]], step: int) -> float | None:
+def _mean_at_step(curves: Sequence[Mapping[int, float]], step: int) -> float | None:
     values = [curve[step] for curve in curves if step in curve]
     return sum(values) / len(values) if values else None

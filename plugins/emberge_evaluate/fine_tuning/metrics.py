@@ -22,7 +22,7 @@ def score(
     metric: Metric, classes: Sequence[str], rows: Sequence[TaskRow], found: Sequence[Any]
 ) -> float:
     """Return the metric, from 0 (or -1) to 1, of a prediction for each row."""
-    gold, predicted = _flat(classes, rows, found)
+    gold, predicted = _flatten_pairs(classes, rows, found)
     match metric:
         case "accuracy":
             return float(np.mean(np.asarray(gold) == np.asarray(predicted)))
@@ -53,7 +53,7 @@ def units_of(
 
     Words of one text are not drawn apart from each other, so metrics over words have none.
     """
-    parts = [_units(metric, classes, *pair) for pair in zip(sets, found, strict=True)]
+    parts = [_build_units(metric, classes, *pair) for pair in zip(sets, found, strict=True)]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None
@@ -68,7 +68,7 @@ def units_of(
     )
 
 
-def _units(
+def _build_units(
     metric: Metric, classes: Sequence[str], rows: Sequence[TaskRow], found: Sequence[Any]
 ) -> Units | None:
     if metric == "entity_f1":
@@ -78,7 +78,7 @@ def _units(
         return Units("text", "mean", values)
     if isinstance(rows[0].gold, tuple):
         return None
-    gold, predicted = _flat(classes, rows, found)
+    gold, predicted = _flatten_pairs(classes, rows, found)
     if metric == "accuracy":
         return Units("text", "mean", [float(a == b) for a, b in zip(gold, predicted, strict=True)])
     if metric == "spearman":
@@ -88,7 +88,7 @@ def _units(
     return None
 
 
-def _flat(
+def _flatten_pairs(
     classes: Sequence[str], rows: Sequence[TaskRow], found: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
     """Return gold and predicted values, of each text or of each word."""

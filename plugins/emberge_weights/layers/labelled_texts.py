@@ -50,8 +50,12 @@ class LabelledTexts:
         self._candidates = [] if one.gold else _candidates(one, members, weights)
 
     def batches(self, units: Places, rng: np.random.Generator) -> Iterator[Places]:
-        """Yield batches of the units that have labels, shuffled anew whenever none is left."""
-        usable = units if self._set.gold else np.array([u for u in units if self._own(u)], np.int64)
+        """Yield batches of the units that have labels, shuffled again whenever none is left."""
+        usable = (
+            units
+            if self._set.gold
+            else np.array([u for u in units if self._relevant_places(u)], np.int64)
+        )
         size = min(len(usable), PAIRS if self._set.gold else QUERIES)
         while size:
             order = rng.permutation(usable)
@@ -71,10 +75,10 @@ class LabelledTexts:
         places = sorted({place for unit in units for place in self._candidates[unit]})
         vectors = embed([*(self.queries[u] for u in units), *(self.documents[p] for p in places)])
         vectors = normalize(vectors, dim=1)
-        relevant = [[p in self._own(u) for p in places] for u in units]
+        relevant = [[p in self._relevant_places(u) for p in places] for u in units]
         return ranking_loss(vectors[: len(units)] @ vectors[len(units) :].T, torch.tensor(relevant))
 
-    def _own(self, query: int) -> set[int]:
+    def _relevant_places(self, query: int) -> set[int]:
         return {place for place, grade in self._set.relevant[query].items() if grade > 0}
 
 

@@ -79,22 +79,23 @@ class LayerSearch:
         Raises:
             EmbergeError: for a model that does not compute with the parameters that it is given.
         """
-        labelled = [self._labelled(number, flat) for number in range(len(self.sets))]
+        labelled = [self._label_texts(number, flat) for number in range(len(self.sets))]
         self._require_following(labelled[0])
         sizes = [len(one.queries) for one in self.sets]
         first, second = next(halves(sizes, stable_seed(self.seed, "layers")))
         fits = [
-            self._fitted(flat, labelled, half, name) for half, name in ((first, "1"), (second, "2"))
+            self._fit_half(flat, labelled, half, name)
+            for half, name in ((first, "1"), (second, "2"))
         ]
         embedder = dataclasses.replace(self.embedder, sets=self.sets)
         sides = [merged_sides(self.models, self.members, flat, self.strategy, embedder)]
-        sides += [self._merged(self._by_tensor(one, flat), embedder) for one in fits]
-        scores = [self._scored(number, sides) for number in range(len(self.sets))]
+        sides += [self._embed_merge(self._by_tensor(one, flat), embedder) for one in fits]
+        scores = [self._score_set(number, sides) for number in range(len(self.sets))]
         both = np.mean(fits, axis=0)
         gain = _gain(scores, second, first)
         return Layers(self.blocks.names, both, self._by_tensor(both, flat), gain)
 
-    def _labelled(self, number: int, flat: Array) -> LabelledTexts:
+    def _label_texts(self, number: int, flat: Array) -> LabelledTexts:
         encoder = self.forward.encoder
         return LabelledTexts(
             self.sets[number],
@@ -122,7 +123,7 @@ class LayerSearch:
                 "gradients; leave 'layers' out"
             )
 
-    def _fitted(
+    def _fit_half(
         self, flat: Array, labelled: Sequence[LabelledTexts], units: Sequence[Places], name: str
     ) -> Array:
         work = self.embedder.workspace
@@ -147,12 +148,14 @@ class LayerSearch:
             for values, otherwise in zip(coefficients.T, flat, strict=True)
         ]
 
-    def _merged(self, weights: Sequence[PerTensor], embedder: SetEmbedder) -> Sequence[SideVectors]:
+    def _embed_merge(
+        self, weights: Sequence[PerTensor], embedder: SetEmbedder
+    ) -> Sequence[SideVectors]:
         inputs = member_inputs(self.models, weights)
         with merged_folder(inputs, self.strategy, embedder.workspace) as folder:
             return embedder.merged(folder, folder.name, "weighed by layer")
 
-    def _scored(self, number: int, merged: Sequence[Sequence[SideVectors]]) -> UnitScores:
+    def _score_set(self, number: int, merged: Sequence[Sequence[SideVectors]]) -> UnitScores:
         everyone = [*self.members, *merged]
         each = np.eye(len(everyone))
         own = [one[number] for one in everyone]

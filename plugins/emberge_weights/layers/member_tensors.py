@@ -34,13 +34,13 @@ class MemberTensors:
 
     def mixed(self, name: str, weights: Tensor) -> Tensor:
         """Return a parameter's sum over members by weights [members]."""
-        return (weights @ self._part(name)).view(self.shapes[name])
+        return (weights @ self._read_part(name)).view(self.shapes[name])
 
     def products(self, name: str, direction: Tensor) -> Tensor:
         """Return the products [members] of a parameter of each member with a direction of its shape."""
-        return self._part(name) @ direction.reshape(-1)
+        return self._read_part(name) @ direction.reshape(-1)
 
-    def _part(self, name: str) -> Tensor:
+    def _read_part(self, name: str) -> Tensor:
         return torch.from_numpy(self.rows[:, self.parts[name]])
 
 
@@ -61,7 +61,7 @@ def member_tensors(
             encoder = before_length_one(backbone).load(
                 folder, device=workspace.machine.devices[0], dtype="float32"
             )
-        found = found or _empty(path, len(models), encoder, blocks, model.name)
+        found = found or _create_rows(path, len(models), encoder, blocks, model.name)
         for name, tensor in encoder.module.named_parameters():
             found.rows[number, found.parts[name]] = (
                 tensor.detach().reshape(-1).to("cpu", torch.float32).numpy()
@@ -71,10 +71,10 @@ def member_tensors(
     return found, encoder
 
 
-def _empty(
+def _create_rows(
     path: Path, members: int, encoder: Encoder, blocks: Blocks, called: str
 ) -> MemberTensors:
-    place = _blocks_of(encoder, blocks, called)
+    place = _place_blocks(encoder, blocks, called)
     parts: dict[str, slice] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     end = 0
@@ -86,7 +86,7 @@ def _empty(
     return MemberTensors(rows, parts, shapes, place)
 
 
-def _blocks_of(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, int]:
+def _place_blocks(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, int]:
     """Return the place of each parameter's block.
 
     Raises:

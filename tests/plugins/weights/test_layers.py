@@ -275,20 +275,20 @@ def test_a_fit_gains_nothing_by_units_that_it_has_seen(monkeypatch: pytest.Monke
     class Memorising(LayerSearch):
         """A search whose fits are better on the units that they have seen, and on no other."""
 
-        def _labelled(self, number: int, flat: Any) -> Any:
+        def _label_texts(self, number: int, flat: Any) -> Any:
             return None
 
         def _require_following(self, labelled: Any) -> None:
             return None
 
-        def _fitted(self, flat: Any, labelled: Any, units: Any, name: str) -> Any:
+        def _fit_half(self, flat: Any, labelled: Any, units: Any, name: str) -> Any:
             seen.append(units)
             return np.full((1, 2), float(name) / 2)
 
-        def _merged(self, weights: Any, embedder: Any) -> Any:
+        def _embed_merge(self, weights: Any, embedder: Any) -> Any:
             return []
 
-        def _scored(self, number: int, merged: Any) -> UnitScores:
+        def _score_set(self, number: int, merged: Any) -> UnitScores:
             values = np.zeros((3, 40), np.float32)
             for place, units in enumerate(seen, 1):
                 values[place, units[number]] = 1

@@ -69,7 +69,7 @@ def save_state(
 
 @dataclass(frozen=True)
 class KeptCheckpoints:
-    """Models of some steps in `folder`, of which the newest `keep_last` stay."""
+    """Models of some steps in `folder`; the newest `keep_last` stay."""
 
     folder: Path
     steps: frozenset[int]
@@ -102,7 +102,7 @@ class KeptCheckpoints:
 def latest_state(folder: Path) -> TrainingState | None:
     """Return the newest state whose files are as they were written; None without one."""
     for path in _states(folder):
-        state = _read(path)
+        state = _read_state(path)
         if state is not None:
             return state
     return None
@@ -113,7 +113,7 @@ def _states(folder: Path) -> list[Path]:
     return sorted(found, key=lambda p: int(p.name[5:]), reverse=True)
 
 
-def _read(path: Path) -> TrainingState | None:
+def _read_state(path: Path) -> TrainingState | None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -137,7 +137,7 @@ class SaveClock:
         self.start()
 
     def start(self) -> None:
-        """Begin to count anew, as if a state had been saved at no cost."""
+        """Start counting from now, as if a state had been saved at no cost."""
         self._saved, self._cost = time.monotonic(), 0.0
 
     def is_due(self) -> bool:

@@ -88,8 +88,8 @@ def train(
 ) -> FitResult:
     """Train whatever a trainee is, save it into `folder`, and return its losses and scores.
 
-    Of the options those of batches are the trainee's own matter. With `folder` None nothing is saved, and the
-    trainee has the result, the last or the best parameters, in memory. `work` keeps states as in `fit`.
+    Options of batches are ignored: the trainee gives its batches itself. With `folder` None nothing is
+    saved, and the trainee has the last or the best parameters in memory. `work` keeps states as in `fit`.
     torch's random state is restored.
 
     Raises:
@@ -115,7 +115,7 @@ def _log_nothing(*_: object) -> None:
 
 
 def _select_bags(session: Session) -> dict[str, Rows]:
-    """Return the row numbers of each dataset of which the samplers took only a part."""
+    """Return row numbers by dataset, where the samplers took only a part of it."""
     return {
         info.name: session.data_rows(info.name, rows)
         for info, rows in session.plan.pool.items()

@@ -41,7 +41,7 @@ class TrainingError(EmbergeError):
 
 @dataclass(eq=False)
 class _Waiting:
-    """Numbers of a step that are on their way from the device."""
+    """Numbers of a step on their way from the device."""
 
     batch: PlannedBatch
     passed: PassResult
@@ -74,7 +74,7 @@ class _Since:
 
 @dataclass(eq=False)
 class MetricLog:
-    """Losses of every step, and the metrics that are logged of them.
+    """Losses of every step, and the metrics logged from them.
 
     On a GPU the numbers of a step travel while others run, and are read when they have long arrived: some
     steps later (`BEHIND`), the same number on every rank. Elsewhere they are read when the next step has been
@@ -120,16 +120,16 @@ class MetricLog:
         step = _Waiting(batch, passed, learning_rate, values, arrived, self.clock())
         self._waiting.append(step)
         while len(self._waiting) > behind:
-            self._take(self._waiting.popleft())
+            self._read_step(self._waiting.popleft())
 
     def flush_losses(self) -> None:
-        """Read the numbers that are still on their way from the device.
+        """Wait for all numbers on their way from the device, and read them.
 
         Raises:
             TrainingError: for a loss or gradient that is no number.
         """
         while self._waiting:
-            self._take(self._waiting.popleft())
+            self._read_step(self._waiting.popleft())
 
     def finish(self) -> None:
         """Read all numbers, and log those that a training which ends early has not logged yet."""
@@ -141,7 +141,7 @@ class MetricLog:
         """Count these seconds as no time of training, where speed is logged."""
         self._since.began += seconds
 
-    def _take(self, step: _Waiting) -> None:
+    def _read_step(self, step: _Waiting) -> None:
         if step.arrived is not None:
             step.arrived.synchronize()
         loss, norm = (float(v) for v in step.values[:2])

@@ -21,7 +21,7 @@ def adamw(
     *,
     fused: bool = True,
 ) -> torch.optim.AdamW:
-    """Return AdamW over named parameters, of which those decay that `decays` is true of.
+    """Return AdamW over named parameters; those for which `decays` is true have weight decay.
 
     On a CPU the rounding of a `fused` one depends on the number of threads.
     """

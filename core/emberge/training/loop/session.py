@@ -125,7 +125,7 @@ class Session(Trainee):
 
     def texts(self, batch: PlannedBatch) -> tuple[TokenisedText, ...]:
         """Return the texts of one batch of pairs on this rank, also of columns that no loss embeds."""
-        return self._draw(batch, lambda _: COLUMNS).texts
+        return self._draw_texts(batch, lambda _: COLUMNS).texts
 
     def backward(self, batch: PlannedBatch) -> PassResult:
         """Run both passes over one batch, and return the result with the whole batch's loss.
@@ -147,7 +147,7 @@ class Session(Trainee):
 
     def _encode(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
         """Run both passes over the pairs of a batch, which count by their share of its rows."""
-        drawn = self._draw(batch, self.objective.embeds)
+        drawn = self._draw_texts(batch, self.objective.embeds)
         return encode_and_backward(
             self.encoder,
             drawn.texts,
@@ -217,7 +217,9 @@ class Session(Trainee):
             token_budget=self.encode_plan.token_budget,
         )
 
-    def _draw(self, batch: PlannedBatch, embeds: Callable[[str], frozenset[str]]) -> DrawnBatch:
+    def _draw_texts(
+        self, batch: PlannedBatch, embeds: Callable[[str], frozenset[str]]
+    ) -> DrawnBatch:
         return draw_batch(
             batch,
             self.tables,
@@ -242,7 +244,7 @@ class Session(Trainee):
         is_complete: Callable[[], bool] = lambda: True,
         note: str = "",
     ) -> Iterator[PlannedBatch]:
-        """Yield the batches that are left of a measurement, and save its `sums` between them by the clock.
+        """Yield the batches that a measurement has not seen, and save its `sums` between them by the clock.
 
         The newest state in `states` is loaded into `sums` first. A state is saved only where
         `is_complete()`, that is where the sums have all batches until then.

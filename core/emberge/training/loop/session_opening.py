@@ -77,7 +77,7 @@ def open_session(
     """
     if takes_losses and (harm := job.backbone.describe(job.checkpoint).training_problems):
         raise CheckpointError("\n".join(harm))
-    ranks = _join(machine)
+    ranks = _join_started_ranks(machine)
     infos = [dataset.info for dataset in job.datasets]
     _refuse_twins(infos)
     _refuse_media(job, machine)
@@ -90,10 +90,10 @@ def open_session(
         if single:
             # Their windows are the rows that the plan counts.
             Objective(job.losses, [dataset.info for dataset in single], ranks.device)
-            encoder = _load(job, machine, ranks)
-            windows = _cut(single, encoder, job, ranks, store or work, progress)
-        pool = _pool(job.datasets, windows, job.rehearsal)
-        plan = _plan(job, pool, warn)
+            encoder = _load_encoder(job, machine, ranks)
+            windows = _cut_windows(single, encoder, job, ranks, store or work, progress)
+        pool = _build_pool(job.datasets, windows, job.rehearsal)
+        plan = _plan_batches(job, pool, warn)
         used = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
         chosen = ranks.on_first_rank(
             lambda: asdict(choose_engine(work, ranks.device, job.options, ranks.beside))
@@ -101,7 +101,7 @@ def open_session(
         engine = EngineSettings(**chosen)
         stack.enter_context(torch_threads(engine.threads))
         objective = Objective(job.losses, [d.info for d in used], ranks.device)
-        encoder = encoder or _load(job, machine, ranks)
+        encoder = encoder or _load_encoder(job, machine, ranks)
         pairs = [dataset for dataset in used if dataset.info.name not in windows]
 
         def read() -> dict[str, ExampleTable]:
@@ -142,7 +142,7 @@ def open_session(
             tables=tables,
             windows=windows,
             encode_plan=_encode_plan(job, engine, encoder, ranks, draws),
-            sampling=_sampling(job),
+            sampling=_text_sampling(job),
             progress=progress,
             clock=clock or SaveClock(),
             warn=(warn if ranks.first else None) or _warn_nobody,
@@ -153,7 +153,7 @@ def _warn_nobody(_: str) -> None:
     """Ignore a warning: nothing was given to take it, or the first rank warns for all."""
 
 
-def _join(machine: Machine) -> Ranks:
+def _join_started_ranks(machine: Machine) -> Ranks:
     if machine.ranks == 1:
         return Ranks(device=machine.devices[0])
     ranks = join_ranks(machine.devices[0])
@@ -194,7 +194,7 @@ def _refuse_twins(infos: Sequence[DatasetInfo]) -> None:
         raise DataError(f"two datasets are named '{twice[0]}'; give one another name")
 
 
-def _load(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
+def _load_encoder(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
     """Return the job's encoder, with a head where a loss predicts tokens."""
     if not any(dataset.info.task == "text" for dataset in job.datasets):
         return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32")
@@ -213,7 +213,7 @@ def _load(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
     return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32", predicts=True)
 
 
-def _cut(
+def _cut_windows(
     datasets: Sequence[Dataset],
     encoder: Encoder,
     job: FitJob,
@@ -251,7 +251,7 @@ def _cut(
     return read()
 
 
-def _pool(
+def _build_pool(
     datasets: Sequence[Dataset], windows: Mapping[str, WindowTable], rehearsal: Rehearsal | None
 ) -> Pool:
     pool: dict[DatasetInfo, Sequence[int]] = {}
@@ -266,7 +266,7 @@ def _pool(
     return pool
 
 
-def _plan(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -> BatchPlan:
+def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -> BatchPlan:
     """Return the job's batch plan; warnings of its samplers go to `warn`, if there is one."""
     options = job.options
     with warnings.catch_warnings(record=warn is not None) as caught:
@@ -319,6 +319,6 @@ def _autocast(engine: EngineSettings) -> torch.dtype | None:
     return torch.bfloat16 if engine.precision == "bfloat16" else None
 
 
-def _sampling(job: FitJob) -> TextSampling:
+def _text_sampling(job: FitJob) -> TextSampling:
     options = job.options
     return TextSampling(options.positives, options.hard_negatives, options.fill, job.seed)

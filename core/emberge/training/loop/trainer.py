@@ -76,7 +76,7 @@ class Trainer:
         own, states = ModelMetrics(self.warn), str(self.work / "states")
         record = MetricLog(steps, metric, every, trainee.tasks, states, self.ranks, own)
         identity = trainee.identity()
-        first = self._resume(identity, record)
+        first = self._resume_from_state(identity, record)
         started, before = time.monotonic(), self.seconds
         worked = time.process_time() - self.cpu_seconds
         clock.start()
@@ -85,22 +85,22 @@ class Trainer:
                 break
             self.step(trainee.batch(step), record, check=step == first)
             self.progress(step + 1, steps, "steps", record.note)
-            scored = self._score(step + 1, record, metric)
+            scored = self._score_if_due(step + 1, record, metric)
             self.seconds = before + time.monotonic() - started
             self.cpu_seconds = time.process_time() - worked
             # A score of a written model has cost much: what it was is not asked again after a kill.
             if (scored and not self.history.is_in_memory) or self._is_due(step + 1):
                 with clock.saving():
                     record.flush_losses()
-                    self._keep(step + 1)
-                    self._save(step + 1, identity, record)
+                    self._keep_model(step + 1)
+                    self._save_state(step + 1, identity, record)
             elif step + 1 in self.kept.steps:
                 record.flush_losses()
-                self._keep(step + 1)
+                self._keep_model(step + 1)
         record.finish()
-        return self._result(record, self._finish(folder))
+        return self._build_result(record, self._write_model(folder))
 
-    def _result(self, record: MetricLog, checkpoints: tuple[Path, ...]) -> FitResult:
+    def _build_result(self, record: MetricLog, checkpoints: tuple[Path, ...]) -> FitResult:
         steps, best = len(record.losses), self.history.best
         return FitResult(
             examples=record.examples,
@@ -116,8 +116,8 @@ class Trainer:
             figures=record.model.figures(),
         )
 
-    def _score(self, step: int, record: MetricLog, metric: Callable[..., None]) -> bool:
-        """Return whether the parameters of this step were due and are scored now."""
+    def _score_if_due(self, step: int, record: MetricLog, metric: Callable[..., None]) -> bool:
+        """Score the parameters if this step is due; return whether it was."""
         if not self.history.is_due(step):
             return False
         record.flush_losses()
@@ -165,7 +165,7 @@ class Trainer:
         grads = {name: p.grad for name, p in plain.items() if p.grad is not None}
         self.ranks.require_equal(grads, "the gradients")
 
-    def _resume(self, identity: Mapping[str, Any], record: MetricLog) -> int:
+    def _resume_from_state(self, identity: Mapping[str, Any], record: MetricLog) -> int:
         states = self.work / "states"
 
         def read() -> TrainingState | None:
@@ -218,7 +218,7 @@ class Trainer:
             found[0], self.ranks.broadcast(read_here[0].tensors if read_here else None), found[1]
         )
 
-    def _save(self, step: int, identity: Mapping[str, Any], record: MetricLog) -> None:
+    def _save_state(self, step: int, identity: Mapping[str, Any], record: MetricLog) -> None:
         tensors: dict[str, Tensor] = dict(self.parameters)
         tensors |= optimizer_state(self.optimizer, self.parameters)
         if self.split:
@@ -252,13 +252,13 @@ class Trainer:
         due = self.ranks.first and self.clock.is_due()
         return self.ranks.any_of([due])[0]
 
-    def _keep(self, step: int) -> None:
-        """Write the model of this step beside the states, if it is one to keep; drop older ones."""
+    def _keep_model(self, step: int) -> None:
+        """Write the model of this step next to the states if it is one to keep; drop older ones."""
         if step in self.kept.steps:
             with self.trainee.whole_weights():
                 self.ranks.on_first_rank(lambda: self.kept.keep(step, self.trainee.save))
 
-    def _finish(self, folder: Path | None) -> tuple[Path, ...]:
+    def _write_model(self, folder: Path | None) -> tuple[Path, ...]:
         """Write the model, the last or the best one, and return the paths of the kept ones in the result."""
         if self.history.best_weights:
             self._set_parameters(self.history.best_weights)

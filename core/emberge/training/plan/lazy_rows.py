@@ -1,4 +1,4 @@
-"""Row numbers that are computed when they are asked for."""
+"""Row numbers, computed when they are read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def same_rows(one: Rows, other: Rows) -> bool:
 
 
 class LazyRows(Sequence[int]):
-    """Sequence of row numbers that are computed when they are read."""
+    """Sequence of row numbers, computed when they are read."""
 
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row numbers at `places`."""

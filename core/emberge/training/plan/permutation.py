@@ -1,4 +1,4 @@
-"""Random orders of any length, of which any part is computed without the rest."""
+"""Random orders of any length; any part is computed without the others."""
 
 from __future__ import annotations
 

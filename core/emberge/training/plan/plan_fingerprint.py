@@ -47,11 +47,14 @@ def sampler_options(samplers: Sequence[Sampler]) -> dict[str, Any]:
 
 def manifest(pool: Pool, samplers: Sequence[Sampler], **more: Any) -> dict[str, Any]:
     """Return plain data that is unique to a plan: datasets, rows, samplers and their options."""
-    data = [[i.name, i.task, i.size, i.weight, _rows(rows), *_own(i)] for i, rows in pool.items()]
+    data = [
+        [i.name, i.task, i.size, i.weight, _rows(rows), *_describe_dataset(i)]
+        for i, rows in pool.items()
+    ]
     return {"data": data, "samplers": [plain(sampler) for sampler in samplers], **plain(more)}
 
 
-def _own(info: DatasetInfo) -> list[str]:
+def _describe_dataset(info: DatasetInfo) -> list[str]:
     """Return the data's own policy of negatives and number of tokens, those that there are."""
     own: list[str] = [] if info.negatives == "auto" else [info.negatives]
     return own if info.tokens is None else [*own, f"{int(info.tokens.sum())} tokens"]

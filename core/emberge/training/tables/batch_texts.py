@@ -27,7 +27,7 @@ __all__ = ["DrawnBatch", "TextSampling", "draw_batch"]
 
 @dataclass(frozen=True)
 class TextSampling:
-    """Number of texts that are drawn of a row, and the treatment of rows with fewer."""
+    """Number of texts drawn from a row, and the treatment of rows with fewer."""
 
     positives: int = 1
     negatives: int = 7
@@ -229,8 +229,8 @@ def _embeddings(
             negative=rows[:, 1 + slots :],
             valid=on_device(drawn.entries[:, 1:] >= 0),
             text_id=on_device(table.text_ids[drawn.sequences]),
-            positive_score=_given(scores[:, 1 : 1 + slots], device),
-            negative_score=_given(scores[:, 1 + slots :], device),
+            positive_score=_score_tensor(scores[:, 1 : 1 + slots], device),
+            negative_score=_score_tensor(scores[:, 1 + slots :], device),
             label=on_device(labels) if (labels >= 0).any() else None,
             in_batch=drawn.part.in_batch,
             layers=layers,
@@ -252,7 +252,7 @@ def _embeddings(
     return replace(whole, guide=guide)
 
 
-def _given(scores: NDArray[np.floating], device: torch.device) -> Tensor | None:
+def _score_tensor(scores: NDArray[np.floating], device: torch.device) -> Tensor | None:
     if not scores.size or np.isnan(scores).all():
         return None
     values = np.ascontiguousarray(scores, dtype=np.float32)

@@ -45,8 +45,8 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Te
     the options give this dataset, else its own, else the one for its task, else the model's.
     """
     named, own = (dataset.info.name, dataset.info.task), encoder.prompts
-    query = _prompt(options.query_prompt, dataset, dataset.prompt, own.get("query", ""))
-    document = _prompt(
+    query = _choose_prompt(options.query_prompt, dataset, dataset.prompt, own.get("query", ""))
+    document = _choose_prompt(
         options.document_prompt, dataset, "", own.get("document", own.get("passage", ""))
     )
     longest = options.max_length.of(*named)
@@ -59,10 +59,10 @@ def text_side(dataset: Dataset, options: BatchOptions) -> TextSide:
     """Return prompt and length of single texts, which take no prompt of the model's own."""
     named = dataset.info.name, dataset.info.task
     longest = options.query_length.of(*named) or options.max_length.of(*named)
-    return TextSide(_prompt(options.query_prompt, dataset, dataset.prompt, ""), longest)
+    return TextSide(_choose_prompt(options.query_prompt, dataset, dataset.prompt, ""), longest)
 
 
-def _prompt(given: PerDataset[str], dataset: Dataset, of_data: str, of_model: str) -> str:
+def _choose_prompt(given: PerDataset[str], dataset: Dataset, of_data: str, of_model: str) -> str:
     name, task = dataset.info.name, dataset.info.task
     if name in given.by_dataset:
         return given.by_dataset[name]
