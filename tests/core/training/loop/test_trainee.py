@@ -118,3 +118,19 @@ def test_the_first_step_of_a_warm_up_is_above_zero_or_zero_as_in_transformers(
         trained(point, tmp_path / name)
     assert not torch.equal(above.seen[1], above.seen[0])
     assert torch.equal(zero.seen[1], zero.seen[0])
+
+
+class BoundedPoint(Point):
+    """A vector of numbers from 0 to 1."""
+
+    def project(self) -> None:
+        with torch.no_grad():
+            self.point.clamp_(0, 1)
+
+
+def test_parameters_are_moved_to_allowed_values_after_each_step(tmp_path: Path) -> None:
+    free, bounded = Point(), BoundedPoint()
+    trained(free, tmp_path / "free")
+    trained(bounded, tmp_path / "bounded")
+    assert any((seen < 0).any() for seen in free.seen)
+    assert not any(((seen < 0) | (seen > 1)).any() for seen in bounded.seen)
