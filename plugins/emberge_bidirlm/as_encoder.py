@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +30,6 @@ from emberge.model_folder import (
     with_attention,
     write_layout,
 )
-from emberge.tensor_files import TensorSpec
 
 from emberge_bidirlm.mask_token import MaskToken, find_mask_token, text_config
 
@@ -84,22 +81,18 @@ class AsEncoder(Step):
             yield context.problem(str(error), "mask_token")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.merging import whole_model
-
         model = workspace.model(self.model)
-        if any(workspace.folder.iterdir()):
-            shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
-        with whole_model(model, workspace.work, workspace.machine) as folder:
+        with workspace.whole_model(model) as folder:
             checkpoint = Checkpoint(folder)
             mask = find_mask_token(checkpoint, self.mask_token)
             self._build(checkpoint, mask, model.fingerprint, workspace)
         if mask is not None:
             mask.require(read_layout(workspace.folder).trunk_folder)
-        device = workspace.machine.devices[0]
+        device = workspace.machine.device
         self.backbone.load(workspace.folder, device=device, dtype="float32")
         return Artifact(
             kind="model",
-            size=model.artifact.size if model.artifact is not None else None,
+            size=model.size,
             parents=(self.model.text,),
             details={
                 "made_by": "switching the attention of",
@@ -115,8 +108,7 @@ class AsEncoder(Step):
     def _build(
         self, checkpoint: Checkpoint, mask: MaskToken | None, content: str, workspace: Workspace
     ) -> None:
-        from emberge.merging import CopyJob, build_checkpoint
-        from emberge.tensor_files import FileSource, TensorReader
+        from emberge.merging import build_result
 
         layout = encoder_layout(checkpoint, self.pooling)
         width = int(text_config(checkpoint).hidden_size)
@@ -127,25 +119,14 @@ class AsEncoder(Step):
         def write_modules(out: Path) -> None:
             write_layout(layout, out, width)
 
-        with TensorReader() as reader:
-            build_checkpoint(
-                [
-                    CopyJob(
-                        TensorSpec(one.name, one.shape, one.dtype),
-                        FileSource(checkpoint.folder.name, one, reader),
-                    )
-                    for one in checkpoint.specs.values()
-                ],
-                workspace.folder,
-                template=checkpoint,
-                key=hashlib.sha256(content.encode()).hexdigest(),
-                files=files,
-                provenance={"emberge": workspace.provenance},
-                side=workspace.work / "encoder",
-                machine=workspace.machine,
-                progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
-                complete=write_modules,
-            )
+        build_result(
+            workspace,
+            checkpoint.specs.values(),
+            template=checkpoint,
+            key=content,
+            files=files,
+            complete=write_modules,
+        )
 
 
 def encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,18 +81,13 @@ class RandomTower(Step):
 
     def run(self, workspace: Workspace) -> Artifact:
         import torch
-        from emberge.merging import whole_model
 
-        if any(workspace.folder.iterdir()):
-            shutil.rmtree(workspace.folder)  # killed while it wrote
-            workspace.folder.mkdir()
         model = workspace.model(self.model)
-        seed = workspace.seed if self.seed is None else self.seed
-        with whole_model(model, workspace.work, workspace.machine) as folder:
+        with workspace.whole_model(model) as folder:
             checkpoint = Checkpoint(folder)
             tokenizer = self._tokenizer(checkpoint)
             with torch.random.fork_rng():
-                torch.manual_seed(stable_seed(seed, "random_tower"))
+                torch.manual_seed(stable_seed(workspace.seed, "random_tower"))
                 built = self._build(checkpoint, tokenizer, weights=True)
             trunk = _trunk(checkpoint)
             built.model.language_model.load_state_dict(trunk.state_dict())
@@ -104,13 +98,13 @@ class RandomTower(Step):
             (workspace.folder / name).write_text(text, encoding="utf-8")
         return Artifact(
             kind="model",
-            size=model.artifact.size if model.artifact is not None else None,
+            size=model.size,
             parents=(self.model.text,),
             details={
                 "made_by": "adding a random tower to",
                 "model_type": built.config.model_type,
                 "parameters": sum(one.numel() for one in built.parameters()),
-                "seed": seed,
+                "seed": workspace.seed,
             },
         )
 

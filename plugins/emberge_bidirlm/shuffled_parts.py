@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -63,47 +61,32 @@ class ShuffledParts(Step):
                 yield context.problem(message, "parts")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.merging import CopyJob, build_checkpoint, whole_model
-        from emberge.tensor_files import FileSource, TensorReader
+        from emberge.merging import build_result
 
         model = workspace.model(self.model)
-        if any(workspace.folder.iterdir()):
-            shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
-        seed = workspace.seed if self.seed is None else self.seed
-        key = repr((self.parts, seed, model.fingerprint))
-        with (
-            whole_model(model, workspace.work, workspace.machine) as folder,
-            TensorReader() as reader,
-        ):
+        with workspace.whole_model(model) as folder:
             checkpoint = Checkpoint(folder)
-            chosen = [n for n in checkpoint.specs if any(_inside(n, p) for p in self.parts)]
+            chosen = {n for n in checkpoint.specs if any(_inside(n, p) for p in self.parts)}
             if not chosen:
                 raise RecipeError(f"{model.name}: has none of the parts {', '.join(self.parts)}")
-            build_checkpoint(
+            build_result(
+                workspace,
                 [
-                    CopyJob(
-                        TensorSpec(name, one.shape, one.dtype),
-                        FileSource(
-                            checkpoint.folder.name,
-                            _shuffled(one, seed) if name in chosen else one,
-                            reader,
-                        ),
-                    )
-                    for name, one in checkpoint.specs.items()
+                    _shuffled(spec, workspace.seed) if name in chosen else spec
+                    for name, spec in checkpoint.specs.items()
                 ],
-                workspace.folder,
                 template=checkpoint,
-                key=hashlib.sha256(key.encode()).hexdigest(),
-                provenance={"emberge": workspace.provenance},
-                side=workspace.work / "shuffled",
-                machine=workspace.machine,
-                progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
+                key=[self.parts, workspace.seed, model.fingerprint],
             )
         return Artifact(
             kind="model",
-            size=model.artifact.size if model.artifact is not None else None,
+            size=model.size,
             parents=(self.model.text,),
-            details={"made_by": "shuffling the weights of", "tensors": len(chosen), "seed": seed},
+            details={
+                "made_by": "shuffling the weights of",
+                "tensors": len(chosen),
+                "seed": workspace.seed,
+            },
         )
 
 

@@ -137,9 +137,8 @@ class RandomModel(Step):
 
         tokenizer = self._make_tokenizer(workspace)
         config = self._resolve_config(tokenizer)
-        seed = workspace.seed if self.seed is None else self.seed
         with torch.random.fork_rng():
-            torch.manual_seed(stable_seed(seed, "random_model"))
+            torch.manual_seed(stable_seed(workspace.seed, "random_model"))
             model = _build_model(config, weights=True)
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if limit:
@@ -154,7 +153,7 @@ class RandomModel(Step):
                 "model_type": config["model_type"],
                 "parameters": sum(weight.numel() for weight in model.parameters()),
                 "vocabulary": len(tokenizer),
-                "seed": seed,
+                "seed": workspace.seed,
             },
         )
 

@@ -64,7 +64,7 @@ def _common_base(models: Models) -> str | None:
 
 
 def _base_fingerprint(model: Model) -> object:
-    return model.artifact.details.get("base_fingerprint") if model.artifact is not None else None
+    return model.details.get("base_fingerprint")
 
 
 def _place(scored: Scored) -> tuple[int | None, int | None]:

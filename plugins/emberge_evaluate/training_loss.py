@@ -70,7 +70,7 @@ class TrainingLoss(Evaluator):
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
-        details = model.artifact.details if model.artifact is not None else {}
+        details = model.details
         if _LAST not in details:
             raise CheckpointError(_unknown(model.name))
         for task in tasks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -132,16 +131,14 @@ class Export(Step):
             yield context.warning(one, "model")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.merging import require_usable_weights, whole_model
+        from emberge.merging import require_usable_weights
         from emberge.model_folder import copy_model
 
         from emberge_export.parity import measured, parity_table
 
-        for left in workspace.folder.iterdir():  # of a run that was killed
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
         model = workspace.model(self.model)
         probe = self._probe(workspace)
-        with whole_model(model, workspace.work, workspace.machine) as folder:
+        with workspace.whole_model(model) as folder:
             require_usable_weights(folder)
             copy_model(folder, workspace.folder)
         found = measured(
@@ -154,7 +151,7 @@ class Export(Step):
         (workspace.folder / TABLE).write_text(parity_table(found), encoding="utf-8")
         return Artifact(
             kind="model",
-            size=model.artifact.size if model.artifact is not None else None,
+            size=model.size,
             parents=(self.model.text,),
             details=self._details(model.name, model.fingerprint, found, probe, workspace),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -109,8 +108,7 @@ class Rope(Step):
         yield context.warning(_ADAPT, "model")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.merging import CopyJob, build_checkpoint
-        from emberge.tensor_files import FileSource, TensorReader
+        from emberge.merging import build_result
 
         model = workspace.model(self.model)
         if model.adapter is not None:
@@ -118,30 +116,18 @@ class Rope(Step):
         checkpoint = Checkpoint(model.folder)
         config = rotary_config(checkpoint, self.rope_theta, self.max_length)
         tensors = rotary_tensors(checkpoint)
-        key = json.dumps([model.fingerprint, [one.name for one in tensors]])
-        with TensorReader() as reader:
-            build_checkpoint(
-                [
-                    CopyJob(
-                        TensorSpec(one.name, one.shape, one.dtype),
-                        FileSource(model.name, one, reader),
-                    )
-                    for one in tensors
-                ],
-                workspace.folder,
-                template=checkpoint,
-                key=hashlib.sha256(key.encode()).hexdigest(),
-                files={checkpoint.in_trunk("config.json"): config},
-                provenance={"emberge": workspace.provenance},
-                side=workspace.work / "rotary",
-                machine=workspace.machine,
-                progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
-                complete=self._lengthen,
-            )
+        build_result(
+            workspace,
+            tensors,
+            template=checkpoint,
+            key=[model.fingerprint, [one.name for one in tensors]],
+            files={checkpoint.in_trunk("config.json"): config},
+            complete=self._lengthen,
+        )
         workspace.warn(_ADAPT)
         return Artifact(
             kind="model",
-            size=model.artifact.size if model.artifact is not None else None,
+            size=model.size,
             parents=(self.model.text,),
             details={
                 "made_by": "giving rotary positions to",

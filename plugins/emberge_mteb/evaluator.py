@@ -379,7 +379,7 @@ class Mteb(Evaluator):
                 f"{model.name}: an adapter is scored on its base; open it with whole_model first"
             )
         encoder = self.backbone.load(
-            model.folder, device=workspace.machine.devices[0], dtype=self.dtype
+            model.folder, device=workspace.machine.device, dtype=self.dtype
         )
         for fault in self._too_wide(encoder.dimension):
             raise RecipeError(f"{model.name}: {fault}")

@@ -184,14 +184,14 @@ class MeasureStatistics(BatchOptions, Step):
 
     def _measured(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
         from emberge.data import step_datasets
-        from emberge.merging import Statistics, whole_model
+        from emberge.merging import Statistics
 
         datasets = step_datasets(workspace, self.data)
         parts: list[Path] = []
         facts = _facts(workspace)
         for number, (label, model) in enumerate(models.items()):
             work = workspace.work / f"measured-{number}"
-            with whole_model(model, work, workspace.machine) as folder:
+            with workspace.whole_model(model) as folder:
                 written, known = measure_on_data(
                     "gram" if self.measure == "gram" else "fisher",
                     self._job(workspace, folder, datasets),
@@ -219,7 +219,7 @@ class MeasureStatistics(BatchOptions, Step):
             sampler=[one.resolved(workspace.data) for one in self.sampler],
             losses=self.loss,
             options=FitOptions.of(self, dropout=False, precision="float32"),
-            seed=workspace.seed if self.seed is None else self.seed,
+            seed=workspace.seed,
             guides=workspace.model,
             rehearsal=workspace.rehearsal,
         )

@@ -293,7 +293,6 @@ class Train(FitOptions, Step):
             )
         rehearsal = workspace.rehearsal
         datasets = step_datasets(workspace, self.data)
-        seed = workspace.seed if self.seed is None else self.seed
         rate = self._rate(workspace)
         sampler = [one.resolved(workspace.data) for one in self.sampler]
         adapts = self.backbone.leaves_adapter
@@ -316,7 +315,7 @@ class Train(FitOptions, Step):
                 sampler=sampler,
                 losses=self.loss,
                 options=FitOptions.of(self, learning_rate=rate),
-                seed=seed,
+                seed=workspace.seed,
                 guides=workspace.model,
                 early_stopping=stopping,
                 rehearsal=rehearsal,
@@ -340,7 +339,7 @@ class Train(FitOptions, Step):
             size=sum(result.pool.values()),
             parents=(model.name,),
             details={
-                **self._details(model, result, _used(tasks, result, bags), seed),
+                **self._details(model, result, _used(tasks, result, bags), workspace.seed),
                 "learning_rate": rate,
                 "sampler": [repr(one) for one in sampler],
                 **(_adapter(workspace.folder) if adapts else {}),

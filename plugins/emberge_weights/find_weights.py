@@ -96,7 +96,7 @@ class FindWeights(SearchOptions):
             workspace=workspace,
         )
         members = [embedder.member(model) for model in models]
-        seed = workspace.seed if self.seed is None else self.seed
+        seed = workspace.seed
         base = self.base is not None
         found = search(sets, elsewhere, members, base=base, candidates=self.candidates, seed=seed)
         anchors = pick_anchors(found, self.anchors)

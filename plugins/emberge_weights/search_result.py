@@ -151,7 +151,7 @@ class SearchResult:
 
     def _describe_member(self, number: int) -> dict[str, Any]:
         model = self.models[number]
-        details: Mapping[str, Any] = model.artifact.details if model.artifact is not None else {}
+        details: Mapping[str, Any] = model.details
         known = {key: details[key] for key in ("examples", "seconds") if key in details}
         return {
             "name": model.name,

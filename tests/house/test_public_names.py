@@ -30,7 +30,7 @@ MOST = dict.fromkeys(FACES, 30) | {
     # The dictionary of nouns, of which `emberge` has most.
     "emberge.contracts": 115,
     **{"emberge.files": 35, "emberge.merging": 45, "emberge.model_folder": 75},
-    **{"emberge.recipes": 50, "emberge.numerics": 35, "emberge.tensor_files": 30},
+    **{"emberge.recipes": 50, "emberge.numerics": 38, "emberge.tensor_files": 30},
 }
 PAIRS = [(face, name) for face, names in FACES.items() for name in sorted(names)]
 

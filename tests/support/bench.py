@@ -7,6 +7,7 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import yaml
 from emberge import Artifact, DataRef, Machine, Model, ModelRef, Reader
 from emberge.contracts import Reference, Rehearsal
+from emberge.merging import whole_model
 from emberge_data.json_lines import JsonLines
 from emberge_encoder.text_encoder import TextEncoder
 
@@ -67,6 +69,9 @@ class Bench:
 
     def models(self, reference: ModelRef) -> list[Model]:
         return self.many.get(reference.text) or [model_at(Path(reference.text))]
+
+    def whole_model(self, model: Model) -> AbstractContextManager[Path]:
+        return whole_model(model, self.work, self.machine)
 
     def data(self, reference: DataRef) -> Path:
         return Path(reference.text)

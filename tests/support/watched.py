@@ -27,25 +27,21 @@ class Watched(Bench):
         self.at_work |= {path.name for path in self.work.iterdir()}
 
 
-def assert_built_as_promised(
-    step: Step, root: Path, folder: Path, side: str, *, killed: bool = True
-) -> Artifact:
+def assert_built_as_promised(step: Step, root: Path, folder: Path, name: str) -> Artifact:
     """Run a step on the model in `folder`; return its artifact.
 
-    It works in the folder `side` of the run, reports every tensor's bytes under its name, writes the
-    provenance into the headers, and hands on how many examples the model was trained with. Where it
-    may be `killed` between the build and its end, files of that run are not in its way.
+    It works in the folder `result` of its work, reports every tensor's bytes under its name, writes the
+    provenance of the step `name` into the headers, and hands on how many examples the model was trained with.
     """
-    watched = Watched(root, provenance={"step": side, "fingerprint": "of the run"})
+    seed = getattr(step, "seed", None) or 0  # as the runner gives it
+    watched = Watched(root, seed=seed, provenance={"step": name, "fingerprint": "of the run"})
     trained = Artifact("model", size=SIZE)
     watched.many[str(folder)] = [Model("the model", folder, "its content", trained)]
-    if killed:
-        (watched.folder / "model.safetensors").write_text("half")
     artifact = step.run(watched)
     with safe_open(watched.folder / "model.safetensors", "pt") as file:
         names, header = set(file.keys()), json.loads(file.metadata()["emberge"])
-    assert header["step"] == side
-    assert side in watched.at_work
+    assert header["step"] == name
+    assert "result" in watched.at_work
     assert {unit for _, _, unit, _ in watched.told} == {"bytes"}
     assert {note for _, _, _, note in watched.told} - {""} <= names
     assert watched.told[-1][0] == watched.told[-1][1] > 0

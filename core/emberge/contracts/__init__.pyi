@@ -89,6 +89,7 @@ from .reference import Model as Model
 from .reference import ModelRef as ModelRef
 from .reference import Reference as Reference
 from .reference import StepRef as StepRef
+from .reference import total_size as total_size
 from .sampler import Batch as Batch
 from .sampler import Batches as Batches
 from .sampler import BatchPart as BatchPart

@@ -18,6 +18,7 @@ __all__ = [
     "Reference",
     "StepRef",
     "TensorRef",
+    "total_size",
 ]
 
 # Where an adapter begins: a plus sign before a folder, a hub id or `pkg:`.
@@ -195,3 +196,20 @@ class Model:
     fingerprint: str
     artifact: Artifact | None = None
     adapter: Path | None = None
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """The details of the artifact of the step that made the model; empty for a model from outside."""
+        return self.artifact.details if self.artifact is not None else {}
+
+    @property
+    def size(self) -> int | None:
+        """Number of training examples behind the model, None if unknown."""
+        return self.artifact.size if self.artifact is not None else None
+
+
+def total_size(models: Iterable[Model]) -> int | None:
+    """Return the number of training examples behind all models; None unless every model knows its own."""
+    sizes = [model.size for model in models]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known and len(known) == len(sizes) else None

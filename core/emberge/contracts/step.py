@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -46,6 +47,11 @@ class Machine:
     memory: int | None = None
     ranks: int = 1
     shard: bool = False
+
+    @property
+    def device(self) -> str:
+        """The first device, for work that runs on one."""
+        return self.devices[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,10 @@ class Workspace(Protocol):
 
     @property
     def folder(self) -> Path:
-        """The folder to fill with the result: empty at first, published by one rename when `run` returns."""
+        """The folder to fill with the result, published by one rename when `run` returns.
+
+        It exists and is empty when `run` begins, also after a kill.
+        """
         ...
 
     @property
@@ -154,7 +163,7 @@ class Workspace(Protocol):
 
     @property
     def seed(self) -> int:
-        """The recipe's seed."""
+        """The step's own option `seed`; the recipe's for a step without one, or where it is None."""
         ...
 
     @property
@@ -188,6 +197,16 @@ class Workspace(Protocol):
 
     def models(self, reference: ModelRef) -> Sequence[Model]:
         """Return all models that a reference leads to (`$run.checkpoints` may be many)."""
+        ...
+
+    def whole_model(self, model: Model) -> AbstractContextManager[Path]:
+        """Return a context with the model's folder; of `base+adapter` one that holds the adapted model.
+
+        That one is in float32, and is removed when the context ends.
+
+        Raises:
+            CheckpointError: when it begins, for an adapter that does not fit its base, and a full disk.
+        """
         ...
 
     def data(self, reference: DataRef | FileRef) -> Path:

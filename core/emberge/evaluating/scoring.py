@@ -59,13 +59,11 @@ def score_tasks(
 
     The evaluator gets a whole model folder, also of an adapter on its base.
     """
-    from emberge.merging import whole_model
-
     store = ScoreStore(workspace.store / "scores")
     kept = {task.name: store.read(model, task) for task in tasks}
     missing = [task for task in tasks if kept[task.name] is None]
     if missing:
-        with whole_model(model, workspace.work, workspace.machine) as folder:
+        with workspace.whole_model(model) as folder:
             whole = replace(model, folder=folder, adapter=None)
             for score in evaluator.evaluate(whole, missing, workspace):
                 store.write(model, score)

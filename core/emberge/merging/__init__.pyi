@@ -23,6 +23,7 @@ from .request import MergeSlice as MergeSlice
 from .request import ModelPart as ModelPart
 from .statistics.statistics_file import Statistics as Statistics
 from .streaming.build_checkpoint import build_checkpoint as build_checkpoint
+from .streaming.build_checkpoint import build_result as build_result
 from .streaming.jobs import CopyJob as CopyJob
 from .streaming.jobs import TensorJob as TensorJob
 from .tokens.align_tokens import align_tokens as align_tokens

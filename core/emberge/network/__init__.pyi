@@ -8,7 +8,6 @@ from .interruptible import Stop as Stop
 from .interruptible import call_again as call_again
 from .interruptible import call_within as call_within
 from .interruptible import request_threads as request_threads
-from .interruptible import require_going as require_going
 from .request_errors import UnreachableError as UnreachableError
 from .request_errors import UnsoundAnswerError as UnsoundAnswerError
 from .web_client import WebClient as WebClient

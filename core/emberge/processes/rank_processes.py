@@ -164,7 +164,7 @@ def _require_possible(wanted: int, started: int, machine: Machine) -> None:
         )
     gpus = len(machine.devices)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", wanted))
-    if machine.devices[0].startswith("cuda") and here > gpus:
+    if machine.device.startswith("cuda") and here > gpus:
         raise RecipeError(
             f"{here} ranks on this machine, which has {gpus} GPUs for them; take as many, or --devices cpu"
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +11,6 @@ from typing import Any
 from emberge import (
     Artifact,
     EmbergeError,
-    Model,
     ModelRef,
     Preflight,
     Problem,
@@ -21,7 +18,6 @@ from emberge import (
     Workspace,
 )
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorSpec
 from emberge.wording import count_by_first_word, count_noun
 
 from emberge_bidirlm.compose.composition import Composition
@@ -129,14 +125,10 @@ class Compose(Step):
     # ── work ────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.merging import whole_model
-
-        if any(workspace.folder.iterdir()):
-            shutil.rmtree(workspace.folder)  # killed between the build and the end of the step
         models = {option: workspace.model(one) for option, one in self.models.items()}
         with ExitStack() as opened:
             folders = {
-                option: opened.enter_context(whole_model(one, workspace.work, workspace.machine))
+                option: opened.enter_context(workspace.whole_model(one))
                 for option, one in models.items()
             }
             found = {k: Specialist(k, Checkpoint(folders[k])) for k in self.specialists}
@@ -145,7 +137,7 @@ class Compose(Step):
             details = _details(plan, workspace.folder)
         return Artifact(
             kind="model",
-            size=_size(models["text"]),
+            size=models["text"].size,
             parents=tuple(dict.fromkeys(self.names.values())),
             details={"made_by": "composing", "composed": details},
         )
@@ -158,29 +150,17 @@ def _whole(one: Specialist) -> Specialist:
 
 
 def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
-    from emberge.merging import CopyJob, build_checkpoint
-    from emberge.tensor_files import FileSource, TensorReader
+    from emberge.merging import build_result
 
-    key = hashlib.sha256(repr([plan.key, content]).encode()).hexdigest()
-    with TensorReader() as reader:
-        build_checkpoint(
-            [
-                CopyJob(
-                    TensorSpec(one.name, one.spec.shape, one.spec.dtype),
-                    FileSource(one.source, one.spec, reader),
-                )
-                for one in plan.parts
-            ],
-            workspace.folder,
-            template=plan.text,
-            key=key,
-            files=plan.files,
-            provenance={"emberge": workspace.provenance},
-            side=workspace.work / "composed",
-            machine=workspace.machine,
-            progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
-            complete=plan.complete,
-        )
+    build_result(
+        workspace,
+        [one.spec.renamed(one.name) for one in plan.parts],
+        template=plan.text,
+        key=[plan.key, content],
+        models={one.name: one.source for one in plan.parts},
+        files=plan.files,
+        complete=plan.complete,
+    )
 
 
 def _details(plan: Composition, result: Path) -> dict[str, Any]:
@@ -216,7 +196,3 @@ def _summary(plan: Composition) -> list[str]:
         rest = f"; left out: {count_by_first_word(left)}" if left else ""
         lines.append(f"'{name}': {count_noun(count, 'tensor')} copied{rest}")
     return [*lines, *plan.tokens.lines]
-
-
-def _size(model: Model) -> int | None:
-    return model.artifact.size if model.artifact is not None else None

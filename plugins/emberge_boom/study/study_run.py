@@ -92,7 +92,7 @@ class StudyRun(StudyOptions, Step):
             sampler=[narrowed(one.resolved(workspace.data), names) for one in self.sampler],
             losses=own.loss,
             options=FitOptions.of(own),
-            seed=workspace.seed if self.seed is None else self.seed,
+            seed=workspace.seed,
             guides=workspace.model,
             rehearsal=workspace.rehearsal,
         )

@@ -125,13 +125,10 @@ class MeasureModel(GeometryOptions, Step):
         """
         import numpy as np
         from emberge.encoding import TextEmbedder
-        from emberge.merging import whole_model
 
         shown = _Progress(workspace, model.name)
-        with whole_model(model, workspace.work, workspace.machine) as folder:
-            encoder = self.backbone.load(
-                folder, device=workspace.machine.devices[0], dtype="float32"
-            )
+        with workspace.whole_model(model) as folder:
+            encoder = self.backbone.load(folder, device=workspace.machine.device, dtype="float32")
             if sets and not isinstance(encoder, TokenEncoder):
                 raise CheckpointError(
                     f"{model.name}: its encoder ({type(encoder).__name__}) gives no hidden states of tokens "

@@ -92,8 +92,7 @@ class ConsistencyFilter(TaughtStep):
 
         starts = arranged.listed.positives.starts
         kept = np.ones(int(starts[-1]), dtype=bool)
-        seed = workspace.seed if self.seed is None else self.seed
-        cut = shards(len(arranged.dataset), self.shard_size, seed, arranged.name)
+        cut = shards(len(arranged.dataset), self.shard_size, workspace.seed, arranged.name)
         for place, rows in enumerate(cut):
             workspace.progress(place, len(cut), "shards", arranged.name)
             for space in spaces:

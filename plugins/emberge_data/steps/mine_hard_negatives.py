@@ -145,8 +145,7 @@ class MineHardNegatives(TaughtStep):
         from emberge_data.steps.mining.kept_blocks import KeptBlocks
         from emberge_data.steps.mining.passages import passages_of
 
-        seed = workspace.seed if self.seed is None else self.seed
-        passages = passages_of(arranged, seed, keep_negatives=self.existing == "keep")
+        passages = passages_of(arranged, workspace.seed, keep_negatives=self.existing == "keep")
         choice = Choice(
             count=self.count,
             margin=self.margin,

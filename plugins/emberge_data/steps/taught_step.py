@@ -71,7 +71,7 @@ class TaughtStep(DataStep):
 
         sets = [self.arranged(dataset, workspace) for dataset in self.load(workspace)]
         spaces = self._embedded(sets, workspace)
-        if not join_ranks(workspace.machine.devices[0]).first:
+        if not join_ranks(workspace.machine.device).first:
             return Artifact(kind="data")
         return self.finish(
             workspace,
@@ -92,7 +92,7 @@ class TaughtStep(DataStep):
                 for spaces, one in zip(found, sets, strict=True):
                     queries = opened.queries(one.queries, one.dataset)
                     documents = opened.documents(one.documents, one.dataset)
-                    spaces.append(Space(queries, documents, workspace.machine.devices[0]))
+                    spaces.append(Space(queries, documents, workspace.machine.device))
         return found
 
     def limits(self, workspace: Workspace) -> Limits:

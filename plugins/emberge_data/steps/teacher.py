@@ -87,14 +87,11 @@ class Teacher:
     def opened(self, workspace: Workspace) -> Iterator[OpenTeacher]:
         """Load the encoder for as long as the context lasts; every rank of the step embeds its share."""
         from emberge.encoding import EmbeddingStore
-        from emberge.merging import whole_model
         from emberge.ranks import join_ranks
 
         model = workspace.model(self.model)
-        with whole_model(model, workspace.work, workspace.machine) as folder:
-            encoder = self.backbone.load(
-                folder, device=workspace.machine.devices[0], dtype="float32"
-            )
+        with workspace.whole_model(model) as folder:
+            encoder = self.backbone.load(folder, device=workspace.machine.device, dtype="float32")
             store = EmbeddingStore(
                 workspace.store,
                 encoder,
@@ -104,7 +101,7 @@ class Teacher:
                 progress=lambda done, total, unit: workspace.progress(
                     done, total, unit, model.name
                 ),
-                ranks=join_ranks(workspace.machine.devices[0]),
+                ranks=join_ranks(workspace.machine.device),
             )
             yield OpenTeacher(self, model.name, store, workspace)
 

@@ -135,7 +135,7 @@ class Grid:
     def _load_encoder(self, name: str, seed: int) -> TokenEncoder:
         """Return the model, or as it is after the task that this one starts from."""
         encoder = self.options.backbone.load(
-            self.model.folder, device=self.workspace.machine.devices[0], dtype="float32"
+            self.model.folder, device=self.workspace.machine.device, dtype="float32"
         )
         if not isinstance(encoder, TokenEncoder):
             raise CheckpointError(

@@ -36,7 +36,7 @@ def linear_merges(models: Models) -> dict[str, str]:
 
 def _merge(scored: Scored, model: Model) -> tuple[object, Any] | None:
     """Return (members and all else that must be equal, the last link's method); None for no merge."""
-    details = model.artifact.details if model.artifact is not None else {}
+    details = model.details
     strategy, members = details.get("strategy"), details.get("models")
     if not strategy or not isinstance(members, Mapping):
         return None

@@ -19,7 +19,6 @@ from emberge import (
     Workspace,
 )
 from emberge.evaluating import score_model
-from emberge.merging import whole_model
 
 from emberge_evaluate.room_for_merges.ensemble import Ensemble
 from emberge_evaluate.score_model import free_name
@@ -65,10 +64,7 @@ def headroom_rows(
     content = "\0".join(model.fingerprint for model in members.values())
     fingerprint = hashlib.sha256(content.encode()).hexdigest()
     with ExitStack() as opened:
-        folders = [
-            opened.enter_context(whole_model(model, workspace.work, workspace.machine))
-            for model in members.values()
-        ]
+        folders = [opened.enter_context(workspace.whole_model(model)) for model in members.values()]
         first = Model(ENSEMBLE, folders[0], f"{ENSEMBLE}-{fingerprint}")
         plans = [_plan(evaluator, folders, workspace) for evaluator in evaluators]
         found = score_model(first, plans, workspace, name=ENSEMBLE)

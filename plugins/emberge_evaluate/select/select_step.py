@@ -280,12 +280,10 @@ def _free_file(name: str, taken: set[str]) -> str:
 
 
 def _put(candidate: tuple[ModelRef, Model], out: Path, workspace: Workspace) -> None:
-    from emberge.merging import whole_model
-
     reference, model = candidate
     # Results of steps do not change; a folder of the user's may be written to tomorrow.
     link = reference.step is not None or model.adapter is not None
-    with whole_model(model, workspace.work, workspace.machine) as folder:
+    with workspace.whole_model(model) as folder:
         copy_model(folder, out, link=link)
 
 

@@ -70,15 +70,13 @@ class Bridge(TwoModels):
             yield context.problem(problem, "new")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.merging import whole_model
-
         from emberge_index.translation.arms import measures_of, table_of
         from emberge_index.translation.bridged_model import write_bridged, write_router
 
         fit = self.fit(workspace)
         measured = measures_of(fit)
         bridged = workspace.work / "bridged" if self.router else workspace.folder
-        with whole_model(workspace.model(self.new), workspace.work, workspace.machine) as folder:
+        with workspace.whole_model(workspace.model(self.new)) as folder:
             write_bridged(folder, bridged, fit.translation, self.new_prompt, workspace.provenance)
         if self.router:
             prompts = {
@@ -86,7 +84,7 @@ class Bridge(TwoModels):
                 "document": fit.old.prompts["documents"],
             }
             old = workspace.model(self.old)
-            with whole_model(old, workspace.work, workspace.machine) as folder:
+            with workspace.whole_model(old) as folder:
                 write_router(bridged, folder, workspace.folder, prompts)
         details = {**asdict(fit.translation.header), "measures": measured}
         title = f"{fit.new.name} to {fit.old.name}: {self.kind}"

@@ -140,11 +140,10 @@ def _store(
 ) -> Iterator[EmbeddingStore]:
     """Load a model for as long as the context lasts."""
     from emberge.encoding import EmbeddingStore
-    from emberge.merging import whole_model
 
     model = workspace.model(reference)
-    with whole_model(model, workspace.work, workspace.machine) as folder:
-        encoder = backbone.load(folder, device=workspace.machine.devices[0], dtype="float32")
+    with workspace.whole_model(model) as folder:
+        encoder = backbone.load(folder, device=workspace.machine.device, dtype="float32")
         yield EmbeddingStore(
             workspace.store,
             encoder,

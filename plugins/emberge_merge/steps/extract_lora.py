@@ -98,7 +98,7 @@ class ExtractLora(Step):
         )
         return Artifact(
             kind="model",
-            size=model.artifact.size if model.artifact is not None else None,
+            size=model.size,
             parents=(self.model.text,),
             details=described(report, self.base.text, workspace),
         )

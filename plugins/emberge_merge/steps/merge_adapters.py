@@ -22,6 +22,7 @@ from emberge import (
     Step,
     Workspace,
 )
+from emberge.contracts import total_size
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.methods.averages.keep_base import KeepBase, require_share
@@ -194,11 +195,9 @@ class MergeAdapters(Step):
     def _artifact(
         self, found: Sequence[tuple[ModelEntry, Model]], details: Mapping[str, Any]
     ) -> Artifact:
-        sizes = [m.artifact.size if m.artifact is not None else None for _, m in found]
-        known = [size for size in sizes if size is not None]
         return Artifact(
             kind="model",
-            size=sum(known) if known and len(known) == len(sizes) else None,
+            size=total_size(model for _, model in found),
             parents=tuple(dict.fromkeys(e.model.text for e, _ in found)),
             details={
                 "strategy": [link.plain() for link in self._strategy],

@@ -159,8 +159,7 @@ Find = Callable[[ModelRef], Sequence[FoundModel]]
 
 def as_found(model: Model) -> FoundModel:
     """Return a model of a run as its merge takes it."""
-    size = model.artifact.size if model.artifact is not None else None
-    return FoundModel(model.name, model.folder, model.adapter, model.fingerprint, size)
+    return FoundModel(model.name, model.folder, model.adapter, model.fingerprint, model.size)
 
 
 def one_model(find: Find, reference: ModelRef) -> FoundModel:

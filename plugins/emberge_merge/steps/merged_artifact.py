@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact
+from emberge.contracts import total_size
 from emberge.wording import count_by_first_word
 
 from emberge_merge.steps.training_cost import cost_details
@@ -34,8 +35,6 @@ def merged_artifact(
     `options` are further details, `known` the warnings that were given before the run.
     """
     inputs = request.inputs
-    sizes = [m.artifact.size if m.artifact is not None else None for _, m in found]
-    sized = [size for size in sizes if size is not None]
     shared = Counter(entry.model.text for entry, _ in found)
     # The recipe's own reference, unless one led to several models (`$run.checkpoints`).
     parents = [e.model.text if shared[e.model.text] == 1 else m.name for e, m in found]
@@ -73,7 +72,7 @@ def merged_artifact(
     parents += parents_of_slices
     return Artifact(
         kind="model",
-        size=sum(sized) if sized and len(sized) == len(sizes) else None,
+        size=total_size(model for _, model in found),
         parents=tuple(dict.fromkeys(parents)),
         details=details,
         warnings=tuple(known),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from emberge import (
 )
 from emberge.files import write_text
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorSpec
 
 from emberge_moe.downcycle.load import measure_load, read_load
 from emberge_moe.downcycle.routed_model import RoutedModel
@@ -85,10 +83,8 @@ class Downcycle(Step):
             yield context.problem(message, "backbone")
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.merging import whole_model
-
         model = workspace.model(self.model)
-        with whole_model(model, workspace.work, workspace.machine) as folder:
+        with workspace.whole_model(model) as folder:
             routed = RoutedModel(Checkpoint(folder))
             shares = self._shares(routed, workspace) if self.weights == "load" else None
             self._build(routed, shares, model.fingerprint, workspace)
@@ -102,7 +98,7 @@ class Downcycle(Step):
             details["load"] = {str(layer): list(one) for layer, one in sorted(shares.items())}
         return Artifact(
             kind="model",
-            size=model.artifact.size if model.artifact is not None else None,
+            size=model.size,
             parents=(self.model.text,),
             details={"made_by": "averaging the experts of", "downcycled": details},
         )
@@ -114,30 +110,17 @@ class Downcycle(Step):
         content: str,
         workspace: Workspace,
     ) -> None:
-        from emberge.merging import CopyJob, build_checkpoint
-        from emberge.tensor_files import FileSource, TensorReader
+        from emberge.merging import build_result
 
         checkpoint = routed.checkpoint
-        facts = [content, sorted(shares.items()) if shares is not None else None]
-        with TensorReader() as reader:
-            build_checkpoint(
-                [
-                    CopyJob(
-                        TensorSpec(one.name, one.shape, one.dtype),
-                        FileSource(checkpoint.folder.name, one, reader),
-                    )
-                    for one in routed.averaged(shares)
-                ],
-                workspace.folder,
-                template=checkpoint,
-                key=hashlib.sha256(json.dumps(facts).encode()).hexdigest(),
-                files={checkpoint.in_trunk("config.json"): routed.dense_config},
-                provenance={"emberge": workspace.provenance},
-                side=workspace.work / "dense",
-                machine=workspace.machine,
-                progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
-                complete=lambda out: _code(out, checkpoint).unlink(missing_ok=True),
-            )
+        build_result(
+            workspace,
+            routed.averaged(shares),
+            template=checkpoint,
+            key=[content, sorted(shares.items()) if shares is not None else None],
+            files={checkpoint.in_trunk("config.json"): routed.dense_config},
+            complete=lambda out: _code(out, checkpoint).unlink(missing_ok=True),
+        )
 
     def _shares(self, routed: RoutedModel, workspace: Workspace) -> Mapping[int, Sequence[float]]:
         """Return each layer's shares of choices by expert, measured once."""

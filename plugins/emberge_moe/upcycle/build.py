@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,20 +48,18 @@ class Plan:
         return self.beginning.router(layer, (self.routing.experts, self.dense.width), "float32")
 
     @property
-    def key(self) -> str:
-        """A hash of all that decides the bytes."""
+    def key(self) -> list[object]:
+        """All that decides the bytes, as JSON values."""
         begun = self.beginning
-        facts = [
+        return [
             *(self.target.name, repr(self.routing), list(self.content)),
             *(begun.deviation, begun.noise, begun.seed, begun.routers is not None),
         ]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def build(plan: Plan, workspace: Workspace) -> list[TensorSpec]:
     """Write the model into the step's folder, a copy job a tensor, and return its tensors."""
-    from emberge.merging import CopyJob, build_checkpoint
-    from emberge.tensor_files import FileSource, TensorReader
+    from emberge.merging import build_result
 
     tensors, checkpoint = plan.tensors, plan.dense.checkpoint
     config = plan.target.config(plan.dense, plan.routing)
@@ -73,22 +69,7 @@ def build(plan: Plan, workspace: Workspace) -> list[TensorSpec]:
     code = plan.target.code
     if code is not None:
         files[checkpoint.in_trunk(code.name)] = code.read_text(encoding="utf-8")
-    label = checkpoint.folder.name
-    with TensorReader() as reader:
-        build_checkpoint(
-            [
-                CopyJob(TensorSpec(one.name, one.shape, one.dtype), FileSource(label, one, reader))
-                for one in tensors
-            ],
-            workspace.folder,
-            template=checkpoint,
-            key=plan.key,
-            files=files,
-            provenance={"emberge": workspace.provenance},
-            side=workspace.work / "upcycled",
-            machine=workspace.machine,
-            progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
-        )
+    build_result(workspace, tensors, template=checkpoint, key=plan.key, files=files)
     return tensors
 
 

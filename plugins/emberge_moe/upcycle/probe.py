@@ -65,7 +65,7 @@ def open_model(folder: Path, backbone: Backbone, workspace: Workspace) -> TextEm
     """
     from emberge.encoding import TextEmbedder
 
-    encoder = backbone.load(folder, device=workspace.machine.devices[0], dtype="float32")
+    encoder = backbone.load(folder, device=workspace.machine.device, dtype="float32")
     if not isinstance(encoder, TokenEncoder):
         raise CheckpointError(
             f"{folder}: {type(encoder).__name__} gives no hidden states of tokens (TokenEncoder); choose a "

@@ -29,6 +29,7 @@ from emberge import (
     Workspace,
     component,
 )
+from emberge.contracts import total_size
 from emberge.files import write_text
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge.model_folder import Checkpoint
@@ -252,14 +253,9 @@ class Upcycle(Step):
     # ── work ────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.merging import whole_model
-
         models = [workspace.model(m) for m in self.members] or [workspace.model(self._model)]
         with ExitStack() as opened:
-            folders = [
-                opened.enter_context(whole_model(one, workspace.work, workspace.machine))
-                for one in models
-            ]
+            folders = [opened.enter_context(workspace.whole_model(one)) for one in models]
             members = [DenseModel(Checkpoint(folder)) for folder in folders]
             dense = members[0]
             if self.members:
@@ -268,7 +264,7 @@ class Upcycle(Step):
             details = self._built(dense, members, [m.fingerprint for m in models], workspace)
         return Artifact(
             kind="model",
-            size=_size(models),
+            size=total_size(models),
             parents=tuple(m.text for m in self.members or (self._model,)),
             details=details,
         )
@@ -281,7 +277,6 @@ class Upcycle(Step):
         workspace: Workspace,
     ) -> dict[str, Any]:
         """Build the routed model from opened folders, and return what the artifact says of it."""
-        seed = workspace.seed if self.seed is None else self.seed
         router = "normal(0.02)" if self.by_states or self.router is None else self.router
         routers = None
         try:
@@ -291,7 +286,7 @@ class Upcycle(Step):
             raise CheckpointError(f"{dense.checkpoint.folder}: {error}") from error
         if self.by_states:
             routers = self._routers(members, dense, routing, workspace)
-        beginning = Beginning(router_deviation(router), self.noise, seed, routers)
+        beginning = Beginning(router_deviation(router), self.noise, workspace.seed, routers)
         plan = Plan(dense, members, routing, target, beginning, (*content, repr(self.strategy)))
         if self.gate_scale == "measured":
             plan = replace(plan, routing=self._scaled(plan, workspace))
@@ -391,10 +386,3 @@ class Upcycle(Step):
         self, inputs: Sequence[MergeInput], base: MergeInput | None, seed: int = 0
     ) -> MergeRequest:
         return MergeRequest(inputs=tuple(inputs), strategy=self.strategy, base=base, seed=seed)
-
-
-def _size(models: Sequence[Model]) -> int | None:
-    """Return the number of examples behind the models, if all of them know it."""
-    sizes = [m.artifact.size if m.artifact is not None else None for m in models]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known and len(known) == len(sizes) else None

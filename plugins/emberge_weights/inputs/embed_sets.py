@@ -8,7 +8,6 @@ from pathlib import Path
 
 from emberge import Backbone, Model, Workspace
 from emberge.encoding import EmbeddingStore
-from emberge.merging import whole_model
 
 from emberge_weights.inputs.members import Prompting, SideVectors, VectorRows, before_length_one
 from emberge_weights.inputs.weight_sets import WeightSet
@@ -29,7 +28,7 @@ class SetEmbedder:
     def member(self, model: Model) -> list[SideVectors]:
         """Return the vectors of every set by a member, kept in the store that steps share."""
         work = self.workspace
-        with whole_model(model, work.work, work.machine) as folder:
+        with work.whole_model(model) as folder:
             return self._embedded(folder, model.fingerprint, model.name, work.store)
 
     def merged(self, folder: Path, key: str, name: str) -> list[SideVectors]:
@@ -38,7 +37,7 @@ class SetEmbedder:
 
     def _embedded(self, folder: Path, key: str, name: str, kept: Path) -> list[SideVectors]:
         backbone = before_length_one(self.backbone)
-        encoder = backbone.load(folder, device=self.workspace.machine.devices[0], dtype="float32")
+        encoder = backbone.load(folder, device=self.workspace.machine.device, dtype="float32")
         store = EmbeddingStore(
             kept,
             encoder,

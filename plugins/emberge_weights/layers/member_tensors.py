@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from emberge import Backbone, CheckpointError, Encoder, Model, Workspace
-from emberge.merging import whole_model
 from emberge.model_folder import prefix_of
 from numpy.typing import NDArray
 from torch import Tensor
@@ -57,9 +56,9 @@ def member_tensors(
     # The first comes last: its encoder stays, with the prompts that a merge takes from it.
     for done, number in enumerate((*range(1, len(models)), 0), 1):
         model = models[number]
-        with whole_model(model, workspace.work, workspace.machine) as folder:
+        with workspace.whole_model(model) as folder:
             encoder = before_length_one(backbone).load(
-                folder, device=workspace.machine.devices[0], dtype="float32"
+                folder, device=workspace.machine.device, dtype="float32"
             )
         found = found or _create_rows(path, len(models), encoder, blocks, model.name)
         for name, tensor in encoder.module.named_parameters():

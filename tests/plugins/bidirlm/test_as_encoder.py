@@ -131,15 +131,6 @@ def test_a_model_that_is_an_encoder_already_is_refused(bert: Path) -> None:
     assert "'bert' is no causal language model" in message
 
 
-def test_what_a_killed_run_left_is_not_in_the_way(causal: Path, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "model.safetensors").write_text("half")
-    folder, _ = encoder(causal, tmp_path)
-    assert load_file(folder / "model.safetensors").keys() == (
-        load_file(causal / "model.safetensors").keys()
-    )
-
-
 def test_a_recipe_names_a_mask_token_by_its_id(causal: Path, tmp_path: Path) -> None:
     plugins = load_plugins(block=())
     text = f"steps: {{encoder: {{as_encoder: {{model: {causal}, mask_token: {MASK}}}}}}}"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import Artifact, CheckpointError, ModelRef
+from emberge import Artifact, CheckpointError, Model, ModelRef
 from emberge_export import export_step, openvino_import, parity, programs, runtimes
 from emberge_export.export_step import Export
 from emberge_export.parity import Parity, measured
@@ -372,9 +372,7 @@ def test_a_step_leaves_the_model_its_files_and_their_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rehearsal: Any
 ) -> None:
     out = tmp_path / "out"
-    (out / "left").mkdir(parents=True)
-    (out / "left" / "file").write_text("")
-    (out / "left.txt").write_text("")
+    out.mkdir()
     asked: list[Any] = []
     monkeypatch.setattr(
         export_step, "read_probe", lambda *given: asked.append(given) or Probe("words", {})
@@ -391,16 +389,13 @@ def test_a_step_leaves_the_model_its_files_and_their_figures(
         progress(1, 2, "int8")
         return FIGURES
 
-    monkeypatch.setattr("emberge.merging.whole_model", whole)
     monkeypatch.setattr("emberge.model_folder.copy_model", lambda *given: asked.append(given))
     monkeypatch.setattr("emberge.merging.require_usable_weights", asked.append)
     monkeypatch.setattr("emberge_export.parity.measured", measure)
-    artifact = SimpleNamespace(size=5)
-    model = SimpleNamespace(name="soup", fingerprint="content", artifact=artifact)
+    model = Model("soup", Path("soup"), "content", Artifact("model", size=5))
     workspace: Any = SimpleNamespace(
         folder=out,
-        work="work",
-        machine="machine",
+        whole_model=whole,
         readers="readers",
         rehearsal=rehearsal,
         model=lambda reference: model if str(reference) == "$soup" else None,
@@ -419,7 +414,7 @@ def test_a_step_leaves_the_model_its_files_and_their_figures(
     files = {"int8": "onnx/model_int8.onnx", "openvino": "openvino/openvino_model.xml"}
     assert asked == [
         (("data", "catalogue"), "words", "readers", 9 if rehearsal is None else 4),
-        (model, "work", "machine"),
+        (model,),
         tmp_path / "whole",
         (tmp_path / "whole", out),
         (out, files, Probe("words", {})),
@@ -453,7 +448,7 @@ def test_a_step_leaves_the_model_its_files_and_their_figures(
         **({"unmet": [unmet]} if rehearsal is None else {}),
     }
     assert made == Artifact(kind="model", size=5, parents=("$soup",), details=details)
-    model.artifact = None
+    model = Model("soup", Path("soup"), "content")
     (out / "export.md").unlink()
     assert Export(model=ModelRef("$soup")).run(workspace).size is None
     limit = 200 if rehearsal is None else 4

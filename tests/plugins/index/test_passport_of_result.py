@@ -86,7 +86,7 @@ def test_the_passport_of_a_result_loads_no_model_and_no_backbone(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("a backbone was asked")
 
-    for name in ("load", "check", "dimension"):
+    for name in ("load", "describe"):
         monkeypatch.setattr(TextEncoder, name, never)
     out = made(tmp_path, soup=soup(berts))
     assert read_passport(out / "soup") == passport_of(out / "soup")

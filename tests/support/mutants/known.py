@@ -119,12 +119,6 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "what is not documents is queries",
     ),
     (
-        "measures.py",
-        "discounts = 1 / np.log2(np.arange(2, nearest.shape[1] + 2))",
-        "discounts = 2 / np.log2(np.arange(2, nearest.shape[1] + 2))",
-        "a quotient of two sums of them",
-    ),
-    (
         "model_stock.py",
         "ratio = (count * cosine / below.where(sound, below.new_tensor(1.0))).where(",
         "ratio = (count * cosine / below.where(sound, below.new_tensor(2.0))).where(",

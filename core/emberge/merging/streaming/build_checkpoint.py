@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from emberge.contracts import Machine
+from emberge.contracts import Machine, Workspace
 from emberge.errors import CheckpointError
 from emberge.files import (
     disk_space_problems,
@@ -17,14 +17,22 @@ from emberge.files import (
     write_text,
     writing,
 )
-from emberge.merging.streaming.jobs import TensorJob
+from emberge.hashes import stable_hash
+from emberge.merging.streaming.jobs import CopyJob, TensorJob
 from emberge.merging.streaming.scheduler import Limits, Progress
 from emberge.merging.streaming.stream import stream
 from emberge.model_folder import Checkpoint, code_faults, copy_template, template_faults
-from emberge.tensor_files import TensorSpec, TensorWriter, header_texts, main_dtype
+from emberge.tensor_files import (
+    FileSource,
+    TensorReader,
+    TensorSpec,
+    TensorWriter,
+    header_texts,
+    main_dtype,
+)
 from emberge.wording import parse_size
 
-__all__ = ["build_checkpoint"]
+__all__ = ["build_checkpoint", "build_result"]
 
 Content = Mapping[str, Any] | list[Any] | str
 """New content of a file: an object or a list, which is written as JSON, or the text itself."""
@@ -100,6 +108,44 @@ def build_checkpoint(
         require_free(out)
         with writing(out, "the result"):
             publish(side, out)
+
+
+def build_result(
+    workspace: Workspace,
+    tensors: Iterable[TensorSpec],
+    *,
+    template: Checkpoint,
+    key: object,
+    models: Mapping[str, str] | None = None,
+    files: Mapping[str, Content] | None = None,
+    complete: Callable[[Path], None] | None = None,
+) -> None:
+    """Write the tensors, copied or computed, and the template's other files as the result of a step.
+
+    `key` is a JSON value that decides the tensors' bytes. `models` names in messages the model that each
+    tensor is read from, by the tensor's name; it is the template without it. For the other options and what
+    is raised see `build_checkpoint`.
+    """
+    label = template.folder.name
+
+    def copy(tensor: TensorSpec, reader: TensorReader) -> CopyJob:
+        model = label if models is None else models[tensor.name]
+        written = TensorSpec(tensor.name, tensor.shape, tensor.dtype)
+        return CopyJob(written, FileSource(model, tensor, reader))
+
+    with TensorReader() as reader:
+        build_checkpoint(
+            [copy(tensor, reader) for tensor in tensors],
+            workspace.folder,
+            template=template,
+            key=stable_hash(key),
+            files=files,
+            provenance={"emberge": workspace.provenance},
+            side=workspace.work / "result",
+            machine=workspace.machine,
+            progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
+            complete=complete,
+        )
 
 
 def require_free(path: Path) -> None:

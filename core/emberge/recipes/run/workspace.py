@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from emberge.contracts import (
     Rehearsal,
 )
 from emberge.files import write_json
+from emberge.merging import whole_model
 from emberge.plugins import Plugins
 from emberge.recipes.folder.provenance import plugins_behind
 from emberge.recipes.folder.results import Results
@@ -115,7 +117,8 @@ class StepWorkspace:
 
     @property
     def seed(self) -> int:
-        return self.context.seed
+        own = getattr(self.step.step, "seed", None)
+        return self.context.seed if own is None else own
 
     @property
     def machine(self) -> Machine:
@@ -141,7 +144,7 @@ class StepWorkspace:
             "kind": self.step.kind,
             "fingerprint": self.fingerprint,
             **({"recipe": self.context.recipe} if self.context.recipe else {}),
-            "seed": self.seed,
+            "seed": self.context.seed,
             "versions": versions(),
             "plugins": plugins_behind(self.step.step, self.context.results.plugins),
         }
@@ -151,6 +154,9 @@ class StepWorkspace:
 
     def models(self, reference: ModelRef) -> Sequence[Model]:
         return self.context.results.models(reference)
+
+    def whole_model(self, model: Model) -> AbstractContextManager[Path]:
+        return whole_model(model, self.work, self.machine)
 
     def data(self, reference: DataRef | FileRef) -> Path:
         return self.context.results.data(reference)

@@ -155,8 +155,8 @@ def _warn_nobody(_: str) -> None:
 
 def _join_started_ranks(machine: Machine) -> Ranks:
     if machine.ranks == 1:
-        return Ranks(device=machine.devices[0])
-    ranks = join_ranks(machine.devices[0])
+        return Ranks(device=machine.device)
+    ranks = join_ranks(machine.device)
     if ranks.size != machine.ranks:
         raise RanksError(f"{machine.ranks} ranks shall train, and {ranks.size} were started")
     return ranks

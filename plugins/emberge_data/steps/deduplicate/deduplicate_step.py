@@ -133,7 +133,7 @@ class Deduplicate(DataStep):
         ordered = sorted(datasets, key=lambda one: place.get(one.info.name, len(place)))
         rows = RowsInOrder(ordered, self.of, across=self.across)
         vectors = self._vectors(ordered, workspace)
-        if not join_ranks(workspace.machine.devices[0]).first:
+        if not join_ranks(workspace.machine.device).first:
             return Artifact(kind="data")
         found = self._find(rows, vectors, workspace)
         starts = dict(zip([one.info.name for one in ordered], rows.starts, strict=False))
@@ -176,7 +176,7 @@ class Deduplicate(DataStep):
             from emberge_data.steps.deduplicate.cosine_copies import cosine_copies
 
             workspace.progress(0, 1, note="rows of one meaning")
-            device = workspace.machine.devices[0]
+            device = workspace.machine.device
             found.add(
                 "means the same as", cosine_copies(rows, found.kept, vectors, self.cosine, device)
             )

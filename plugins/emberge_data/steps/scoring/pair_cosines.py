@@ -30,7 +30,7 @@ def pair_cosines(teacher: OpenTeacher, dataset: StoredDataset, workspace: Worksp
     space = Space(
         teacher.queries(arranged.queries, dataset),
         teacher.documents(arranged.documents, dataset),
-        workspace.machine.devices[0],
+        workspace.machine.device,
     )
 
     def score(segment: Segment) -> tuple[Sequence[float], int]:

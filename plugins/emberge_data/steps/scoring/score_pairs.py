@@ -104,7 +104,7 @@ class ScorePairs(DataStep):
         with self._scorer(workspace) as (scale, scorer):
             for dataset, scores in zip(datasets, found, strict=True):
                 self._fill(dataset, scores, scorer(dataset), workspace)
-        if not join_ranks(workspace.machine.devices[0]).first:
+        if not join_ranks(workspace.machine.device).first:
             return Artifact(kind="data")
         figures = {dataset.info.name: _Figures() for dataset in datasets}
         sets = (
@@ -122,7 +122,7 @@ class ScorePairs(DataStep):
         """Score a set's pairs on all ranks, and count those that are too long for the teacher."""
         from emberge.ranks import join_ranks
 
-        ranks = join_ranks(workspace.machine.devices[0])
+        ranks = join_ranks(workspace.machine.device)
         shown = partial(workspace.progress, total=len(dataset), unit="rows", note=dataset.info.name)
         scores.fill(score, rank=ranks.rank, ranks=ranks.size, done=shown)
         if ranks.size > 1:  # each waits for all, however long that takes
@@ -141,17 +141,15 @@ class ScorePairs(DataStep):
         self, workspace: Workspace
     ) -> Iterator[tuple[Callable[[float], float], Callable[[StoredDataset], Score]]]:
         """Load the teacher; give the scale of its scores, and a function that scores a set's segments."""
-        from emberge.merging import whole_model
-
         model = workspace.model(self.teacher.model)
         if not is_cross_encoder(model.folder):
             with self.teacher.opened(workspace) as teacher:
                 yield self._scale(_half), partial(pair_cosines, teacher, workspace=workspace)
             return
-        with whole_model(model, workspace.work, workspace.machine) as folder:
+        with workspace.whole_model(model) as folder:
             cross = CrossEncoderModel(
                 folder,
-                device=workspace.machine.devices[0],
+                device=workspace.machine.device,
                 max_length=self.teacher.max_length,
                 batch_size=self.batch_size,
             )

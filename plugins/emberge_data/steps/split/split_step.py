@@ -96,8 +96,7 @@ class Split(DataStep):
         wanted = [self._wanted(dataset) for dataset in datasets]
         texts = RowTexts(datasets, workspace.work)
         groups = group_rows(len(texts), *self._links(texts, datasets))
-        seed = workspace.seed if self.seed is None else self.seed
-        chosen = choose_rows(groups, texts.set_of_row, wanted, seed)
+        chosen = choose_rows(groups, texts.set_of_row, wanted, workspace.seed)
         parts = _Parts(texts, chosen)
         for number, dataset in enumerate(datasets):
             found = parts.development(dataset)

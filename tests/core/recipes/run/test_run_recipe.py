@@ -358,6 +358,23 @@ def test_a_step_reference_must_name_a_step(tmp_path: Path) -> None:
         run_recipe(recipe(a=Write(of=(StepRef("./x"),))), tmp_path, toy())  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class Draw(Write):
+    """Writes the seed that it draws by."""
+
+    seed: int | None = None
+
+    def run(self, workspace: Workspace) -> Artifact:
+        (workspace.folder / "seed.txt").write_text(str(workspace.seed))
+        return super().run(workspace)
+
+
+def test_a_step_draws_by_its_own_seed_or_else_the_recipes(tmp_path: Path) -> None:
+    given = recipe(seed=3, a=Draw(seed=5), b=Draw(word="y"), c=Draw(seed=0, word="z"))
+    run_recipe(given, tmp_path, toy())
+    assert [(tmp_path / step / "seed.txt").read_text() for step in "abc"] == ["5", "3", "0"]
+
+
 # ── files that plugins add ──────────────────────────────────────────────────────────────────────
 
 

@@ -40,7 +40,7 @@ def split(tmp_path: Path, sets: dict[str, Sequence[dict[str, Any]]], **options: 
         DataEntry(path=DataRef(str(written(tmp_path / f"{name}.jsonl", rows))))
         for name, rows in sets.items()
     )
-    bench = Bench(tmp_path / "run")
+    bench = Bench(tmp_path / "run", seed=options.pop("seed", 0))
     Split(data=entries, **options).run(bench)
     return part(bench.folder), part(bench.folder, split="dev")
 

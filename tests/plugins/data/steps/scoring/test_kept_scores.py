@@ -228,7 +228,7 @@ def test_cosines_of_pairs_are_in_the_order_of_texts_and_between_minus_1_and_1(
         return np.array([[math.cos(one), math.sin(one)] for one in angles], np.float32)
 
     teacher: Any = SimpleNamespace(queries=vectors, documents=vectors)
-    around: Any = SimpleNamespace(work=tmp_path, machine=SimpleNamespace(devices=["cpu"]))
+    around: Any = SimpleNamespace(work=tmp_path, machine=SimpleNamespace(device="cpu"))
     score = pair_cosines(teacher, stored, around)
     segment = [(row, stored[row]) for row in (2, 0, 1)]
     found, cut = score(segment)
