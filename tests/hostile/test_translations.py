@@ -345,7 +345,7 @@ def test_bytes_are_on_the_disk_before_the_journal_claims_them(
     work = Work(tmp_path / "new.npy", "key")
     work.folder.mkdir()
     with work.file.open("wb") as file:
-        work.note(file.fileno(), rewrite.Done(3, 0))
+        work.note(file.fileno(), rewrite.WrittenBytes(3, 0))
     assert done == ["synced", "noted"]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["FIRST", "GROUPS", "Change", "Changes", "changes_of"]
+__all__ = ["FIRST", "GROUPS", "QueryChange", "QueryChanges", "changes_of"]
 
 # Hits of a query that are compared.
 FIRST = 10
@@ -22,7 +22,7 @@ GROUPS: tuple[Group, ...] = (
 
 
 @dataclass(frozen=True)
-class Change:
+class QueryChange:
     """Hits of one query, places of documents by rank, under the old model and under the new one."""
 
     query: int
@@ -57,10 +57,10 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Changes:
+class QueryChanges:
     """Changes of all queries, the worst first: by group, then by overlap, then as queries came."""
 
-    all: tuple[Change, ...]
+    all: tuple[QueryChange, ...]
 
     @property
     def overlap(self) -> float:
@@ -77,12 +77,12 @@ class Changes:
         return sum(one.group == group for one in self.all)
 
 
-def changes_of(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> Changes:
+def changes_of(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> QueryChanges:
     """Return the changes from the old hits of each query to the new ones."""
     found = [
-        Change(query, tuple(map(int, before)), tuple(map(int, after)))
+        QueryChange(query, tuple(map(int, before)), tuple(map(int, after)))
         for query, (before, after) in enumerate(zip(old, new, strict=True))
     ]
-    return Changes(
+    return QueryChanges(
         tuple(sorted(found, key=lambda one: (GROUPS.index(one.group), one.overlap, one.query)))
     )

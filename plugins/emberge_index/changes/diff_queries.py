@@ -16,12 +16,12 @@ from emberge.wording import count_noun
 from emberge_index.changes.changed_queries import (
     FIRST,
     GROUPS,
-    Change,
-    Changes,
+    QueryChange,
+    QueryChanges,
     changes_of,
 )
 from emberge_index.changes.topics import Topic, topics_of
-from emberge_index.space.one_space import Space, space_at
+from emberge_index.space.one_space import ModelSpace, space_at
 
 if TYPE_CHECKING:
     from emberge import Plugins
@@ -61,13 +61,13 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     return 0
 
 
-def _asked(space: Space, queries: Sequence[str]) -> Any:
+def _asked(space: ModelSpace, queries: Sequence[str]) -> Any:
     """Return the vectors of texts as queries, which of some models are those of documents."""
     asked = space.queries(queries)
     return space.documents(queries) if asked is None else asked
 
 
-def _summary(found: Changes) -> str:
+def _summary(found: QueryChanges) -> str:
     groups = ", ".join(f"{found.count(group)} {group}" for group in GROUPS if found.count(group))
     return (
         f"Of {len(found.all)} queries {found.churn:.0%} have another first document, and "
@@ -75,7 +75,7 @@ def _summary(found: Changes) -> str:
     )
 
 
-def _lines(found: Changes, queries: Sequence[str], documents: Sequence[str]) -> Iterator[str]:
+def _lines(found: QueryChanges, queries: Sequence[str], documents: Sequence[str]) -> Iterator[str]:
     yield _summary(found)
     for one in found.all[:_SHOWN]:
         if one.group == "same":
@@ -101,11 +101,11 @@ def _name(topic: Topic, queries: Sequence[str]) -> str:
 
 
 def _plain(
-    found: Changes, topics: Sequence[Topic], queries: Sequence[str], documents: Sequence[str]
+    found: QueryChanges, topics: Sequence[Topic], queries: Sequence[str], documents: Sequence[str]
 ) -> dict[str, Any]:
     topic_of = {one.query: place for place, topic in enumerate(topics) for one in topic.changes.all}
 
-    def plain(one: Change) -> dict[str, Any]:
+    def plain(one: QueryChange) -> dict[str, Any]:
         return {
             "query": queries[one.query],
             "group": one.group,
@@ -166,7 +166,9 @@ def _topic_figure(topics: Sequence[Topic], queries: Sequence[str]) -> dict[str, 
     }
 
 
-def _figure(found: Changes, queries: Sequence[str], documents: Sequence[str]) -> dict[str, Any]:
+def _figure(
+    found: QueryChanges, queries: Sequence[str], documents: Sequence[str]
+) -> dict[str, Any]:
     """Return the overlaps of all queries as a chart, and the worst ones as its table."""
     width = len(found.all[0].old)
     counts = [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.numerics import unit_rows
 
-from emberge_index.changes.changed_queries import Changes
+from emberge_index.changes.changed_queries import QueryChanges
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ class Topic:
 
     words: tuple[str, ...]
     central: int
-    changes: Changes
+    changes: QueryChanges
 
     @property
     def size(self) -> int:
@@ -43,7 +43,9 @@ class Topic:
         return len(self.changes.all)
 
 
-def topics_of(vectors: Any, queries: Sequence[str], changes: Changes, count: int) -> list[Topic]:
+def topics_of(
+    vectors: Any, queries: Sequence[str], changes: QueryChanges, count: int
+) -> list[Topic]:
     """Return at most `count` topics of the queries, whose vectors are [n, d], the worst first.
 
     The worst is that which keeps the fewest hits, then that with more other first documents, then the larger.
@@ -58,7 +60,7 @@ def topics_of(vectors: Any, queries: Sequence[str], changes: Changes, count: int
     for words, places in zip(names, members, strict=True):
         central = int(places[np.argmax(rows[places] @ rows[places].mean(0))])
         own = tuple(one for one in changes.all if group[one.query] == group[central])
-        found.append(Topic(words, central, Changes(own)))
+        found.append(Topic(words, central, QueryChanges(own)))
     return sorted(
         found, key=lambda one: (one.changes.overlap, -one.changes.churn, -one.size, one.central)
     )

@@ -36,7 +36,7 @@ from emberge_index.vectors.open_vectors import read_vectors
 if TYPE_CHECKING:
     from emberge import Encoder, Plugins
 
-__all__ = ["CODES", "Compared", "Space", "compare", "run", "space_at"]
+__all__ = ["CODES", "Compared", "ModelSpace", "compare", "run", "space_at"]
 
 CODES: dict[Verdict, int] = {"same": 0, "translatable": 3, "foreign": 4}
 # Texts that show whether vectors are a model's.
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     return CODES[found.verdict]
 
 
-def space_at(text: str, options: argparse.Namespace, plugins: Plugins) -> Space:
+def space_at(text: str, options: argparse.Namespace, plugins: Plugins) -> ModelSpace:
     """Return the space of a model by its reference, or that of a passport by its file.
 
     Raises:
@@ -68,12 +68,12 @@ def space_at(text: str, options: argparse.Namespace, plugins: Plugins) -> Space:
     device = find_machine(options.devices, options.workers, options.memory).devices[0]
     backbone, path = plugins.find("text_encoder", "backbone").type(), Path(text)
     if path.is_file():
-        return Space(text, None, backbone, device, path)
+        return ModelSpace(text, None, backbone, device, path)
     bare = not text.startswith((".", "/", "~")) and path.is_dir()
     found = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
     if found.adapter is not None:
         raise CheckpointError(f"{text}: an adapter has no space of its own; merge it first")
-    return Space(found.name, found.folder, backbone, device)
+    return ModelSpace(found.name, found.folder, backbone, device)
 
 
 def _refuse_beside(options: argparse.Namespace) -> None:
@@ -83,7 +83,7 @@ def _refuse_beside(options: argparse.Namespace) -> None:
 
 
 @dataclass(frozen=True)
-class Space:
+class ModelSpace:
     """The space of one model: its folder, or only the passport that was kept in `file`."""
 
     name: str
@@ -207,7 +207,7 @@ class Compared:
 
 
 def compare(
-    first: Space, second: Space, *, texts: Path | None = None, vectors: Path | None = None
+    first: ModelSpace, second: ModelSpace, *, texts: Path | None = None, vectors: Path | None = None
 ) -> Compared:
     """Return the verdict on documents of two spaces, by their passports, their canaries, and a fit.
 
@@ -240,7 +240,7 @@ def compare(
 
 
 def _stored(
-    first: Space, texts: Sequence[str], vectors: Path | None, *, own: bool
+    first: ModelSpace, texts: Sequence[str], vectors: Path | None, *, own: bool
 ) -> tuple[Sequence[str], Any | None]:
     """Return texts with the vectors that were stored for them, once it is clear that they are the model's.
 
@@ -273,7 +273,7 @@ def _stored(
     return texts, rows
 
 
-def _require_marked(path: Path, fingerprint: str | None, first: Space) -> None:
+def _require_marked(path: Path, fingerprint: str | None, first: ModelSpace) -> None:
     """Refuse vectors that name another model than the first.
 
     Raises:

@@ -41,12 +41,12 @@ def published_passport(folder: Path, plugins: Plugins) -> Mapping[str, str]:
         PluginError: without a backbone that can load it.
         CheckpointError: for a model that cannot embed.
     """
-    from emberge_index.space.one_space import Space
+    from emberge_index.space.one_space import ModelSpace
 
     weights = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
     if weights > SMALL or not _has_space(folder):
         return {}
-    space = Space(folder.name, folder, plugins.find("text_encoder", "backbone").type())
+    space = ModelSpace(folder.name, folder, plugins.find("text_encoder", "backbone").type())
     return {PASSPORT: passport_text(space.with_canaries)}
 
 

@@ -29,7 +29,7 @@ from emberge.wording import prose
 
 from emberge_index.space.canaries import probe_texts
 from emberge_index.thresholds.threshold_map import FEWEST, Moved, threshold_map
-from emberge_index.translation.probes import Embedded, Probes, embed, probes_of
+from emberge_index.translation.probes import EmbeddedProbes, Probes, embed, probes_of
 from emberge_index.translation.two_models import model_problems
 
 if TYPE_CHECKING:
@@ -193,7 +193,9 @@ class Thresholds(Step):
             texts = list(dict.fromkeys([*texts, *probe_texts(2 * FEWEST)]))
         return texts, same
 
-    def _embedded(self, model: ModelRef, texts: Sequence[str], workspace: Workspace) -> Embedded:
+    def _embedded(
+        self, model: ModelRef, texts: Sequence[str], workspace: Workspace
+    ) -> EmbeddedProbes:
         try:
             return embed(
                 model,
@@ -227,7 +229,11 @@ class Thresholds(Step):
 
 
 def _table(
-    old: Embedded, new: Embedded, texts: int, found: ThresholdMap, moved: Sequence[Moved]
+    old: EmbeddedProbes,
+    new: EmbeddedProbes,
+    texts: int,
+    found: ThresholdMap,
+    moved: Sequence[Moved],
 ) -> Iterator[str]:
     """Yield the map as lines of Markdown."""
     yield f"# Thresholds from {prose(old.name)} to {prose(new.name)}"
@@ -248,8 +254,8 @@ def _table(
 
 
 def _figure(
-    old: Embedded,
-    new: Embedded,
+    old: EmbeddedProbes,
+    new: EmbeddedProbes,
     found: ThresholdMap,
     moved: Sequence[Moved],
     claims: Sequence[tuple[bool, str]],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from emberge.data import StoredDataset
     from emberge.encoding import EmbeddingStore, Vectors
 
-__all__ = ["PROMPTS", "Embedded", "Probes", "Side", "embed", "own_prompt", "probes_of"]
+__all__ = ["PROMPTS", "EmbeddedProbes", "Probes", "Side", "embed", "own_prompt", "probes_of"]
 
 Side = Literal["documents", "queries"]
 # Names of a model's own prompts by the side that they belong to, the first that it has.
@@ -38,7 +38,7 @@ class Probes:
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
+class EmbeddedProbes:
     """Vectors of both sides by one model, and the prompts before them."""
 
     name: str
@@ -117,7 +117,7 @@ def embed(
     backbone: Backbone,
     max_length: int | None,
     prompts: dict[Side, str | None],
-) -> Embedded:
+) -> EmbeddedProbes:
     """Embed both sides by one model, through the store that steps share."""
     model = workspace.model(reference)
     with _store(reference, workspace, backbone) as store:
@@ -131,7 +131,9 @@ def embed(
             for side in used
             if len(probes.of(side))
         }
-    return Embedded(model.name, model.fingerprint, found["documents"], found.get("queries"), used)
+    return EmbeddedProbes(
+        model.name, model.fingerprint, found["documents"], found.get("queries"), used
+    )
 
 
 @contextmanager

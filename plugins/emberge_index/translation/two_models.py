@@ -23,7 +23,14 @@ from emberge import (
 
 from emberge_index.translation.folds import few_texts, fit_folds, folds_of
 from emberge_index.translation.maps import Kind
-from emberge_index.translation.probes import PROMPTS, Embedded, Probes, Side, embed, own_prompt
+from emberge_index.translation.probes import (
+    PROMPTS,
+    EmbeddedProbes,
+    Probes,
+    Side,
+    embed,
+    own_prompt,
+)
 from emberge_index.translation.translation_file import SpaceOf, Translation, TranslationHeader
 
 if TYPE_CHECKING:
@@ -46,8 +53,8 @@ class Fit:
     translation: Translation
     folds: FittedFolds
     probes: Probes
-    old: Embedded
-    new: Embedded
+    old: EmbeddedProbes
+    new: EmbeddedProbes
     backwards: bool = False
     """Direction of the map: True from the new model's vectors to the old one's."""
 
@@ -239,7 +246,7 @@ def _dimension_problem(kind: Kind, source: int, target: int) -> str | None:
     return None
 
 
-def _space(model: Embedded, side: Side) -> SpaceOf:
+def _space(model: EmbeddedProbes, side: Side) -> SpaceOf:
     from emberge_index.translation.measures import are_unit
 
     vectors = model.of(side)

@@ -8,7 +8,7 @@ from emberge import DataError
 from emberge.wording import printable
 
 from emberge_index.translation.measures import are_unit
-from emberge_index.vectors.pieces import FileRows, Plan, RowSource
+from emberge_index.vectors.pieces import FileRows, RewritePlan, VectorSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +26,9 @@ SAMPLE, PLACES = 1024, 16
 STRANGE = 3.5
 
 
-def require_fitting(plan: Plan, translation: Translation, *, any_model: bool = False) -> None:
+def require_fitting(
+    plan: RewritePlan, translation: Translation, *, any_model: bool = False
+) -> None:
     """Refuse vectors that a translation was not fitted for.
 
     `any_model` takes vectors that look like another model's, as those of very different texts may.
@@ -49,7 +51,7 @@ def require_fitting(plan: Plan, translation: Translation, *, any_model: bool = F
 
 
 def require_space(
-    plan: Plan, space: SpaceOf, side: Side, *, other: SpaceOf | None = None
+    plan: RewritePlan, space: SpaceOf, side: Side, *, other: SpaceOf | None = None
 ) -> NDArray[Any]:
     """Refuse vectors that are not of a model's space, and return a sample of them.
 
@@ -66,7 +68,7 @@ def require_space(
     return sample
 
 
-def _require_dimension(plan: Plan, space: SpaceOf, other: SpaceOf | None) -> None:
+def _require_dimension(plan: RewritePlan, space: SpaceOf, other: SpaceOf | None) -> None:
     found = plan.rows.dimension
     if found != space.dimension:
         again = ""
@@ -78,7 +80,7 @@ def _require_dimension(plan: Plan, space: SpaceOf, other: SpaceOf | None) -> Non
         )
 
 
-def _require_marked(plan: Plan, space: SpaceOf, side: Side, other: SpaceOf | None) -> None:
+def _require_marked(plan: RewritePlan, space: SpaceOf, side: Side, other: SpaceOf | None) -> None:
     """Refuse vectors of which the file itself names another model or side."""
     if plan.fingerprint is not None and plan.fingerprint != space.fingerprint:
         what = "another model"
@@ -96,7 +98,7 @@ def _require_marked(plan: Plan, space: SpaceOf, side: Side, other: SpaceOf | Non
         )
 
 
-def _require_length(plan: Plan, space: SpaceOf, sample: NDArray[Any]) -> None:
+def _require_length(plan: RewritePlan, space: SpaceOf, sample: NDArray[Any]) -> None:
     unit = are_unit(sample)
     if unit == space.normalised:
         return
@@ -111,7 +113,7 @@ def _require_length(plan: Plan, space: SpaceOf, sample: NDArray[Any]) -> None:
     )
 
 
-def _sample(rows: RowSource) -> NDArray[Any]:
+def _sample(rows: VectorSource) -> NDArray[Any]:
     """Return rows from places all over the file, or the first where it is read in order alone."""
     import numpy as np
 

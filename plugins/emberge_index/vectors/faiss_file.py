@@ -19,7 +19,7 @@ from emberge import DataError
 from emberge.files import open_regular
 from emberge.wording import printable
 
-from emberge_index.vectors.pieces import FileRows, Kept, New, Piece, Plan
+from emberge_index.vectors.pieces import FileRows, KeptBytes, NewBytes, Piece, RewritePlan
 
 __all__ = ["plan_faiss"]
 
@@ -42,7 +42,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Index:
+class _FaissIndex:
     """One index of the file: where it begins and ends, and its header."""
 
     start: int
@@ -52,7 +52,7 @@ class _Index:
     count: int
 
 
-def plan_faiss(path: Path, dimension: int) -> Plan:
+def plan_faiss(path: Path, dimension: int) -> RewritePlan:
     """Return the pieces of an index file whose vectors get another dimension.
 
     Raises:
@@ -75,13 +75,13 @@ def plan_faiss(path: Path, dimension: int) -> Plan:
     pieces: list[Piece] = []
     place = 0
     for at in sorted(changes):
-        pieces += [Kept(place, at - place), New(changes[at])]
+        pieces += [KeptBytes(place, at - place), NewBytes(changes[at])]
         place = at + len(changes[at])
-    pieces += [rows, Kept(flat.end, size - flat.end)]
-    return Plan(path, tuple(pieces), rows)
+    pieces += [rows, KeptBytes(flat.end, size - flat.end)]
+    return RewritePlan(path, tuple(pieces), rows)
 
 
-def _nested(path: Path, file: IO[bytes], size: int) -> Iterator[_Index]:
+def _nested(path: Path, file: IO[bytes], size: int) -> Iterator[_FaissIndex]:
     """Yield the indexes of a file, each inside the one before; the last is flat."""
     start, end = 0, size
     for _ in range(_DEEPEST):
@@ -98,7 +98,7 @@ def _nested(path: Path, file: IO[bytes], size: int) -> Iterator[_Index]:
     raise DataError(f"{path}: its indexes are nested more than {_DEEPEST} deep; {_ADVICE}")
 
 
-def _read(path: Path, file: IO[bytes], start: int, end: int) -> _Index:
+def _read(path: Path, file: IO[bytes], start: int, end: int) -> _FaissIndex:
     file.seek(start)
     head = file.read(_HEADER.size)
     if len(head) < _HEADER.size:
@@ -108,10 +108,10 @@ def _read(path: Path, file: IO[bytes], start: int, end: int) -> _Index:
         raise DataError(
             f"{path}: claims {count:,} vectors of {dimension:,} numbers, which no index has; write it again"
         )
-    return _Index(start, end, word, dimension, count)
+    return _FaissIndex(start, end, word, dimension, count)
 
 
-def _storage(path: Path, file: IO[bytes], graph: _Index) -> int:
+def _storage(path: Path, file: IO[bytes], graph: _FaissIndex) -> int:
     """Return where the flat index behind a graph begins: its header and vectors are the last of the file."""
     start = graph.end - 4 * graph.dimension * graph.count - 8 - _HEADER.size
     if start > graph.start:

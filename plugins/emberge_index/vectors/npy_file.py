@@ -10,7 +10,7 @@ from emberge import DataError
 from emberge.files import open_regular
 from emberge.wording import printable
 
-from emberge_index.vectors.pieces import FileRows, New, Plan, require_floats
+from emberge_index.vectors.pieces import FileRows, NewBytes, RewritePlan, require_floats
 
 __all__ = ["plan_npy"]
 
@@ -18,7 +18,7 @@ __all__ = ["plan_npy"]
 LONGEST = 1 << 14
 
 
-def plan_npy(path: Path, dimension: int) -> Plan:
+def plan_npy(path: Path, dimension: int) -> RewritePlan:
     """Return the pieces of an npy file whose vectors get another dimension.
 
     Raises:
@@ -50,4 +50,4 @@ def plan_npy(path: Path, dimension: int) -> Plan:
             "shape": (shape[0], dimension),
         },
     )
-    return Plan(path, (New(header.getvalue()), rows), rows)
+    return RewritePlan(path, (NewBytes(header.getvalue()), rows), rows)

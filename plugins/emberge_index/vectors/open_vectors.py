@@ -11,27 +11,29 @@ from emberge import DataError, RecipeError
 from emberge_index.vectors.faiss_file import plan_faiss
 from emberge_index.vectors.npy_file import plan_npy
 from emberge_index.vectors.parquet_file import plan_parquet
-from emberge_index.vectors.pieces import Plan, block_rows, require_finite
+from emberge_index.vectors.pieces import RewritePlan, block_rows, require_finite
 from emberge_index.vectors.safetensors_vectors import plan_safetensors
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["FORMATS", "StoredVectors", "plan_vectors", "read_vectors"]
+__all__ = ["FORMATS", "VectorsOfFile", "plan_vectors", "read_vectors"]
 
 FORMATS = ".npy, .safetensors, .parquet, .faiss or .index"
 
 
 @dataclass(frozen=True, eq=False)
-class StoredVectors:
+class VectorsOfFile:
     """All vectors of a file, finite float32 [n, d], and the model and side that the file names."""
 
-    plan: Plan
+    plan: RewritePlan
     rows: NDArray[np.float32]
 
 
-def plan_vectors(path: Path, column: str | None = None, *, dimension: int, mark: str = "") -> Plan:
+def plan_vectors(
+    path: Path, column: str | None = None, *, dimension: int, mark: str = ""
+) -> RewritePlan:
     """Return the pieces of a file of vectors, which get another dimension, by the ending of its name.
 
     `mark` is the text that names their space in the header of a safetensors file.
@@ -53,7 +55,7 @@ def plan_vectors(path: Path, column: str | None = None, *, dimension: int, mark:
     return plan_npy(path, dimension) if path.suffix == ".npy" else plan_faiss(path, dimension)
 
 
-def read_vectors(path: Path, column: str | None = None) -> StoredVectors:
+def read_vectors(path: Path, column: str | None = None) -> VectorsOfFile:
     """Return all vectors of a file in memory.
 
     Raises:
@@ -76,4 +78,4 @@ def read_vectors(path: Path, column: str | None = None) -> StoredVectors:
     for block in rows.blocks(0, size):
         found[first : first + len(block)] = block
         first += len(block)
-    return StoredVectors(plan, found)
+    return VectorsOfFile(plan, found)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import DataError
 from emberge.wording import printable
 
-from emberge_index.vectors.pieces import Plan, require_floats, require_width
+from emberge_index.vectors.pieces import RewritePlan, require_floats, require_width
 from emberge_index.vectors.space_mark import MARK, read_mark
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ColumnRows:
         return _opened(self.path).schema_arrow.field(self.column).type
 
 
-def plan_parquet(path: Path, column: str | None) -> Plan:
+def plan_parquet(path: Path, column: str | None) -> RewritePlan:
     """Return the rows of a parquet file's column, which are mapped before the file is put together.
 
     Raises:
@@ -113,7 +113,7 @@ def plan_parquet(path: Path, column: str | None) -> Plan:
         return _plan(path, column)
 
 
-def _plan(path: Path, column: str | None) -> Plan:
+def _plan(path: Path, column: str | None) -> RewritePlan:
     import numpy as np
 
     file = _opened(path)
@@ -130,7 +130,7 @@ def _plan(path: Path, column: str | None) -> Plan:
         _require_no_longer(path, file, name, dimension)
     table = ColumnRows(path, name, rows, dimension, dtype, ids)
     fingerprint, side = read_mark((schema.metadata or {}).get(MARK.encode()))
-    return Plan(path, (table,), table, fingerprint, side)
+    return RewritePlan(path, (table,), table, fingerprint, side)
 
 
 def write_parquet(

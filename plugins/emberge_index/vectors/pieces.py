@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOCK",
     "FileRows",
-    "Kept",
-    "New",
+    "KeptBytes",
+    "NewBytes",
     "Piece",
-    "Plan",
-    "RowSource",
+    "RewritePlan",
+    "VectorSource",
     "block_rows",
     "require_finite",
     "require_floats",
@@ -42,7 +42,7 @@ WIDEST = 1 << 16
 SHOWN = 10
 
 
-class RowSource(Protocol):
+class VectorSource(Protocol):
     """Rows of vectors, read in order or from any row on."""
 
     @property
@@ -70,7 +70,7 @@ class RowSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptBytes:
     """Bytes of the input that stay as they are."""
 
     start: int
@@ -78,7 +78,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class New:
+class NewBytes:
     """Bytes in place of others of the input, such as a header."""
 
     data: bytes
@@ -134,16 +134,16 @@ def _read_into(file: Any, block: NDArray[Any]) -> None:
         done += got
 
 
-Piece = Kept | New | RowSource
+Piece = KeptBytes | NewBytes | VectorSource
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RewritePlan:
     """The pieces of a file, its rows among them, and what the file itself records about their space."""
 
     path: Path
     pieces: tuple[Piece, ...]
-    rows: RowSource
+    rows: VectorSource
     fingerprint: str | None = None
     """Fingerprint of the model that the file names."""
     side: str | None = None
@@ -168,7 +168,7 @@ def require_width(path: Path, dimension: int) -> None:
         )
 
 
-def require_finite(path: Path, rows: RowSource, size: int, first: int = 0) -> None:
+def require_finite(path: Path, rows: VectorSource, size: int, first: int = 0) -> None:
     """Look at the rows from `first` on, block by block, and refuse those that are not finite.
 
     Raises:

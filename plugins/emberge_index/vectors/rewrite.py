@@ -21,13 +21,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from emberge import DataError, RecipeError
 from emberge.files import open_regular, replace_file, working_in, write_text, writing
 
-from emberge_index.vectors.pieces import BLOCK, Kept, New, Plan, block_rows, require_finite
+from emberge_index.vectors.pieces import (
+    BLOCK,
+    KeptBytes,
+    NewBytes,
+    RewritePlan,
+    block_rows,
+    require_finite,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emberge_index.vectors.mapper import Mapper
-    from emberge_index.vectors.pieces import Piece, RowSource
+    from emberge_index.vectors.pieces import Piece, VectorSource
 
 __all__ = ["Work", "publish_work", "require_new", "rewrite", "working_on"]
 
@@ -38,7 +45,7 @@ Progress = Callable[[int, int], None]
 Bytes = tuple[memoryview, int]
 
 
-class Done(NamedTuple):
+class WrittenBytes(NamedTuple):
     """Bytes that are written, and vectors of zeros among them."""
 
     length: int = 0
@@ -67,17 +74,21 @@ class Work:
         """File that has the key and the length that is on the disk."""
         return self.folder / "journal"
 
-    def done(self) -> Done:
+    def done(self) -> WrittenBytes:
         """Return what an earlier call of the same key has on the disk, nothing without one."""
         try:
             noted = json.loads(self.journal.read_text("utf-8"))
             size = self.file.stat().st_size
         except (OSError, ValueError):
-            return Done()
+            return WrittenBytes()
         same = isinstance(noted, dict) and noted.get("key") == self.key
-        return Done(noted["length"], noted["empty"]) if same and size >= noted["length"] else Done()
+        return (
+            WrittenBytes(noted["length"], noted["empty"])
+            if same and size >= noted["length"]
+            else WrittenBytes()
+        )
 
-    def note(self, handle: int, done: Done) -> None:
+    def note(self, handle: int, done: WrittenBytes) -> None:
         """Make sure that this length is on the disk, and note it."""
         os.fsync(handle)
         noted = {"key": self.key, "length": done.length, "empty": done.empty}
@@ -134,7 +145,7 @@ def publish_work(work: Work, finished: Path) -> None:
         os.replace(finished, side)
 
 
-def rewrite(plan: Plan, mapper: Mapper, work: Work, progress: Progress) -> int:
+def rewrite(plan: RewritePlan, mapper: Mapper, work: Work, progress: Progress) -> int:
     """Write the pieces of a plan to the hidden file, from where an earlier call ended.
 
     Reading, mapping and writing of three blocks go on side by side. Returns the number of vectors of zeros.
@@ -161,9 +172,9 @@ def rewrite(plan: Plan, mapper: Mapper, work: Work, progress: Progress) -> int:
 
 
 def _size(piece: Piece, mapper: Mapper) -> int:
-    if isinstance(piece, New):
+    if isinstance(piece, NewBytes):
         return len(piece.data)
-    if isinstance(piece, Kept):
+    if isinstance(piece, KeptBytes):
         return piece.size
     return piece.rows * mapper.dimension * mapper.dtype.itemsize
 
@@ -171,7 +182,7 @@ def _size(piece: Piece, mapper: Mapper) -> int:
 class _Writer:
     """The hidden file: bytes are added, and their length is noted now and then."""
 
-    def __init__(self, file: Any, work: Work, done: Done) -> None:
+    def __init__(self, file: Any, work: Work, done: WrittenBytes) -> None:
         self._file, self._work, self.done = file, work, done
         self._noted = time.monotonic()
 
@@ -180,7 +191,7 @@ class _Writer:
             written = 0
             while written < len(data):
                 written += self._file.write(data[written:])
-        self.done = Done(self.done.length + written, self.done.empty + empty)
+        self.done = WrittenBytes(self.done.length + written, self.done.empty + empty)
         if time.monotonic() - self._noted > NOTED:
             self.note()
 
@@ -203,7 +214,7 @@ def _write_all(blocks: Iterator[Bytes], write: _Writer, writing: ThreadPoolExecu
 
 
 def _blocks(
-    plan: Plan,
+    plan: RewritePlan,
     piece: Piece,
     mapper: Mapper,
     done: int,
@@ -211,15 +222,15 @@ def _blocks(
     reading: ThreadPoolExecutor,
 ) -> Iterator[Bytes]:
     """Yield the bytes of a piece from `done` on, and the number of vectors of zeros among them."""
-    if isinstance(piece, New):
+    if isinstance(piece, NewBytes):
         yield memoryview(piece.data)[done:], 0
-    elif isinstance(piece, Kept):
+    elif isinstance(piece, KeptBytes):
         yield from _kept(plan.path, piece, done)
     else:
         yield from _mapped(plan, piece, mapper, done, progress, reading)
 
 
-def _kept(path: Path, piece: Kept, done: int) -> Iterator[Bytes]:
+def _kept(path: Path, piece: KeptBytes, done: int) -> Iterator[Bytes]:
     with open_regular(path) as file:
         file.seek(piece.start + done)
         for start in range(done, piece.size, BLOCK):
@@ -230,8 +241,8 @@ def _kept(path: Path, piece: Kept, done: int) -> Iterator[Bytes]:
 
 
 def _mapped(
-    plan: Plan,
-    rows: RowSource,
+    plan: RewritePlan,
+    rows: VectorSource,
     mapper: Mapper,
     done: int,
     progress: Progress,

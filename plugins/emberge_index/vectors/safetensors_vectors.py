@@ -9,13 +9,13 @@ from pathlib import Path
 from emberge import CheckpointError, DataError
 from emberge.tensor_files import TensorSpec, encode_header, read_header
 
-from emberge_index.vectors.pieces import FileRows, Kept, New, Plan, require_floats
+from emberge_index.vectors.pieces import FileRows, KeptBytes, NewBytes, RewritePlan, require_floats
 from emberge_index.vectors.space_mark import MARK, read_mark
 
 __all__ = ["plan_safetensors"]
 
 
-def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) -> Plan:
+def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) -> RewritePlan:
     """Return the pieces of a safetensors file; `mark` is the text that names the new space in its header.
 
     Raises:
@@ -36,9 +36,9 @@ def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) 
     opening, _ = encode_header(
         [changed if one is spec else one for one in ordered], {**metadata, MARK: mark}
     )
-    pieces = [rows if one is spec else Kept(one.offset, one.nbytes) for one in ordered]
+    pieces = [rows if one is spec else KeptBytes(one.offset, one.nbytes) for one in ordered]
     fingerprint, side = read_mark(metadata.get(MARK))
-    return Plan(path, (New(opening), *pieces), rows, fingerprint, side)
+    return RewritePlan(path, (NewBytes(opening), *pieces), rows, fingerprint, side)
 
 
 def _header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:

@@ -17,7 +17,7 @@ from emberge.wording import count_noun
 
 if TYPE_CHECKING:
     from emberge_index.translation.translation_file import Translation
-    from emberge_index.vectors.pieces import Plan
+    from emberge_index.vectors.pieces import RewritePlan
 
 __all__ = ["Translated", "translate", "translate_file"]
 
@@ -27,7 +27,7 @@ SHOWN, LOGGED = 0.2, 30.0
 
 def translate(options: argparse.Namespace, _plugins: object) -> int:
     """Rewrite a file of vectors and show where it is."""
-    progress = _Progress(quiet=options.quiet)
+    progress = _RewriteProgress(quiet=options.quiet)
     done = translate_file(
         options.vectors,
         options.by,
@@ -87,7 +87,7 @@ def translate_file(
     return Translated(plan.rows.rows, empty)
 
 
-def _require_space(plan: Plan, translation: Translation, out: Path) -> None:
+def _require_space(plan: RewritePlan, translation: Translation, out: Path) -> None:
     """Refuse a disk without room for the result.
 
     Raises:
@@ -100,7 +100,7 @@ def _require_space(plan: Plan, translation: Translation, out: Path) -> None:
     require_space(out.parent, size)
 
 
-def _write(plan: Plan, translation: Translation, out: Path, progress: Any) -> int:
+def _write(plan: RewritePlan, translation: Translation, out: Path, progress: Any) -> int:
     """Write the mapped vectors, and return the number of those that are zeros."""
     import numpy as np
 
@@ -129,7 +129,7 @@ def _write(plan: Plan, translation: Translation, out: Path, progress: Any) -> in
     return empty
 
 
-def _key(plan: Plan, translation: Translation) -> str:
+def _key(plan: RewritePlan, translation: Translation) -> str:
     """Return a text that decides the bytes: the input file, its rows there, and the map with its facts."""
     status = os.stat(plan.path)
     named = [
@@ -144,7 +144,7 @@ def _key(plan: Plan, translation: Translation) -> str:
     return json.dumps(named)
 
 
-class _Progress:
+class _RewriteProgress:
     """A line on the terminal with rows, speed and time left; a line now and then in a log."""
 
     def __init__(self, *, quiet: bool) -> None:

@@ -15,7 +15,7 @@ from emberge_index.translation.arms import measures_of, table_of
 from emberge_index.translation.folds import FittedFolds, fit_folds
 from emberge_index.translation.maps import Map
 from emberge_index.translation.measures import NEIGHBOURS, are_unit, gain_kept
-from emberge_index.translation.probes import Embedded, Probes
+from emberge_index.translation.probes import EmbeddedProbes, Probes
 from emberge_index.translation.translation_file import (
     SpaceOf,
     Translation,
@@ -42,9 +42,9 @@ class Rows:
         return self.rows[places]
 
 
-def embedded(name: str, documents: NDArray[Any], queries: NDArray[Any] | None) -> Embedded:
+def embedded(name: str, documents: NDArray[Any], queries: NDArray[Any] | None) -> EmbeddedProbes:
     found: Any = Rows(documents), None if queries is None else Rows(queries)
-    return Embedded(name, name * 64, *found, {"documents": "", "queries": ""})
+    return EmbeddedProbes(name, name * 64, *found, {"documents": "", "queries": ""})
 
 
 def fit_of(
@@ -155,7 +155,7 @@ def test_queries_whose_documents_are_beyond_the_first_ones_are_measured(
     best = nearest(new[1][chosen], new[0][places])
     assert found["overlap"]["old"] == overlap(nearest(old[1][chosen], old[0][places]), best)
     assert found["ndcg"]["new"] == found["ndcg"]["mapped"]
-    own = [[19], [18, 2], [17]]
+    own = [{19: 1}, {18: 1, 2: 1}, {17: 1}]
     assert found["ndcg"]["new"] == arms.ndcg(best, own)
 
 

@@ -16,7 +16,7 @@ from emberge.cli.main import main
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_index.space.canaries import CANARIES, probe_texts
 from emberge_index.space.compare import canary_distance
-from emberge_index.space.one_space import Compared, Space, compare
+from emberge_index.space.one_space import Compared, ModelSpace, compare
 from emberge_index.space.passport import PASSPORT, passport_of, read_passport, write_passport
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -97,8 +97,8 @@ def resaved(bert: Path, out: Path) -> Path:
     return out
 
 
-def space(folder: Path) -> Space:
-    return Space(folder.name, folder, TextEncoder())
+def space(folder: Path) -> ModelSpace:
+    return ModelSpace(folder.name, folder, TextEncoder())
 
 
 # What becomes of a tiny BERT, and the verdict on it beside that.

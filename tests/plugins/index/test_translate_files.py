@@ -275,7 +275,7 @@ def test_progress_is_a_line_on_a_terminal_and_now_and_then_in_a_log(
     def shown(*, terminal: bool, quiet: bool = False) -> str:
         clock[0] = 100.0
         monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-        progress = translate_verb._Progress(quiet=quiet)
+        progress = translate_verb._RewriteProgress(quiet=quiet)
         for later, done in ((1.0, 100), (2.0, 300), (40.0, 1100)):
             clock[0] = 100.0 + later
             progress(done, 2000)

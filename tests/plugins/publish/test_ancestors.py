@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from emberge import CheckpointError, RecipeError
+from emberge import CheckpointError, EncoderFacts, RecipeError
 from emberge.hashes import HashCache
 from emberge.model_folder import model_fingerprint
 from emberge.recipes import Parent, Trained
@@ -103,11 +103,8 @@ REGISTER = {
 
 def plugins() -> Any:
     class Backbone:
-        def check(self, folder: Path) -> str:
-            return "" if (folder / "config.json").exists() else "none"
-
-        def dimension(self, folder: Path) -> int:
-            return 7
+        def describe(self, folder: Path) -> EncoderFacts:
+            return EncoderFacts(dimension=7 if (folder / "config.json").exists() else None)
 
     def found(name: str, kind: str) -> Any:
         assert (name, kind) == ("text_encoder", "backbone")

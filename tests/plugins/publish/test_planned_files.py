@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError, RecipeError
-from emberge_publish import hub_repository
+from emberge.network import Stop
 from emberge_publish.chosen_files import choose_files, left_notes
 from emberge_publish.hub_repository import HubError, Remote, RemoteFile, Repository
 from emberge_publish.licences import Terms
@@ -159,7 +159,7 @@ class AnswerError(Exception):
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found: list[float] = []
-    monkeypatch.setattr(hub_repository.time, "sleep", found.append)
+    monkeypatch.setattr(Stop, "wait", lambda _, seconds: found.append(seconds))
     return found
 
 
