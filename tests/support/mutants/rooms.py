@@ -238,9 +238,21 @@ _OWN_ROOMS: Mapping[str, Room] = {
     "templates": Room(
         (
             "core/emberge/model_folder/config_fields.py",
+            "core/emberge/model_folder/config_sizes.py",
             "core/emberge/model_folder/template_checks.py",
         ),
         ("tests/core/model_folder/test_config_fields.py", "tests/hostile/test_broken_models.py"),
+    ),
+    "layouts": Room(
+        ("core/emberge/model_folder/st_layout.py",),
+        (
+            "tests/core/model_folder/test_checkpoint.py",
+            "tests/core/model_folder/test_folders.py",
+            "tests/core/model_folder/test_model_files.py",
+            "tests/hostile/test_broken_models.py",
+            "tests/plugins/encoder/test_saved_folders.py",
+            "tests/plugins/encoder/test_text_encoder.py",
+        ),
     ),
     "stored_rows": Room(
         ("core/emberge/numerics/stored_rows.py",),
