@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.support.fuse import DEATH, Fuse
 from tests.support.killed_at_random import killed_after
 from tests.support.killed_merge import digest
-from tests.support.killed_run import command
+from tests.support.killed_run import command, warm
 from tests.support.tiny import WORDS
 
 RECIPE = """
@@ -52,8 +52,6 @@ def contents(out: Path) -> dict[str, str]:
 def main(model: Path, root: Path, deaths: int) -> None:
     import emberge.encoding.embedding_store as embedding_store
     import emberge_data.steps.mining.kept_blocks as kept_blocks
-    import emberge_data.steps.search.nearest  # noqa: F401
-    import transformers  # noqa: F401  every copy of this process has it then
 
     # Several segments of embeddings and blocks of queries even here.
     embedding_store.SEGMENT, kept_blocks.BLOCK = 16, 8
@@ -63,6 +61,7 @@ def main(model: Path, root: Path, deaths: int) -> None:
     recipe.write_text(RECIPE.format(model=model, rows=root / "rows.jsonl"), "utf-8")
     whole, place = root / "whole", root / "place"
     whole.mkdir()
+    warm(["run", str(recipe), "--out", str(root / "warm")])
     began = time.monotonic()
     assert command(["run", str(recipe), "--out", str(whole / "out")], Fuse()) == 0
     seconds = time.monotonic() - began

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from tests.support.fuse import DEATH, Fuse
@@ -46,6 +47,14 @@ def command(line: Sequence[str], fuse: Fuse | None = None) -> int:
         os._exit(code)
 
     return forked(work)
+
+
+def warm(line: Sequence[str]) -> None:
+    """Run a command in this process: every copy of it has then imported what the command needs."""
+    from emberge.cli.main import main
+
+    with open(os.devnull, "w") as quiet, redirect_stdout(quiet):
+        assert main(line) == 0
 
 
 def contents(verb: str, out: Path) -> dict[str, str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.support.fuse import DEATH, Fuse
 from tests.support.killed_merge import digest
-from tests.support.killed_run import command
+from tests.support.killed_run import command, warm
 from tests.support.places import ROOT, SUPPORT
 
 AROUND = 6
@@ -72,14 +72,13 @@ def assert_same_bytes(text: str, place: Path, *, deaths: int, outside: int) -> N
 
 def main(recipe: Path, root: Path, deaths: int, outside: int) -> None:
     import emberge.merging.streaming.stream as journal
-    import sentence_transformers  # noqa: F401  every copy of this process has it then
-    import transformers  # noqa: F401
 
     journal.INTERVAL = 0.0
     root.mkdir(parents=True)
     whole, place = root / "whole", root / "place"
     whole.mkdir()
     line = ["run", str(recipe), "--out", str(whole / "out")]
+    warm(["run", str(recipe), "--out", str(root / "warm")])
     began = time.monotonic()
     assert command(line, Fuse()) == 0
     seconds = time.monotonic() - began
