@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 from emberge import RecipeError
-from emberge.wording import count_noun, human_size, join_some, parse_size, plural, printable
+from emberge.wording import (
+    count_by_first_word,
+    count_noun,
+    human_size,
+    join_some,
+    parse_size,
+    plural,
+    printable,
+    prose,
+)
 
 
 @pytest.mark.parametrize(
@@ -16,6 +25,10 @@ from emberge.wording import count_noun, human_size, join_some, parse_size, plura
         ("2GiB", 2 << 30),
         ("1.5g", 1_500_000_000),
         (" 1000 ", 1000),
+        ("3k", 3000),
+        ("2TB", 2 * 10**12),
+        ("1KiB", 1024),
+        ("2TiB", 2 << 40),
         (12, 12),
     ],
 )
@@ -43,6 +56,26 @@ def test_a_long_list_is_cut_and_counted() -> None:
     assert join_some("abc") == "a, b, c"
     assert join_some("abcde") == "a, b, c and 2 more"
     assert join_some(iter("abc"), 1) == "a and 2 more"
+
+
+def test_tensors_are_counted_by_their_first_words() -> None:
+    names = ["visual.blocks.0.weight", "lm_head.weight", "visual.merger.weight"]
+    assert count_by_first_word(names) == "visual (2 tensors), lm_head (1 tensor)"
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("- a - b", r"\- a - b"),
+        ("1. a 2. b", r"1\. a 2. b"),
+        ("+ = -", r"\+ = -"),
+        ("a - b", "a - b"),
+        ("", ""),
+        ("a\n  b", "a b"),
+    ],
+)
+def test_plain_text_begins_no_list_and_no_rule(text: str, markdown: str) -> None:
+    assert prose(text) == markdown
 
 
 def test_nouns_follow_their_number() -> None:

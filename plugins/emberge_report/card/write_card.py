@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emberge import Artifact, hookimpl
 
@@ -125,7 +125,7 @@ def _scores(folder: Path) -> Scores:
 def _origin(folder: Path, artifact: Artifact) -> Origin:
     from emberge_report.card.card import Origin
 
-    record = _json(folder / "artifact.json")
+    record = json.loads((folder / "artifact.json").read_text(encoding="utf-8"))
     versions = record.get("versions")
     return Origin(
         component=str(record.get("component", "")),
@@ -134,11 +134,3 @@ def _origin(folder: Path, artifact: Artifact) -> Origin:
         seed=artifact.details.get("seed", record.get("seed")),
         recipe_hash=str(record.get("recipe", "")),
     )
-
-
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -315,6 +315,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
             "tests/hostile/test_cards_and_tables.py",
             "tests/plugins/report/test_card_contamination.py",
             "tests/plugins/report/test_model_card.py",
+            "tests/plugins/report/test_whole_cards.py",
         ),
     ),
 }
