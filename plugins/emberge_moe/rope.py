@@ -22,7 +22,7 @@ from emberge import (
     Workspace,
 )
 from emberge.files import write_text
-from emberge.model_folder import Checkpoint, canonical_names, read_layout, read_object, write_layout
+from emberge.model_folder import Checkpoint, read_layout, read_object, write_layout
 from emberge.tensor_files import TensorSpec
 from emberge.wording import join_some
 
@@ -166,7 +166,7 @@ def rotary_config(checkpoint: Checkpoint, rope_theta: float, max_length: int) ->
         )
     kept: Mapping[str, Any] = {k: v for k, v in config.items() if k not in _UNKNOWN}
     masked = not checkpoint.has_weights or any(
-        name.startswith("lm_head.") for name in canonical_names(checkpoint).heads
+        name.startswith("lm_head.") for name in checkpoint.names.heads
     )
     return {
         "layer_norm_eps": 1e-12,  # XLM-R's, where its config does not name one
@@ -184,7 +184,7 @@ def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
     Raises:
         CheckpointError: for a tensor that has no place there, such as another task's head.
     """
-    names = canonical_names(checkpoint)
+    names = checkpoint.names
     inside = names.prefix.removeprefix(names.outer)
     modules = tuple(part for part in checkpoint.parts if part)
     found: list[TensorSpec] = []

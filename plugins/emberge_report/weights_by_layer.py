@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from emberge.model_folder import layer_order
+from emberge.tensor_names import layer_order
 from pydantic import ConfigDict, RootModel
 
 from emberge_report.page.figure_data import FigureData, HeatMapData, checked, number_table

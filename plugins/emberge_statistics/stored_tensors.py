@@ -43,7 +43,7 @@ class StoredTensors:
 
     def _canonical(self, stored: Sequence[str]) -> list[str]:
         """Return names on disk as canonical ones: without the prefix of the text backbone."""
-        from emberge.model_folder import prefix_of
+        from emberge.tensor_names import prefix_of
 
         prefix = prefix_of(stored)
         return [n if n in self.shapes else n.removeprefix(prefix) for n in stored]
@@ -55,8 +55,9 @@ def stored_tensors(folder: Path) -> StoredTensors:
     Raises:
         CheckpointError: when two of them would have one name.
     """
-    from emberge.model_folder import Checkpoint, canonical_names, is_vocabulary
+    from emberge.model_folder import Checkpoint
+    from emberge.tensor_names import is_vocabulary
 
-    specs = canonical_names(Checkpoint(folder)).specs
+    specs = Checkpoint(folder).names.specs
     shapes = {name: spec.shape for name, spec in specs.items() if spec.mergeable}
     return StoredTensors(shapes, frozenset(filter(is_vocabulary, shapes)))

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from emberge import Block, ChainSpec, MergeStrategy, MergeTransform, PerTensor, Stage, merge_blocks
 from emberge.contracts import rows_of
-from emberge.model_folder import layer_of
 from emberge.numerics import chances_of
+from emberge.tensor_names import layer_of
 from emberge_codiemb.layer_softmax import LayerSoftmax
 from emberge_merge.methods import strategies, transforms
 from emberge_merge.methods.sparse.drop_by_rank import chances

@@ -16,15 +16,9 @@ from emberge.errors import CheckpointError, EmbergeError
 from emberge.merging.adapters.adapter_reader import adapted_names
 from emberge.merging.adapters.apply_adapter import AdaptedSpec
 from emberge.merging.request import MergeInput
-from emberge.model_folder import (
-    Checkpoint,
-    canonical_names,
-    is_buffer,
-    other_format,
-    size_faults,
-    template_faults,
-)
+from emberge.model_folder import Checkpoint, other_format, size_faults, template_faults
 from emberge.tensor_files import DerivedTensor, TensorSpec
+from emberge.tensor_names import is_buffer
 from emberge.wording import count_noun, join_some, printable
 
 if TYPE_CHECKING:
@@ -44,7 +38,7 @@ def whole_faults(folder: Path, adapter: Path | None) -> Sequence[str]:
         checkpoint = Checkpoint(folder)
         faults = list(template_faults(checkpoint))
         if checkpoint.has_weights:
-            names = canonical_names(checkpoint)
+            names = checkpoint.names
             faults += size_faults(checkpoint, names)
             if adapter is not None:
                 adapted_names(names, checkpoint, adapter, whole=False)
@@ -98,7 +92,7 @@ def _build(model: Model, adapter: Path, out: Path, machine: Machine | None) -> N
 
 def _specs(base: Checkpoint, adapter: Path) -> list[TensorSpec]:
     """Return the adapted model's tensors as they are stored, derived ones in float32."""
-    names = adapted_names(canonical_names(base), base, adapter)
+    names = adapted_names(base.names, base, adapter)
     assert names is not None  # only an adapter without weights has none, which is refused
     stored = {n: spec for n, spec in names.specs.items() if not names.is_tied_copy(n)}
     return [

@@ -17,9 +17,9 @@ from emberge.merging.statistics.row_entries import RowStatistics, StatisticsEntr
 from emberge.merging.streaming.build_jobs import empty_block
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.merging.streaming.scheduler import GRANULE, Limits, run_jobs
-from emberge.model_folder import depths
 from emberge.numerics import kernels
 from emberge.tensor_files import MemorySource, TensorSource, TensorSpec
+from emberge.tensor_names import depths
 
 __all__ = ["merge_state_dicts"]
 

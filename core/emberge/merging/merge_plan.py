@@ -11,8 +11,9 @@ from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.errors import CheckpointError, Problem
 from emberge.merging.request import MergeInput, MergeRequest, MergeSlice, shifted, slice_of
 from emberge.merging.stage_options import Resolver
-from emberge.model_folder import Checkpoint, layer_number
+from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec, main_dtype
+from emberge.tensor_names import layer_number
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan

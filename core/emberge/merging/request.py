@@ -12,7 +12,7 @@ from typing import Literal
 from emberge.contracts import PerTensor, Rule, Stage
 from emberge.merging.stage_options import ModelOptions, all_stages
 from emberge.merging.tokens.vocabulary import SuppliedVocabulary, VocabularyPolicy
-from emberge.model_folder import LAYER, layer_number, layer_of
+from emberge.tensor_names import LAYER, layer_number, layer_of
 
 __all__ = [
     "Compute",

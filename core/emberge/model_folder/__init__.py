@@ -1,4 +1,4 @@
-"""Model folders: configs, layouts, tensor names, and the files beside the weights."""
+"""Model folders: configs, layouts, and the files beside the weights."""
 
 import lazy_loader
 

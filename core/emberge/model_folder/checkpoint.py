@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,7 @@ from emberge.tensor_files import (
     read_header,
     require_count,
 )
+from emberge.tensor_names import Names
 from emberge.wording import printable
 
 if TYPE_CHECKING:
@@ -125,6 +128,40 @@ class Checkpoint:
         from emberge.tensor_files import dequantised
 
         return dequantised(found, self.config, self.folder)
+
+    @functools.cached_property
+    def names(self) -> Names:
+        """Every tensor by its canonical name.
+
+        Raises:
+            CheckpointError: as for `specs`, and when two tensors have one name.
+        """
+        modules = tuple(prefix for prefix in self.parts if prefix)
+        return Names.of(self.specs, modules=modules, config=self.config, folder=self.folder)
+
+    def names_by_template(self, template: Checkpoint, names: Names | None = None) -> Names:
+        """Return the names with modules named as in the template, whose n-th Dense is this one's n-th Dense.
+
+        `names` are this model's, perhaps with an adapter; by default all.
+        """
+        names = names or self.names
+        theirs = dict(template._numbered_modules())
+        renamed = {part: theirs.get(key, part) for key, part in self._numbered_modules()}
+        if all(old == new for old, new in renamed.items()):
+            return names
+        specs = {}
+        for name, spec in names.specs.items():
+            part = next((p for p in renamed if name.startswith(p)), "")
+            specs[renamed.get(part, "") + name.removeprefix(part)] = spec
+        return replace(names, specs=specs)
+
+    def _numbered_modules(self) -> Iterator[tuple[tuple[str, int], str]]:
+        """Yield (kind of a module with weights, number within its kind) and the prefix of its tensors."""
+        counted: Counter[str] = Counter()
+        for module in self.modules:
+            if f"{module.path}." in self.parts:
+                yield (module.kind, counted[module.kind]), f"{module.path}."
+            counted[module.kind] += 1
 
     @functools.cached_property
     def metadata(self) -> Mapping[str, str]:

@@ -13,8 +13,8 @@ from typing import Any
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import trunk_config
 from emberge.model_folder.config_fields import declared_defaults
-from emberge.model_folder.names.tensor_names import Names, layer_number
 from emberge.model_folder.st_layout import read_trunk_settings, trunk_settings_path
+from emberge.tensor_names import Names, layer_number
 from emberge.wording import printable
 
 __all__ = ["size_faults"]

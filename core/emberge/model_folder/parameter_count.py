@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.names.task_heads import POOLER, head_of
-from emberge.model_folder.names.tensor_names import canonical_names, is_buffer
 from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import POOLER, head_of, is_buffer
 
 __all__ = ["ParameterCount", "count_parameters", "expert_count"]
 
@@ -47,7 +46,7 @@ def count_parameters(checkpoint: Checkpoint) -> ParameterCount:
     Raises:
         CheckpointError: for weights that cannot be read.
     """
-    names = canonical_names(checkpoint)
+    names = checkpoint.names
     heads = {name for name in names.heads if head_of(name) != POOLER}
     counted = {
         name: spec

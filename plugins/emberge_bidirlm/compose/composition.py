@@ -15,17 +15,14 @@ from emberge.merging import TokenPlan
 from emberge.model_folder import (
     Checkpoint,
     Layout,
-    Names,
-    canonical_names,
     is_causal,
-    is_vocabulary,
     read_layout,
-    text_trunk,
     unlike_trunks,
     write_layout,
     write_modalities,
 )
 from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import Names, is_vocabulary
 
 from emberge_bidirlm.as_encoder import encoder_layout
 from emberge_bidirlm.compose.positions import RopeFrom, rope_parameters
@@ -113,7 +110,7 @@ class Composition:
     @cached_property
     def trunk(self) -> Names:
         """The text model's trunk by canonical names."""
-        return text_trunk(canonical_names(self.text), self.text)
+        return self.text.names.text_trunk()
 
     @cached_property
     def trunks(self) -> dict[str, Names]:

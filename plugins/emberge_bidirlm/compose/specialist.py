@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from emberge import CheckpointError
 from emberge.merging import Tokenizer
-from emberge.model_folder import Checkpoint, Names, canonical_names, read_object, text_trunk
+from emberge.model_folder import Checkpoint, read_object
 from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import Names
 
 from emberge_bidirlm.mask_token import class_config
 
@@ -103,12 +104,12 @@ class Specialist:
     @functools.cached_property
     def names(self) -> Names:
         """All tensors by canonical name."""
-        return canonical_names(self.checkpoint)
+        return self.checkpoint.names
 
     @functools.cached_property
     def trunk(self) -> Names:
         """The text trunk, which the result does not get."""
-        return text_trunk(self.names, self.checkpoint)
+        return self.names.text_trunk()
 
     @functools.cached_property
     def tower(self) -> dict[str, TensorSpec]:

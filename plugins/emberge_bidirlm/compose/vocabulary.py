@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from emberge import CheckpointError
 from emberge.merging import TokenPlan, VocabularyPolicy, align_tokens
-from emberge.model_folder import Checkpoint, Names
+from emberge.model_folder import Checkpoint
 from emberge.tensor_files import DerivedTensor, RowReader, TensorSpec
+from emberge.tensor_names import Names
 
 if TYPE_CHECKING:
     from torch import Tensor

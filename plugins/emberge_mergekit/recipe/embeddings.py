@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError, Model, ModelRef
 from emberge.architectures import find_config_class
-from emberge.model_folder import Checkpoint, canonical_names, load_tokenizer
+from emberge.model_folder import Checkpoint, load_tokenizer
 from emberge.tensor_files import TensorReader, TensorSpec
 
 from emberge_mergekit.config.chat import chosen_template
@@ -32,9 +32,9 @@ def vocabulary_tensors(
 
     A model that ties its head has the embedding for one where another model has a head of its own.
     """
-    from emberge.model_folder import is_vocabulary
+    from emberge.tensor_names import is_vocabulary
 
-    found = {text: canonical_names(Checkpoint(model.folder)) for text, model in models.items()}
+    found = {text: Checkpoint(model.folder).names for text, model in models.items()}
     names = dict.fromkeys(n for own in found.values() for n in own.specs if is_vocabulary(n))
     with TensorReader() as reader:
         for name in names:

@@ -43,10 +43,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 def rows_of(folder: Path) -> int | None:
     """Return the number of a model's token embeddings; None where its weights do not exist."""
-    from emberge.model_folder import canonical_names, is_vocabulary
+    from emberge.tensor_names import is_vocabulary
 
     try:
-        specs = canonical_names(Checkpoint(folder)).specs
+        specs = Checkpoint(folder).names.specs
     except EmbergeError:
         return None
     return next((spec.shape[0] for name, spec in specs.items() if is_vocabulary(name)), None)

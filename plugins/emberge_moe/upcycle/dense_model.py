@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from emberge.model_folder import Checkpoint, expert_count, prefix_of
+from emberge.model_folder import Checkpoint, expert_count
 from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import prefix_of
 
 __all__ = ["BLOCKS", "DenseModel", "is_routed"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.model_folder import prefix_of
 from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import prefix_of
 
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.expert_tensors import Joined, part_of

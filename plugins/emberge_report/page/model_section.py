@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from emberge.model_folder import layer_order
+from emberge.tensor_names import layer_order
 
 from emberge_report.charts.line_chart import Chart, Curve, Line, line_chart, smooth
 from emberge_report.charts.markup import Child, Markup, join, tag

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from emberge import PerTensor
 from emberge.merging import MergePlan
-from emberge.model_folder import layer_order
+from emberge.tensor_names import layer_order
 
 __all__ = ["Blocks", "blocks_of"]
 

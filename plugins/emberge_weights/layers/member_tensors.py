@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from emberge import Backbone, CheckpointError, Encoder, Model, Workspace
-from emberge.model_folder import prefix_of
+from emberge.tensor_names import prefix_of
 from numpy.typing import NDArray
 from torch import Tensor
 

@@ -78,7 +78,7 @@ class Sizes(MergeStrategy):
 
 def test_a_layers_finding_is_the_mean_over_its_elements(family: list[Path], tmp_path: Path) -> None:
     """Each tensor counts with its elements, under each label with those that have it."""
-    from emberge.model_folder import layer_of
+    from emberge.tensor_names import layer_of
 
     report = merged(family, tmp_path / "out", [Sizes()])
     by_layer: dict[str, list[int]] = {}

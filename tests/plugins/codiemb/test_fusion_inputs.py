@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from emberge import CheckpointError, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.merging import Statistics
-from emberge.model_folder import Checkpoint, canonical_names, layer_of, model_fingerprint
+from emberge.model_folder import Checkpoint, model_fingerprint
+from emberge.tensor_names import layer_of
 
 from tests.support import tiny
 from tests.support.peft_adapters import save_adapter
@@ -28,7 +29,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tiny.checkpoint(root / "base", "bert", num_hidden_layers=2)
     for i, name in enumerate("ab", 1):
         tiny.checkpoint(root / name, "bert", seed=i, like=base, num_hidden_layers=2)
-    names = canonical_names(Checkpoint(base))
+    names = Checkpoint(base).names
     assert {layer_of(name) for name in names.specs} == set(LAYERS)
     return root
 

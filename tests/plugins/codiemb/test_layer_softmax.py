@@ -23,7 +23,7 @@ from emberge import (
 )
 from emberge.merging import MergeInput, Statistics, merge_state_dicts
 from emberge.merging.statistics.statistics_file import read_statistics
-from emberge.model_folder import layer_of
+from emberge.tensor_names import layer_of
 from emberge_codiemb.layer_softmax import LayerSoftmax
 from safetensors.torch import load_file, save_file
 from torch import Tensor

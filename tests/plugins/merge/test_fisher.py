@@ -18,7 +18,7 @@ from emberge.merging import (
     plan_merge,
 )
 from emberge.merging.statistics.statistics_file import read_statistics
-from emberge.model_folder import Checkpoint, canonical_names, model_fingerprint
+from emberge.model_folder import Checkpoint, model_fingerprint
 from emberge.tensor_files import read_header
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.fisher import Fisher
@@ -183,7 +183,7 @@ def test_broken_information_is_refused() -> None:
 def measure(folder: Path, seed: int = 0, **leave_out: Any) -> Statistics:
     """Random information of every tensor of a model, as a file would have it."""
     generator = torch.Generator().manual_seed(seed)
-    specs = canonical_names(Checkpoint(folder)).specs
+    specs = Checkpoint(folder).names.specs
     values = {
         name: {"m": torch.rand(spec.shape, generator=generator)}
         for name, spec in specs.items()

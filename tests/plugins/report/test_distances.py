@@ -9,7 +9,7 @@ import pytest
 import torch
 from emberge import CheckpointError, Model
 from emberge.merging import whole_model
-from emberge.model_folder import layer_of, layer_order
+from emberge.tensor_names import layer_of, layer_order
 from emberge_report.distances import kinship, layer_distances
 from safetensors.torch import load_file, save_file
 

@@ -240,9 +240,9 @@ def test_modules_after_pooling_are_measured_too(dense: Path, tmp_path: Path) -> 
 def test_every_tensor_is_found_in_other_architectures(architecture: str, tmp_path: Path) -> None:
     folder = tiny.checkpoint(tmp_path / "model", architecture, num_hidden_layers=2)
     found = measured("fisher", folder, tmp_path / "fisher", max_steps=1)
-    from emberge.model_folder import Checkpoint, canonical_names
+    from emberge.model_folder import Checkpoint
 
-    specs = canonical_names(Checkpoint(folder)).specs
+    specs = Checkpoint(folder).names.specs
     assert found.keys() == {n for n, s in specs.items() if s.mergeable}
     dead = {n for n, v in found.items() if v.shape != specs[n].shape}
     assert all("pooler" in name for name in dead)

@@ -11,8 +11,9 @@ from emberge.merging.adapter_output.low_rank_sums import Combination, Products
 from emberge.merging.adapters.base_match import origin_hash
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import MergeInput
-from emberge.model_folder import POOLER, Checkpoint, canonical_names, head_of
+from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import POOLER, head_of
 
 __all__ = ["adapter_problems"]
 
@@ -29,7 +30,7 @@ def adapter_problems(
     checkpoint = Checkpoint(base.folder)
     if not checkpoint.has_weights:
         return
-    names = canonical_names(checkpoint)
+    names = checkpoint.names
     products = Products(plan, names, combination, truncation)
     if combination is not None:
         yield from _other_bases(plan, base, origin_hash(names, checkpoint))
@@ -62,7 +63,7 @@ def _other_bases(plan: MergePlan, base: MergeInput, ours: str) -> Iterator[Probl
             continue
         seen.add(model.folder.resolve())
         checkpoint = Checkpoint(model.folder)
-        if checkpoint.has_weights and origin_hash(canonical_names(checkpoint), checkpoint) != ours:
+        if checkpoint.has_weights and origin_hash(checkpoint.names, checkpoint) != ours:
             yield Problem(
                 f"'{model.name}' lies on another base than '{base.name}'; only adapters of one base add up"
             )
@@ -71,4 +72,4 @@ def _other_bases(plan: MergePlan, base: MergeInput, ours: str) -> Iterator[Probl
 def _of_head(name: str, plan: MergePlan) -> bool:
     """Return whether a tensor belongs to a head, which a plain backbone does not have."""
     assert plan.template is not None
-    return name in canonical_names(plan.template).heads and head_of(name) != POOLER
+    return name in plan.template.names.heads and head_of(name) != POOLER

@@ -12,8 +12,8 @@ from emberge.merging.adapters.adapter_reader import WEIGHTS
 from emberge.merging.adapters.apply_adapter import AdaptedSpec, LowRank
 from emberge.merging.adapters.base_match import same_bytes
 from emberge.merging.merge_plan import MergePlan, TensorPlan, weights_of
-from emberge.model_folder import Names
 from emberge.tensor_files import DerivedTensor, TensorSpec
+from emberge.tensor_names import Names
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -29,8 +29,9 @@ from emberge.merging.streaming.build_checkpoint import require_free
 from emberge.merging.streaming.build_jobs import findings_of, merge_jobs, warnings_of
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
 from emberge.merging.streaming.scheduler import Limits, Progress, run_jobs
-from emberge.model_folder import POOLER, Checkpoint, canonical_names, head_of
+from emberge.model_folder import Checkpoint
 from emberge.tensor_files import HEADER, TensorReader
+from emberge.tensor_names import POOLER, head_of
 
 __all__ = ["AdapterReport", "merge_to_adapter"]
 
@@ -127,7 +128,7 @@ class _Output:
     def __post_init__(self) -> None:
         assert self.base.folder is not None
         self.checkpoint = Checkpoint(self.base.folder)
-        self.names = canonical_names(self.checkpoint)
+        self.names = self.checkpoint.names
         self.products = Products(self.plan, self.names, self.combination, self.truncation)
         merged = [
             t for t in self.plan.tensors if t.action == "merge"

@@ -21,8 +21,9 @@ from emberge.merging.adapters.apply_adapter import (
 )
 from emberge.merging.adapters.base_match import doubt, require_base, same_bytes
 from emberge.merging.request import MergeInput
-from emberge.model_folder import HEAD, Checkpoint, Names, usual_name
+from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec, read_header
+from emberge.tensor_names import HEAD, Names, usual_name
 
 __all__ = [
     "WEIGHTS",

@@ -14,8 +14,9 @@ import xxhash
 
 from emberge.errors import CheckpointError
 from emberge.merging.adapters.adapter_config import AdapterConfig
-from emberge.model_folder import Checkpoint, Names, canonical_names, is_buffer
+from emberge.model_folder import Checkpoint
 from emberge.tensor_files import HEADER, TensorSpec, read_provenance
+from emberge.tensor_names import Names, is_buffer
 
 __all__ = [
     "adapter_origin",
@@ -74,7 +75,7 @@ def adapter_origin(base: Path) -> tuple[str, dict[str, str]]:
     """
     checkpoint = Checkpoint(base)
     name = name_of_base(base)
-    made = made_on(canonical_names(checkpoint), checkpoint, name)
+    made = made_on(checkpoint.names, checkpoint, name)
     return name, {HEADER: json.dumps(made)}
 
 

@@ -9,19 +9,9 @@ from typing import TYPE_CHECKING
 from emberge.contracts import Machine, Model
 from emberge.errors import CheckpointError
 from emberge.merging.comparing.comparison import PairSums, WeightComparison
-from emberge.model_folder import (
-    Checkpoint,
-    Names,
-    Part,
-    canonical_names,
-    is_buffer,
-    is_vocabulary,
-    layer_of,
-    part_of,
-    parts_as_in,
-    same_tokenizer,
-)
+from emberge.model_folder import Checkpoint, same_tokenizer
 from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import Names, Part, is_buffer, is_vocabulary, layer_of, part_of
 from emberge.wording import count_by_first_word, count_noun, join_some
 
 if TYPE_CHECKING:
@@ -113,7 +103,7 @@ def _measured(found: _Matched, machine: Machine) -> list[CompareJob]:
 def _match(models: Sequence[Model]) -> _Matched:
     checkpoints = [Checkpoint(model.folder) for model in models]
     names = [
-        parts_as_in(_names(model, one), one, checkpoints[0])
+        one.names_by_template(checkpoints[0], _names(model, one))
         for model, one in zip(models, checkpoints, strict=True)
     ]
     found = _Matched([model.name for model in models])
@@ -145,7 +135,7 @@ def _match(models: Sequence[Model]) -> _Matched:
 
 
 def _names(model: Model, checkpoint: Checkpoint) -> Names:
-    names = canonical_names(checkpoint)
+    names = checkpoint.names
     if model.adapter is None:
         return names
     from emberge.merging.adapters.adapter_reader import adapted_names

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
-from emberge.model_folder import EMBEDDING_LAYER, PARTS, Part, layer_order
+from emberge.tensor_names import EMBEDDING_LAYER, PARTS, Part, layer_order
 from emberge.wording import join_some, plural
 
 __all__ = [

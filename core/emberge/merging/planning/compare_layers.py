@@ -12,8 +12,8 @@ from pathlib import Path
 
 from emberge.merging.comparing.comparison import LOW_COSINE
 from emberge.merging.merge_plan import MergePlan
-from emberge.model_folder import layer_number
 from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import layer_number
 from emberge.wording import count_noun
 
 __all__ = ["Read", "changes_alike", "far_layers", "is_plain", "numbers_of", "runs"]

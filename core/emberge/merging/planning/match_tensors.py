@@ -9,16 +9,9 @@ from pathlib import Path
 from emberge.errors import Problem
 from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest
-from emberge.model_folder import (
-    HEAD,
-    Checkpoint,
-    Names,
-    head_of,
-    is_buffer,
-    is_outside_trunk,
-    is_vocabulary,
-)
+from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import HEAD, Names, head_of, is_buffer, is_vocabulary
 
 __all__ = ["MatchedTensors", "match_tensors"]
 
@@ -148,7 +141,7 @@ class _TensorMatcher:
         if name in self.pattern.heads:
             return True
         trunks = any(model.part == "text" for model in self.request.inputs)
-        return trunks and is_outside_trunk(name, self.pattern, self.template)
+        return trunks and self.pattern.is_outside_trunk(name)
 
     def _headless(self, plan: TensorPlan) -> TensorPlan | None:
         """Plan a tensor that models may lack; None where all have it, or some have a part of its head."""

@@ -26,19 +26,8 @@ from emberge.merging.planning.validate import (
 )
 from emberge.merging.planning.warn import plan_warnings
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.model_folder import (
-    Checkpoint,
-    Names,
-    canonical_names,
-    depths,
-    expert_count,
-    layer_of,
-    other_format,
-    parts_as_in,
-    same_tokenizer,
-    size_faults,
-    text_trunk,
-)
+from emberge.model_folder import Checkpoint, expert_count, other_format, same_tokenizer, size_faults
+from emberge.tensor_names import Names, depths, layer_of
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
@@ -105,13 +94,13 @@ def _names_of(
     model: MergeInput, checkpoint: Checkpoint, request: MergeRequest, whole: bool
 ) -> Names | None:
     """Return a model's tensors, adapted and with a supplied vocabulary; None without an adapter's weights."""
-    found: Names | None = canonical_names(checkpoint)
+    found: Names | None = checkpoint.names
     if found is not None and model.adapter is not None:
         from emberge.merging.adapters.adapter_reader import adapted_names
 
         found = adapted_names(found, checkpoint, model.adapter, whole=whole)
     if found is not None and model.part == "text":
-        found = text_trunk(found, checkpoint)
+        found = found.text_trunk()
     if found is not None and request.vocabulary is not None:
         found = request.vocabulary.applied(found, model.name, model.fingerprint)
     return found
@@ -122,7 +111,7 @@ def _template(
 ) -> tuple[Checkpoint | None, Names | None]:
     if request.template is not None:
         checkpoint = Checkpoint(request.template)
-        return checkpoint, canonical_names(checkpoint) if checkpoint.has_weights else None
+        return checkpoint, checkpoint.names if checkpoint.has_weights else None
     first = next((m.name for m in request.inputs if m.name in names), None)
     return (checkpoints[first], names[first]) if first else (None, None)
 
@@ -171,7 +160,7 @@ def _with_tensors(
 
         more_problems, more_warnings = compare_adapters(request.inputs)
         problems, warnings = problems + more_problems, warnings + more_warnings
-    names = {n: parts_as_in(names[n], checkpoints[n], template) for n in names}
+    names = {n: checkpoints[n].names_by_template(template, names[n]) for n in names}
     if request.part is not None:
         from emberge.merging.planning.slices import as_sliced
 

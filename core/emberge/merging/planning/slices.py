@@ -16,7 +16,8 @@ from typing import Any
 from emberge.errors import EmbergeError, Problem
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import LayerRange, MergeRequest, shifted
-from emberge.model_folder import TIED, Checkpoint, Names, canonical_names, layer_number, read_json
+from emberge.model_folder import Checkpoint, read_json
+from emberge.tensor_names import TIED, Names, layer_number
 
 __all__ = ["as_sliced", "join_plans", "requests_of", "slice_depths", "write_layers"]
 
@@ -104,7 +105,7 @@ def _prefix(request: MergeRequest) -> str:
     folder = request.template or next((f for f in folders if f is not None), None)
     try:
         checkpoint = Checkpoint(folder or Path())
-        names = canonical_names(checkpoint) if checkpoint.has_weights else None
+        names = checkpoint.names if checkpoint.has_weights else None
     except EmbergeError:
         return ""  # the plan has the problem
     return names.prefix.removeprefix(names.outer) if names is not None else ""

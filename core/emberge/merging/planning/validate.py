@@ -10,9 +10,7 @@ from emberge.merging.merge_plan import MergePlan, resolver, sums_of, weighing, w
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.stage_options import all_stages, faults_of
 from emberge.model_folder import (
-    HEAD,
     Checkpoint,
-    Names,
     code_faults,
     differences,
     notes,
@@ -24,6 +22,7 @@ from emberge.model_folder import (
     unlike,
     unlike_trunks,
 )
+from emberge.tensor_names import HEAD, Names
 
 __all__ = [
     "OTHER_TEMPLATE",

@@ -12,9 +12,9 @@ from emberge.contracts import Block, Chain
 from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_of
 from emberge.merging.stage_options import Resolver
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
-from emberge.model_folder import layer_of
 from emberge.numerics import DecodedRows, DeltaProgram, kernels, worth_compiling
 from emberge.tensor_files import DerivedTensor, FileSource, TensorReader
+from emberge.tensor_names import layer_of
 from emberge.wording import join_some
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from emberge.merging.tokens.tokenizer import (
     tokenizer_differences,
 )
 from emberge.merging.tokens.vocabulary import VocabularyPolicy
-from emberge.model_folder import Checkpoint, Names, tokenizer_folder
+from emberge.model_folder import Checkpoint, tokenizer_folder
+from emberge.tensor_names import Names
 
 __all__ = ["align_tokens"]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emberge.merging.tokens.token_plan import NOWHERE, TokenPlan
-from emberge.model_folder import Names, is_vocabulary
 from emberge.tensor_files import DerivedTensor, TensorSpec
+from emberge.tensor_names import Names, is_vocabulary
 
 if TYPE_CHECKING:
     import numpy as np

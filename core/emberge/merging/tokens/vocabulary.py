@@ -16,8 +16,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from emberge.contracts import NumberRange
 from emberge.errors import CheckpointError
-from emberge.model_folder import Names, is_vocabulary, read_json
+from emberge.model_folder import read_json
 from emberge.tensor_files import read_header
+from emberge.tensor_names import Names, is_vocabulary
 
 __all__ = ["SuppliedVocabulary", "VocabularyPolicy"]
 

@@ -12,8 +12,8 @@ import torch
 from emberge import CheckpointError, PerTensor
 from emberge.contracts import Rule
 from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge, summary
-from emberge.model_folder import Checkpoint, canonical_names, depths, layer_of
-from emberge.model_folder.names.tensor_names import prefix_of
+from emberge.model_folder import Checkpoint
+from emberge.tensor_names import depths, layer_of, prefix_of
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
 from emberge_merge.methods.spherical.slerp import Slerp
@@ -66,7 +66,7 @@ def test_names_that_end_alike_are_not_confused(tmp_path: Path) -> None:
         "model.language_model.norm.weight": torch.zeros(2),
         "model.visual.merger.norm.weight": torch.zeros(3),
     }
-    names = canonical_names(Checkpoint(model(tmp_path / "m", tensors)))
+    names = Checkpoint(model(tmp_path / "m", tensors)).names
     assert set(names.specs) == {
         "embed_tokens.weight",
         "norm.weight",
@@ -81,7 +81,7 @@ def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
         "norm.weight": torch.zeros(2),
     }
     with pytest.raises(CheckpointError, match=r"are both 'norm\.weight'"):
-        canonical_names(Checkpoint(model(tmp_path / "m", tensors)))
+        Checkpoint(model(tmp_path / "m", tensors)).names  # noqa: B018
 
 
 @pytest.mark.parametrize(
