@@ -26,9 +26,7 @@ from emberge.model_folder import (
     ModuleFolder,
     declared_attention,
     is_causal,
-    read_layout,
     with_attention,
-    write_layout,
 )
 
 from emberge_bidirlm.mask_token import MaskToken, find_mask_token, text_config
@@ -87,7 +85,7 @@ class AsEncoder(Step):
             mask = find_mask_token(checkpoint, self.mask_token)
             self._build(checkpoint, mask, model.fingerprint, workspace)
         if mask is not None:
-            mask.require(read_layout(workspace.folder).trunk_folder)
+            mask.require(Layout.read(workspace.folder).trunk_folder)
         device = workspace.machine.device
         self.backbone.load(workspace.folder, device=device, dtype="float32")
         return Artifact(
@@ -117,7 +115,7 @@ class AsEncoder(Step):
             files |= mask.files(checkpoint)
 
         def write_modules(out: Path) -> None:
-            write_layout(layout, out, width)
+            layout.write(out, width)
 
         build_result(
             workspace,
@@ -154,7 +152,7 @@ def encoder_layout(checkpoint: Checkpoint, pooling: str) -> Layout:
     Raises:
         CheckpointError: for modules that make no embedding of a transformer's states.
     """
-    layout = read_layout(checkpoint.folder)
+    layout = Layout.read(checkpoint.folder)
     modules = layout.modules
     if layout.bare:
         modules = (ModuleFolder("Pooling", "1_Pooling"), ModuleFolder("Normalize", "2_Normalize"))

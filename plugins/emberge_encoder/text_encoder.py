@@ -18,9 +18,7 @@ from emberge.model_folder import (
     ModuleFolder,
     declared_attention,
     expert_count,
-    has_tokenizer,
     is_causal,
-    read_layout,
     read_object,
     with_attention,
 )
@@ -155,7 +153,7 @@ class TextEncoder(Backbone):
         self, checkpoint: Path, layout: Layout, config: Mapping[str, Any]
     ) -> list[str]:
         """Return reasons why a checkpoint is not loaded with these options, in this environment."""
-        if not has_tokenizer(Checkpoint(checkpoint)):
+        if not Checkpoint(checkpoint).has_tokenizer:
             return [f"{checkpoint}: has no tokenizer; get its files"]
         if problem := self._expert_problem(checkpoint):
             return [problem]
@@ -229,7 +227,7 @@ class TextEncoder(Backbone):
 
     def _list_changes(self, checkpoint: Path) -> tuple[str, ...]:
         """Return attention and pooling that are not the checkpoint's own."""
-        layout = read_layout(checkpoint)
+        layout = Layout.read(checkpoint)
         causal = is_causal(read_object(layout.trunk_folder / "config.json"))
         stored = {
             "attention": "causal" if causal else "bidirectional",
@@ -329,7 +327,7 @@ class TextEncoder(Backbone):
 
     def _expert_problem(self, checkpoint: Path, device: str | None = None) -> str | None:
         """Return the problem of experts that only a GPU can run; None as `device` is this machine's."""
-        layout = read_layout(checkpoint)
+        layout = Layout.read(checkpoint)
         path = layout.trunk_folder / "config.json"
         if read_object(path).get("experts_implementation") != "batched_mm":
             return None
@@ -348,7 +346,7 @@ class TextEncoder(Backbone):
         Raises:
             CheckpointError: for pooling that is not known, or that does not fit the attention.
         """
-        layout = read_layout(checkpoint)
+        layout = Layout.read(checkpoint)
         path = layout.trunk_folder / "config.json"
         if not path.is_file():
             raise CheckpointError(f"{path}: is missing")

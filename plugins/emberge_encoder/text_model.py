@@ -19,7 +19,6 @@ from emberge.model_folder import (
     Layout,
     ModuleFolder,
     copy_template,
-    write_layout,
 )
 from torch import Tensor, nn
 
@@ -251,7 +250,7 @@ class TextModel:
         model = self._model_to_save()
         dtype = str(model.dtype).removeprefix("torch.")
         copy_template(Checkpoint(self.layout.folder), folder, dtype=dtype, config=self._config)
-        write_layout(self.layout, folder, self._width)
+        self.layout.write(folder, self._width)
         source, target = self.layout.trunk_folder, folder / self.layout.trunk
         save_trunk(model, source, target, self._dropped_parts(), self._frozen)
         for entry, module in zip(self.layout.modules, self._chain.tail, strict=True):

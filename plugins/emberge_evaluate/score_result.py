@@ -20,7 +20,7 @@ from emberge.evaluating import (
     groups_with_means,
     means_over_tasks,
 )
-from emberge.model_folder import Checkpoint, ParameterCount, count_parameters
+from emberge.model_folder import Checkpoint, ParameterCount
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group
@@ -126,7 +126,7 @@ def _parameters(models: Mapping[str, Model]) -> dict[str, ParameterCount]:
     found = {}
     for name, model in models.items():
         try:
-            found[name] = count_parameters(Checkpoint(model.folder))
+            found[name] = ParameterCount.of(Checkpoint(model.folder))
         except CheckpointError:
             continue  # it was scored, so its weights are in some other form than a transformer's
     return found

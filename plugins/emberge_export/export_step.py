@@ -24,7 +24,7 @@ from emberge import (
     Workspace,
 )
 from emberge.data import check_eval_sets
-from emberge.model_folder import read_layout
+from emberge.model_folder import Layout
 
 from emberge_export.probe import Probe, read_probe
 from emberge_export.serving import serving_lines
@@ -121,7 +121,7 @@ class Export(Step):
         if folder is None:
             return
         try:
-            read_layout(folder)
+            Layout.read(folder)
             lines, lacking = serving_lines(folder)
         except EmbergeError as error:
             yield context.problem(str(error), "model")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.model_folder import Checkpoint, read_layout, read_modules, read_object
+from emberge.model_folder import Checkpoint, Layout, read_modules, read_object
 
 __all__ = ["serving_lines"]
 
@@ -81,7 +81,7 @@ def _tei(checkpoint: Checkpoint) -> Iterator[str]:
 
 def _pooling(checkpoint: Checkpoint) -> Iterator[str]:
     """Yield what is lacking of the file of the pooling, which has one place."""
-    layout = read_layout(checkpoint.folder)
+    layout = Layout.read(checkpoint.folder)
     modules = read_modules(checkpoint.folder)
     pooling = next((module for module in modules if module.kind == "Pooling"), None)
     if pooling is None:

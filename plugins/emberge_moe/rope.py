@@ -22,7 +22,7 @@ from emberge import (
     Workspace,
 )
 from emberge.files import write_text
-from emberge.model_folder import Checkpoint, read_layout, read_object, write_layout
+from emberge.model_folder import Checkpoint, Layout, read_object
 from emberge.tensor_files import TensorSpec
 from emberge.wording import join_some
 
@@ -142,14 +142,14 @@ class Rope(Step):
 
     def _lengthen(self, folder: Path) -> None:
         """Allow texts of the new length in the files of tokenizer and SentenceTransformers."""
-        layout = read_layout(folder)
+        layout = Layout.read(folder)
         path = layout.trunk_folder / "tokenizer_config.json"
         if path.is_file():
             settings = {**read_object(path), "model_max_length": self.max_length}
             write_text(path, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
         if not layout.bare:
             width = int(read_object(layout.trunk_folder / "config.json")["hidden_size"])
-            write_layout(replace(layout, max_length=self.max_length), folder, width)
+            replace(layout, max_length=self.max_length).write(folder, width)
 
 
 def rotary_config(checkpoint: Checkpoint, rope_theta: float, max_length: int) -> dict[str, Any]:

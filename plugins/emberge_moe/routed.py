@@ -16,7 +16,7 @@ from emberge import (
     NumberRange,
     component,
 )
-from emberge.model_folder import read_layout, read_object
+from emberge.model_folder import Layout, read_object
 
 __all__ = ["Routed"]
 
@@ -100,7 +100,7 @@ class Routed(Backbone):
         """
         from emberge_moe.routers import ROUTERS
 
-        path = read_layout(checkpoint).trunk_folder / "config.json"
+        path = Layout.read(checkpoint).trunk_folder / "config.json"
         config = read_object(path)
         kind = str(config.get("model_type"))
         if kind not in ROUTERS:

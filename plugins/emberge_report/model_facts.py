@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.model_folder import code_of_class, read_layout, read_settings, read_trunk_settings
+from emberge.model_folder import Layout, code_of_class, read_settings, read_trunk_settings
 
 from emberge_report.model_kind import EMBEDDER, ModelKind, purpose_of
 
@@ -47,7 +47,7 @@ class Anatomy:
 def anatomy(folder: Path) -> Anatomy:
     """Return the facts in the configs of a model folder; one that cannot be read gives none."""
     try:
-        layout = read_layout(folder)
+        layout = Layout.read(folder)
     except CheckpointError:
         config = _json(folder / "config.json")
         return Anatomy(architecture=_architecture(config), purpose=purpose_of(folder))

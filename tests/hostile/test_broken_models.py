@@ -14,7 +14,7 @@ import torch
 from emberge import Stage, load_plugins, load_recipe
 from emberge.errors import EmbergeError
 from emberge.merging import CopyJob, MergeInput, build_checkpoint, require_usable_weights
-from emberge.model_folder import Checkpoint, load_tokenizer, read_layout
+from emberge.model_folder import Checkpoint, Layout, load_tokenizer
 from emberge.recipes import check_recipe
 from emberge.tensor_files import FileSource, TensorReader
 from emberge_merge.methods.sparse.sign_consensus import SignConsensus
@@ -396,7 +396,7 @@ def test_texts_are_embedded_with_words_alone(model: Path) -> None:
 def test_a_longest_text_that_is_no_number_of_tokens_is_refused(model: Path, length: Any) -> None:
     edit(model, "sentence_bert_config.json", max_seq_length=length)
     with pytest.raises(EmbergeError, match=r"sentence_bert_config\.json: max_seq_length is"):
-        read_layout(model)
+        Layout.read(model)
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_prompts_that_are_no_texts_by_name_are_refused(
     with pytest.raises(
         EmbergeError, match=r"config_sentence_transformers\.json: (prompts|default)"
     ):
-        read_layout(model)
+        Layout.read(model)
 
 
 # ── tensors without numbers ─────────────────────────────────────────────────────────────────────

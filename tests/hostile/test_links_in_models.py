@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from emberge import CheckpointError
 from emberge.errors import EmbergeError
-from emberge.model_folder import Checkpoint, copy_model, read_layout
+from emberge.model_folder import Checkpoint, Layout, copy_model
 
 from tests.support.whole import merge
 
@@ -71,7 +71,7 @@ def test_a_link_out_of_a_model_is_refused_where_it_is_loaded(
 ) -> None:
     link(model / name, private)
     with pytest.raises(EmbergeError, match="put a copy"):
-        read_layout(model)
+        Layout.read(model)
 
 
 def test_shards_that_an_index_names_may_not_lead_out(model: Path, private: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from emberge import ModelRef, load_plugins, load_recipe
 from emberge.data import load_catalogue
 from emberge.merging import plan_merge
-from emberge.model_folder import Checkpoint, write_layout
+from emberge.model_folder import Checkpoint, Layout
 from emberge.recipes import shipped_recipes
 from emberge_bidirlm.as_encoder import encoder_config, encoder_layout
 from emberge_bidirlm.compose.compose_step import Compose
@@ -235,7 +235,7 @@ class Folders:
             "config.json": encoder_config(checkpoint),
         }.items():
             (folder / name).write_text(json.dumps(content), encoding="utf-8")
-        write_layout(encoder_layout(checkpoint, step.pooling), folder, 1024)
+        Layout(encoder_layout(checkpoint, step.pooling), folder, 1024)
 
 
 def merges(name: str) -> list[tuple[str, str]]:

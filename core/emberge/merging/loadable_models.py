@@ -36,7 +36,7 @@ def whole_faults(folder: Path, adapter: Path | None) -> Sequence[str]:
     """
     try:
         checkpoint = Checkpoint(folder)
-        faults = list(template_faults(checkpoint))
+        faults = list(template_faults(checkpoint, code=False))
         if checkpoint.has_weights:
             names = checkpoint.names
             faults += size_faults(checkpoint, names)

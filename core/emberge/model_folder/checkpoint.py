@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
 from emberge.files import JSON_LIMIT, read_regular
+from emberge.model_folder.file_table import TOKENIZER_FILES
 from emberge.model_folder.foreign_formats import other_format, pickles_in
 from emberge.model_folder.json_files import read_object, read_object_if_any
 from emberge.model_folder.sound_folder import real_file
@@ -36,6 +37,16 @@ if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
 
 __all__ = ["Checkpoint"]
+
+_TOKENIZERS = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
+_OTHER_TOKENIZERS = (
+    "*.tiktoken",
+    "*.spm",
+    "*.bpe",
+    "*.model",
+    "bpe.codes",
+    "*tokenizer_config.json",
+)
 
 
 class Checkpoint:
@@ -82,6 +93,23 @@ class Checkpoint:
         """config.json of the transformer; empty when there is none."""
         path = self.trunk / "config.json"
         return read_object(path) if path.is_file() else {}
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """The folder of the tokenizer's files: the transformer's, or the whole model's."""
+        found = any((self.trunk / name).is_file() for name in TOKENIZER_FILES)
+        return self.trunk if found else self.folder
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Presence of a tokenizer's files, which may have no words all the same, or of counts of words."""
+        if self.chain and self.chain[0].kind == "BoW":
+            return True
+        return any(
+            any((folder / name).is_file() for name in _TOKENIZERS)
+            or any(True for pattern in _OTHER_TOKENIZERS for _ in folder.glob(pattern))
+            for folder in dict.fromkeys([self.trunk, self.folder])
+        )
 
     @functools.cached_property
     def parts(self) -> Mapping[str, str]:

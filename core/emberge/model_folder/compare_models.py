@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.classic_names import pooling_modes
 from emberge.model_folder.file_table import TOKENIZER_FILES
 from emberge.model_folder.json_files import read_object_if_any
-from emberge.model_folder.model_files import tokenizer_folder
 from emberge.model_folder.st_layout import (
     ModuleFolder,
     module_config,
@@ -17,15 +17,7 @@ from emberge.model_folder.st_layout import (
     read_trunk_settings,
 )
 
-__all__ = [
-    "differences",
-    "notes",
-    "rope_options",
-    "same_tokenizer",
-    "trunk_config",
-    "unlike",
-    "unlike_trunks",
-]
+__all__ = ["ModelPair", "rope_options", "trunk_config"]
 
 _MUST_AGREE = (
     "model_type",
@@ -53,50 +45,92 @@ _COLBERT_KEYS = (
     *("attend_to_mask_tokens", "similarity", "dim"),
 )
 _LONG = 60
-# A plain transformers folder may have fewer keys than another of the same model: only keys of both count.
 
 
-def unlike(first: Checkpoint, second: Checkpoint, *, modules: bool = True) -> Iterator[str]:
-    """Yield differences that make tensors of two models incomparable: `key is a in one and b in the other`.
+@dataclass(frozen=True, slots=True)
+class ModelPair:
+    """Two models, compared by all in their folders that is not weights.
 
-    A base need not have the `modules` of its descendants.
+    A plain transformers folder may have fewer keys than another of the same model: only keys of both count.
+    Each difference is a text: `key is a in one and b in the other`.
     """
-    for key in _MUST_AGREE:
-        found = list(_compare(key, first.config, second.config, "config.json's "))
-        yield from found
-        if found and key == "model_type":
-            return  # all else follows from it
-    if not (modules and first.modules and second.modules):
-        return
-    kinds = [" + ".join(m.kind for m in c.chain) for c in (first, second)]
-    if kinds[0] != kinds[1]:
-        yield f"the modules are {kinds[0]} in one and {kinds[1]} in the other (modules.json)"
-        return
-    for a, mine, other in _modules(first, second):
-        for key in _SHAPES:
-            yield from _compare(key, mine, other, f"{a.kind}'s ", f" ({a.path}/config.json)")
 
+    first: Checkpoint
+    second: Checkpoint
 
-def unlike_trunks(
-    first: Checkpoint, second: Checkpoint, *, positions: bool = True
-) -> Iterator[str]:
-    """Yield differences that make two models' text trunks incomparable: family, sizes, rope bases.
+    def incomparable(self, *, modules: bool = True) -> Iterator[str]:
+        """Yield differences that make the tensors of both incomparable.
 
-    A rope base that only one config has is a difference too, as the classes' defaults differ. Without
-    `positions` rope bases are not compared.
-    """
-    mine, other = trunk_config(first.config), trunk_config(second.config)
-    families = [str(config.get("model_type", "")).partition("_")[0] for config in (mine, other)]
-    if families[0] != families[1]:
-        yield f"the text trunk is {families[0]} in one and {families[1]} in the other"
-        return
-    for key in _SIZES:
-        yield from _compare(key, mine, other, "the text config's ")
-    ropes = rope_options(mine), rope_options(other)
-    for key in sorted(ropes[0].keys() | ropes[1].keys()) if positions else ():
-        a, b = (_short(rope[key]) if key in rope else "missing" for rope in ropes)
-        if a != b:
-            yield f"the text config's {key} is {a} in one and {b} in the other"
+        A base need not have the `modules` of its descendants.
+        """
+        for key in _MUST_AGREE:
+            found = list(_compare(key, self.first.config, self.second.config, "config.json's "))
+            yield from found
+            if found and key == "model_type":
+                return  # all else follows from it
+        if not (modules and self.first.modules and self.second.modules):
+            return
+        kinds = [" + ".join(m.kind for m in c.chain) for c in (self.first, self.second)]
+        if kinds[0] != kinds[1]:
+            yield f"the modules are {kinds[0]} in one and {kinds[1]} in the other (modules.json)"
+            return
+        for module, mine, other in self._module_configs():
+            for key in _SHAPES:
+                file = f" ({module.path}/config.json)"
+                yield from _compare(key, mine, other, f"{module.kind}'s ", file)
+
+    def incomparable_trunks(self, *, positions: bool = True) -> Iterator[str]:
+        """Yield differences that make both text trunks incomparable: family, sizes, rope bases.
+
+        A rope base that only one config has is a difference too, as the classes' defaults differ. Without
+        `positions` rope bases are not compared.
+        """
+        mine, other = trunk_config(self.first.config), trunk_config(self.second.config)
+        families = [str(config.get("model_type", "")).partition("_")[0] for config in (mine, other)]
+        if families[0] != families[1]:
+            yield f"the text trunk is {families[0]} in one and {families[1]} in the other"
+            return
+        for key in _SIZES:
+            yield from _compare(key, mine, other, "the text config's ")
+        ropes = rope_options(mine), rope_options(other)
+        for key in sorted(ropes[0].keys() | ropes[1].keys()) if positions else ():
+            a, b = (_shorten(rope[key]) if key in rope else "missing" for rope in ropes)
+            if a != b:
+                yield f"the text config's {key} is {a} in one and {b} in the other"
+
+    def choices(self) -> Iterator[str]:
+        """Yield differences of one architecture that need a choice: pooling, prompts, lengths."""
+        kinds = [[module.kind for module in c.chain] for c in (self.first, self.second)]
+        if self.first.modules and self.second.modules and kinds[0] == kinds[1]:
+            for module, mine, other in self._module_configs():
+                for key in sorted((mine.keys() & other.keys()) - set(_SHAPES)):
+                    file = f" ({module.path}/config.json)"
+                    yield from _compare(key, mine, other, f"{module.kind}'s ", file)
+        mine, other = _read_choices(self.first), _read_choices(self.second)
+        for key in sorted(mine.keys() & other.keys()):
+            yield from _compare(key, mine, other)
+
+    def smaller_differences(self) -> Iterator[str]:
+        """Yield differences in which a template is simply followed."""
+        for key in _SHOULD_AGREE:
+            yield from _compare(key, self.first.config, self.second.config, "config.json's ")
+
+    @property
+    def same_tokenizer(self) -> bool:
+        """Equality of the tokenizers' files, byte for byte."""
+        folders = self.first.tokenizer_folder, self.second.tokenizer_folder
+        for a, b in ((folders[0] / name, folders[1] / name) for name in TOKENIZER_FILES):
+            if a.is_file() != b.is_file() or (a.is_file() and a.read_bytes() != b.read_bytes()):
+                return False
+        return True
+
+    def _module_configs(
+        self,
+    ) -> Iterator[tuple[ModuleFolder, Mapping[str, Any], Mapping[str, Any]]]:
+        """Yield modules of two chains of equal kinds, with both configs in the words of one release."""
+        for a, b in zip(self.first.chain, self.second.chain, strict=True):
+            if a.path and not (a.kind.endswith("Transformer") or a.kind in ("Router", "Asym")):
+                yield a, _read_options(self.first, a), _read_options(self.second, b)
 
 
 def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -118,59 +152,20 @@ def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return found | {k: v for k, v in given.items() if k not in {*_OF_IMAGES, "rope_type"}}
 
 
-def differences(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
-    """Yield differences between models of one architecture that need a choice: pooling, prompts, lengths."""
-    if (
-        first.modules
-        and second.modules
-        and [m.kind for m in first.chain] == [m.kind for m in second.chain]
-    ):
-        for a, mine, other in _modules(first, second):
-            for key in sorted((mine.keys() & other.keys()) - set(_SHAPES)):
-                yield from _compare(key, mine, other, f"{a.kind}'s ", f" ({a.path}/config.json)")
-    mine, other = _settings(first), _settings(second)
-    for key in sorted(mine.keys() & other.keys()):
-        yield from _compare(key, mine, other)
-
-
-def notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
-    """Yield smaller differences, in which the template is followed."""
-    for key in _SHOULD_AGREE:
-        yield from _compare(key, first.config, second.config, "config.json's ")
-
-
-def same_tokenizer(first: Checkpoint, second: Checkpoint) -> bool:
-    """Return whether two models have equal tokenizer files, byte for byte."""
-    folders = tokenizer_folder(first), tokenizer_folder(second)
-    for a, b in ((folders[0] / name, folders[1] / name) for name in TOKENIZER_FILES):
-        if a.is_file() != b.is_file() or (a.is_file() and a.read_bytes() != b.read_bytes()):
-            return False
-    return True
-
-
 def _compare(
     key: str, first: Mapping[str, Any], second: Mapping[str, Any], of: str = "", file: str = ""
 ) -> Iterator[str]:
     a, b = first.get(key), second.get(key)
     if a is not None and b is not None and a != b:
-        yield f"{of}{key} is {_short(a)} in one and {_short(b)} in the other{file}"
+        yield f"{of}{key} is {_shorten(a)} in one and {_shorten(b)} in the other{file}"
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _LONG else f"{text[:_LONG]}…"
 
 
-def _modules(
-    first: Checkpoint, second: Checkpoint
-) -> Iterator[tuple[ModuleFolder, Mapping[str, Any], Mapping[str, Any]]]:
-    """Yield modules of two chains of equal kinds, with both configs in the words of one release."""
-    for a, b in zip(first.chain, second.chain, strict=True):
-        if a.path and not (a.kind.endswith("Transformer") or a.kind in ("Router", "Asym")):
-            yield a, _meaning(first, a), _meaning(second, b)
-
-
-def _meaning(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, Any]:
+def _read_options(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, Any]:
     config = module_config(checkpoint.folder, module)
     if module.kind == "Pooling":
         prompt = config.get("include_prompt", True)
@@ -178,7 +173,7 @@ def _meaning(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, Any]:
     return config
 
 
-def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
+def _read_choices(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return a folder's prompts, similarity, lengths and labels in words that all releases share."""
     settings: dict[str, Any] = {}
     own = read_settings(checkpoint.folder)
@@ -187,13 +182,13 @@ def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
         prompts = settings.get("prompts") or {}
         settings["prompts"] = {name: text for name, text in prompts.items() if text}
     if checkpoint.modules:
-        settings |= _lengths(checkpoint)
+        settings |= _read_lengths(checkpoint)
     metadata = read_object_if_any(checkpoint.folder / _COLBERT)
     settings |= {key: metadata[key] for key in _COLBERT_KEYS if key in metadata}
-    return settings | _labels(checkpoint.config, settings)
+    return settings | _find_labels(checkpoint.config, settings)
 
 
-def _lengths(checkpoint: Checkpoint) -> dict[str, Any]:
+def _read_lengths(checkpoint: Checkpoint) -> dict[str, Any]:
     own = read_trunk_settings(checkpoint.trunk)
     tokenizer = read_object_if_any(checkpoint.trunk / "tokenizer_config.json")
     settings = {"do_lower_case": False, **own}
@@ -210,8 +205,8 @@ def _lengths(checkpoint: Checkpoint) -> dict[str, Any]:
     return {key: settings[key] for key in names if settings.get(key) is not None}
 
 
-def _labels(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return names and activation of a classifier's outputs, wherever a release writes them."""
+def _find_labels(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return names and activation of a classifier's outputs, from any place where a release writes them."""
     block = config.get("sentence_transformers")
     block = block if isinstance(block, dict) else {}
     activation = (

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.file_table import TOKENIZER_FILES
-from emberge.model_folder.model_files import tokenizer_folder
 from emberge.tensor_files import FileContent, current_notes
 
 __all__ = ["content_fingerprints"]
@@ -28,7 +27,7 @@ def content_fingerprints(folder: Path) -> tuple[str, str]:
         stored = next((n for n in own if n == name or name.endswith(f".{n}")), name)
         weights.update(f"{name} {spec.dtype} {list(spec.shape)} {own.get(stored)}\n".encode())
     tokenizer = hashlib.sha256()
-    for path in (tokenizer_folder(checkpoint) / name for name in TOKENIZER_FILES):
+    for path in (checkpoint.tokenizer_folder / name for name in TOKENIZER_FILES):
         if path.is_file():
             tokenizer.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return weights.hexdigest(), tokenizer.hexdigest()

@@ -16,7 +16,6 @@ from emberge.model_folder.file_table import (
     PLACE,
     RECORD,
     STATE,
-    TOKENIZER_FILES,
     FileRule,
     rule_of,
 )
@@ -31,16 +30,9 @@ __all__ = [
     "hashed_files",
     "model_fingerprint",
     "published_files",
-    "tokenizer_folder",
 ]
 
 _NO_MODEL = "no file of a model"
-
-
-def tokenizer_folder(checkpoint: Checkpoint) -> Path:
-    """Return the folder of a model's tokenizer files: the transformer's, or the whole model's."""
-    has = any((checkpoint.trunk / name).is_file() for name in TOKENIZER_FILES)
-    return checkpoint.trunk if has else checkpoint.folder
 
 
 def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:

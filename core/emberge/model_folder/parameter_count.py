@@ -11,7 +11,7 @@ from emberge.model_folder.checkpoint import Checkpoint
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import POOLER, head_of, is_buffer
 
-__all__ = ["ParameterCount", "count_parameters", "expert_count"]
+__all__ = ["ParameterCount", "expert_count"]
 
 # Names that configs have for the number of experts of a layer, and for those that a token is sent to.
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -39,29 +39,29 @@ class ParameterCount:
     active: int
     computed: int
 
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> ParameterCount:
+        """Return the numbers of parameters of an embedding model; heads for other tasks do not count.
 
-def count_parameters(checkpoint: Checkpoint) -> ParameterCount:
-    """Return the numbers of parameters of an embedding model; heads for other tasks do not count.
-
-    Raises:
-        CheckpointError: for weights that cannot be read.
-    """
-    names = checkpoint.names
-    heads = {name for name in names.heads if head_of(name) != POOLER}
-    counted = {
-        name: spec
-        for name, spec in names.specs.items()
-        if name not in heads and not is_buffer(name) and not names.is_tied_copy(name)
-    }
-    total = sum(spec.elements for spec in counted.values())
-    idle = 0
-    if (share := _share_of_experts(checkpoint.config)) is not None:
-        experts, chosen = share
-        of_experts = sum(s.elements for s in counted.values() if _is_of_experts(s, experts))
-        idle = of_experts * (experts - chosen) // experts
-    words = names.embedding()
-    table = words.elements if words is not None else 0
-    return ParameterCount(total, total - idle, total - idle - table)
+        Raises:
+            CheckpointError: for weights that cannot be read.
+        """
+        names = checkpoint.names
+        heads = {name for name in names.heads if head_of(name) != POOLER}
+        counted = {
+            name: spec
+            for name, spec in names.specs.items()
+            if name not in heads and not is_buffer(name) and not names.is_tied_copy(name)
+        }
+        total = sum(spec.elements for spec in counted.values())
+        idle = 0
+        if (share := _share_of_experts(checkpoint.config)) is not None:
+            experts, chosen = share
+            of_experts = sum(s.elements for s in counted.values() if _is_of_experts(s, experts))
+            idle = of_experts * (experts - chosen) // experts
+        words = names.embedding()
+        table = words.elements if words is not None else 0
+        return cls(total, total - idle, total - idle - table)
 
 
 def expert_count(config: Mapping[str, Any]) -> int:

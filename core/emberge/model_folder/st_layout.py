@@ -33,13 +33,11 @@ __all__ = [
     "module_config",
     "module_config_path",
     "read_chain",
-    "read_layout",
     "read_modules",
     "read_settings",
     "read_trunk_settings",
     "require_inside",
     "trunk_settings_path",
-    "write_layout",
     "write_modalities",
 ]
 
@@ -102,6 +100,57 @@ class Layout:
         """The transformer's folder."""
         return self.folder / self.trunk
 
+    @classmethod
+    def read(cls, folder: Path) -> Layout:
+        """Return the layout of a checkpoint, read without its weights.
+
+        Raises:
+            CheckpointError: for a folder without a config, or with modules that need remote code or do not
+                make one embedding of a transformer's states.
+        """
+        path = folder / _MODULES
+        modules = read_modules(folder)
+        if not modules:
+            if not (folder / "config.json").is_file():
+                raise CheckpointError(
+                    f"{folder}: has neither modules.json nor config.json, so no model"
+                )
+            return cls(folder, bare=True)
+        _require_stock(path, modules)
+        trunk, *after = modules
+        if trunk.kind != "Transformer":
+            raise CheckpointError(
+                f"{path}: starts with a {trunk.kind} module; text_encoder needs a Transformer"
+            )
+        _require_embedder(path, after)
+        settings = read_trunk_settings(folder / trunk.path)
+        pooling = next((module for module in after if module.kind == "Pooling"), None)
+        config = _config_of(folder, pooling) if pooling is not None else None
+        return cls(
+            folder,
+            trunk.path,
+            tuple(after),
+            max_length=settings.get("max_seq_length"),
+            lower_case=bool(settings.get("do_lower_case")),
+            prompts=_prompts(read_settings(folder)),
+            pooling=pooling_modes(config) if config is not None else (),
+            include_prompt=bool((config or {}).get("include_prompt", True)),
+        )
+
+    def write(self, target: Path, width: int) -> None:
+        """Make the files of `target`, a copy of the layout's folder without weights, agree with the layout.
+
+        `width` is the size of the transformer's states, for a pooling without a config.
+        """
+        before = Layout.read(target)
+        _write_modules(self, before, target)
+        for module in self.modules:
+            (target / module.path).mkdir(exist_ok=True)
+            if module.kind == "Pooling":
+                _write_pooling(self, before, target / module.path / "config.json", width)
+        _write_lengths(self, before, target)
+        _write_prompts(self, before, target)
+
 
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -133,43 +182,6 @@ def read_chain(folder: Path) -> tuple[ModuleFolder, ...]:
         if module.kind in ROUTERS:
             chain += _routes(folder, module)
     return tuple(chain)
-
-
-def read_layout(folder: Path) -> Layout:
-    """Return the layout of a checkpoint, read without its weights.
-
-    Raises:
-        CheckpointError: for a folder without a config, or with modules that need remote code or do not make
-            one embedding of a transformer's states.
-    """
-    path = folder / _MODULES
-    modules = read_modules(folder)
-    if not modules:
-        if not (folder / "config.json").is_file():
-            raise CheckpointError(
-                f"{folder}: has neither modules.json nor config.json, so no model"
-            )
-        return Layout(folder, bare=True)
-    _require_stock(path, modules)
-    trunk, *after = modules
-    if trunk.kind != "Transformer":
-        raise CheckpointError(
-            f"{path}: starts with a {trunk.kind} module; text_encoder needs a Transformer"
-        )
-    _require_embedder(path, after)
-    settings = read_trunk_settings(folder / trunk.path)
-    pooling = next((module for module in after if module.kind == "Pooling"), None)
-    config = _config_of(folder, pooling) if pooling is not None else None
-    return Layout(
-        folder,
-        trunk.path,
-        tuple(after),
-        max_length=settings.get("max_seq_length"),
-        lower_case=bool(settings.get("do_lower_case")),
-        prompts=_prompts(read_settings(folder)),
-        pooling=pooling_modes(config) if config is not None else (),
-        include_prompt=bool((config or {}).get("include_prompt", True)),
-    )
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -347,21 +359,6 @@ def classic_files(folder: Path) -> dict[str, Any]:
         for entry in listed
     ]
     return changed if entries == listed else {_MODULES: entries, **changed}
-
-
-def write_layout(layout: Layout, target: Path, width: int) -> None:
-    """Make the files of `target`, a copy of the layout's folder without weights, agree with the layout.
-
-    `width` is the size of the transformer's states, for a pooling without a config.
-    """
-    before = read_layout(target)
-    _write_modules(layout, before, target)
-    for module in layout.modules:
-        (target / module.path).mkdir(exist_ok=True)
-        if module.kind == "Pooling":
-            _write_pooling(layout, before, target / module.path / "config.json", width)
-    _write_lengths(layout, before, target)
-    _write_prompts(layout, before, target)
 
 
 def write_modalities(target: Path, modalities: Sequence[str]) -> None:

@@ -17,12 +17,11 @@ from emberge.model_folder.classic_names import POOLING, pooling_modes
 from emberge.model_folder.compare_models import trunk_config
 from emberge.model_folder.config_fields import field_faults, module_faults
 from emberge.model_folder.json_files import read_object, read_object_if_any
-from emberge.model_folder.model_files import tokenizer_folder
 from emberge.model_folder.st_layout import ModuleFolder, module_config_path, read_settings
 from emberge.model_folder.tokenizer_json import read_tokenizer_json
 from emberge.wording import printable
 
-__all__ = ["code_faults", "template_faults", "tokenizer_faults"]
+__all__ = ["template_faults", "tokenizer_faults"]
 
 # Modules that may have neither files nor, as packages lose empty folders, a folder.
 _EMPTY = frozenset({"Normalize"})
@@ -41,38 +40,31 @@ _VOCABULARIES = (
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
 
 
-def code_faults(template: Checkpoint) -> Iterator[str]:
-    """Yield each module of a template that is code of its own, which no result takes over.
-
-    Raises:
-        CheckpointError: for a modules.json that cannot be read.
-    """
-    for module in template.modules:
-        if not module.type.startswith(_LIBRARIES):
-            yield (
-                f"{template.folder / 'modules.json'}: module '{printable(module.type, 80)}' is code of its "
-                "own, which no result takes over; take a model of plain modules"
-            )
-
-
-def template_faults(template: Checkpoint, *, config: bool = True) -> Iterator[str]:
+def template_faults(
+    template: Checkpoint, *, config: bool = True, code: bool = True
+) -> Iterator[str]:
     """Yield each fault of a model's files that keeps the model, or a result with its files, from opening.
 
-    Each names file and remedy. Without `config` the result gets a config of its own.
+    Each names file and remedy. Without `config` the result gets a config of its own. Without `code` modules
+    that are code of their own are passed over, which no result takes over.
 
     Raises:
         CheckpointError: for files that cannot be read.
     """
     for module in template.modules:
         if not module.type.startswith(_LIBRARIES):
-            continue
-        if fault := _missing_part(template.folder, module):
+            if code:
+                yield (
+                    f"{template.folder / 'modules.json'}: module '{printable(module.type, 80)}' is code of "
+                    "its own, which no result takes over; take a model of plain modules"
+                )
+        elif fault := _missing_part(template.folder, module):
             yield f"{template.folder / 'modules.json'}: {fault}; get the whole model"
         else:
             yield from _module_config_faults(template.folder, module)
     if config and _needs_config(template):
         yield from _config_faults(template)
-    yield from tokenizer_faults(tokenizer_folder(template))
+    yield from tokenizer_faults(template.tokenizer_folder)
     yield from _padding_faults(template)
     read_settings(template.folder)
 
@@ -153,7 +145,7 @@ def _is_token(token: Any) -> bool:
 
 def _padding_faults(template: Checkpoint) -> Iterator[str]:
     """Yield a fault for an embedder whose tokenizer cannot make texts of a batch equally long."""
-    folder = tokenizer_folder(template)
+    folder = template.tokenizer_folder
     path = folder / "tokenizer_config.json"
     if not (template.modules and path.is_file() and (folder / "tokenizer.json").is_file()):
         return

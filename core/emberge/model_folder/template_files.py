@@ -10,7 +10,7 @@ from emberge.files import write_json
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.file_table import TOKENIZER_FILES
 from emberge.model_folder.model_code import drop_code
-from emberge.model_folder.model_files import copied_files, copy_file, tokenizer_folder
+from emberge.model_folder.model_files import copied_files, copy_file
 from emberge.model_folder.st_layout import classic_files
 
 __all__ = ["copy_template"]
@@ -55,7 +55,7 @@ def copy_template(
 
 
 def _take_tokenizer(source: Checkpoint, trunk: Path) -> None:
-    own = tokenizer_folder(source)
+    own = source.tokenizer_folder
     for name in TOKENIZER_FILES:
         (trunk / name).unlink(missing_ok=True)
         if (own / name).is_file():

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.model_code import code_of_class, named_code
 from emberge.model_folder.model_files import files_not_copied
-from emberge.model_folder.tokenizers import has_tokenizer
 from emberge.wording import join_some
 
 __all__ = ["origin_line", "remarks"]
@@ -29,7 +28,7 @@ def origin_line(template: Checkpoint) -> str:
 def remarks(template: Checkpoint) -> Iterator[str]:
     """Yield warnings of what a user of the result will miss or need."""
     reads_text = bool(template.modules) or "model_type" in template.config
-    if reads_text and not has_tokenizer(template):
+    if reads_text and not template.has_tokenizer:
         yield (
             f"'{template.folder.name}' has no tokenizer, and so the result will have none; "
             "name a model that has one with 'tokenizer'"

@@ -12,34 +12,12 @@ from typing import Any
 from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import trunk_config
-from emberge.model_folder.file_table import TOKENIZER_FILES
 from emberge.wording import printable
 
-__all__ = ["has_tokenizer", "load_tokenizer", "require_vocabulary"]
+__all__ = ["load_tokenizer", "require_vocabulary"]
 
-_TOKENIZERS = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
-_OTHER_TOKENIZERS = (
-    "*.tiktoken",
-    "*.spm",
-    "*.bpe",
-    "*.model",
-    "bpe.codes",
-    "*tokenizer_config.json",
-)
 # Tokens that a tokenizer puts into a sequence of its own accord.
 _PLACED = ("bos_token", "cls_token", "sep_token", "eos_token", "pad_token", "unk_token")
-
-
-def has_tokenizer(checkpoint: Checkpoint) -> bool:
-    """Return whether a model has files of a tokenizer, or counts words; they may hold none all the same."""
-    folders = dict.fromkeys([checkpoint.trunk, checkpoint.folder])
-    if checkpoint.chain and checkpoint.chain[0].kind == "BoW":
-        return True
-    return any(
-        any((folder / name).is_file() for name in _TOKENIZERS)
-        or any(True for pattern in _OTHER_TOKENIZERS for _ in folder.glob(pattern))
-        for folder in folders
-    )
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -77,7 +55,7 @@ def require_vocabulary(tokenizer: Any, folder: Path) -> None:
             f"{folder}: has no tokenizer, as its files hold no words (transformers makes one of "
             f"{len(vocabulary)} special tokens); get the tokenizer's files"
         )
-    rows = _rows(folder)
+    rows = _find_rows(folder)
     placed = [getattr(tokenizer, f"{name}_id") for name in _PLACED]
     largest = max([*words, *(number for number in placed if isinstance(number, int))])
     if rows is not None and largest >= rows:
@@ -87,6 +65,6 @@ def require_vocabulary(tokenizer: Any, folder: Path) -> None:
         )
 
 
-def _rows(folder: Path) -> int | None:
+def _find_rows(folder: Path) -> int | None:
     size = trunk_config(Checkpoint(folder).config).get("vocab_size")
     return size if isinstance(size, int) else None

@@ -15,10 +15,8 @@ from emberge.merging import TokenPlan
 from emberge.model_folder import (
     Checkpoint,
     Layout,
+    ModelPair,
     is_causal,
-    read_layout,
-    unlike_trunks,
-    write_layout,
     write_modalities,
 )
 from emberge.tensor_files import TensorSpec
@@ -79,20 +77,21 @@ class Composition:
 
     def _compare(self, one: Specialist) -> None:
         """Refuse a specialist whose tower was trained for another trunk."""
-        pair = f"'{self.names['text']}' and '{self.names[one.kind]}': "
-        differences = list(unlike_trunks(self.text, one.checkpoint, positions=False))
+        names = f"'{self.names['text']}' and '{self.names[one.kind]}': "
+        pair = ModelPair(self.text, one.checkpoint)
+        differences = list(pair.incomparable_trunks(positions=False))
         if differences:
             raise CheckpointError(
-                f"{pair}{differences[0]}; a tower fits the trunk that it was trained with, so choose models "
+                f"{names}{differences[0]}; a tower fits the trunk that it was trained with, so choose models "
                 "of one family and size"
             )
-        ropes = list(unlike_trunks(self.text, one.checkpoint))
+        ropes = list(pair.incomparable_trunks())
         if ropes and self.rope_from is None:
-            raise CheckpointError(f"{pair}{ropes[0]}; choose whose counts with 'rope_from'")
+            raise CheckpointError(f"{names}{ropes[0]}; choose whose counts with 'rope_from'")
         width = int(text_config(self.text).hidden_size)
         if one.width != width:
             raise CheckpointError(
-                f"{pair}the projector of one gives vectors of {one.width} numbers, and the trunk of the "
+                f"{names}the projector of one gives vectors of {one.width} numbers, and the trunk of the "
                 f"other has {width}; get the models again"
             )
 
@@ -212,11 +211,11 @@ class Composition:
         for name in REPLACED:
             if self.text.in_trunk(name) not in self.files:
                 (trunk / name).unlink(missing_ok=True)
-        write_layout(self._layout(), folder, int(text_config(self.text).hidden_size))
+        self._layout().write(folder, int(text_config(self.text).hidden_size))
         write_modalities(folder, ["text", *(_READS[kind] for kind in self.specialists)])
 
     def _layout(self) -> Layout:
-        own = read_layout(self.text.folder)
+        own = Layout.read(self.text.folder)
         return encoder_layout(self.text, "mean") if own.bare else own
 
     @property

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
-from emberge.model_folder import content_fingerprints, read_layout, read_object, read_settings
+from emberge.model_folder import Layout, content_fingerprints, read_object, read_settings
 from emberge.recipes import write_with_record
 
 from emberge_index.space.canaries import CANARIES, prompts_of
@@ -73,7 +73,7 @@ def passport_of(folder: Path) -> Passport:
     Raises:
         CheckpointError: for a folder that is no model of texts.
     """
-    layout = read_layout(folder)
+    layout = Layout.read(folder)
     weights, tokenizer = content_fingerprints(folder)
     chain = [module.kind for module in layout.modules]
     prompt = "" if layout.include_prompt else " without the prompt"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import CheckpointError
-from emberge.model_folder import read_layout
+from emberge.model_folder import Layout
 
 from emberge_index.space.passport import PASSPORT, passport_of, passport_text
 
@@ -54,6 +54,6 @@ def _has_space(folder: Path) -> bool:
     if (folder / "adapter_config.json").is_file():
         return False
     try:
-        return not read_layout(folder).bare
+        return not Layout.read(folder).bare
     except CheckpointError:
         return False

@@ -17,10 +17,10 @@ __all__ = ["bridge_problem", "write_bridged", "write_router"]
 
 def bridge_problem(folder: Path) -> str | None:
     """Return the reason why modules cannot be put after a model; None where they can."""
-    from emberge.model_folder import read_layout
+    from emberge.model_folder import Layout
 
     try:
-        layout = read_layout(folder)
+        layout = Layout.read(folder)
     except CheckpointError as error:
         return str(error)
     if layout.bare:
@@ -40,18 +40,18 @@ def write_bridged(
     `prompt` is the text before queries, where it is not the model's own. Weights of the trunk stay as they
     are, and the result loads in plain SentenceTransformers without remote code.
     """
-    from emberge.model_folder import ModuleFolder, copy_model, read_layout, write_layout
+    from emberge.model_folder import Layout, ModuleFolder, copy_model
 
     header = translation.header
     copy_model(model, out)
-    layout = read_layout(out)
+    layout = Layout.read(out)
     first = 1 + len(layout.modules)
     added = [ModuleFolder("Dense", f"{first}_Dense")]
     if header.target.normalised:
         added.append(ModuleFolder("Normalize", f"{first + 1}_Normalize"))
     prompts = layout.prompts if prompt is None else {**layout.prompts, "query": prompt}
     changed = dataclasses.replace(layout, modules=(*layout.modules, *added), prompts=prompts)
-    write_layout(changed, out, header.source.dimension)
+    changed.write(out, header.source.dimension)
     _write_dense(out / added[0].path, translation, provenance)
 
 

@@ -63,8 +63,8 @@ def model_meta(model: Path, facts: Mapping[str, Any]) -> Any:
     """
     from emberge.model_folder import (
         Checkpoint,
-        count_parameters,
-        read_layout,
+        Layout,
+        ParameterCount,
         read_settings,
         read_trunk_settings,
     )
@@ -73,8 +73,8 @@ def model_meta(model: Path, facts: Mapping[str, Any]) -> Any:
     from mteb.types import Licenses
     from pydantic import ValidationError
 
-    layout, checkpoint = read_layout(model), Checkpoint(model)
-    count = count_parameters(checkpoint)
+    layout, checkpoint = Layout.read(model), Checkpoint(model)
+    count = ParameterCount.of(checkpoint)
     size = sum(spec.nbytes for spec in checkpoint.specs.values())
     similarity = read_settings(model).get("similarity_fn_name") or "cosine"
     licence = facts["licence"]

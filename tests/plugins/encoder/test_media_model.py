@@ -203,12 +203,12 @@ def test_a_clip_shorter_than_half_a_second_is_padded(
 def test_frames_are_those_of_whisper_s_extractor(
     models: dict[str, Path], folder: MediaFolder, seconds: float
 ) -> None:
-    from emberge.model_folder import read_layout, read_object
+    from emberge.model_folder import Layout, read_object
     from emberge_encoder.media.features import ClipReader
     from emberge_encoder.media.media_support import read_media_support
     from transformers import WhisperFeatureExtractor
 
-    layout = read_layout(models["qwen3_omni_moe_thinker"])
+    layout = Layout.read(models["qwen3_omni_moe_thinker"])
     support = read_media_support(layout, read_object(layout.trunk_folder / "config.json"))
     assert support is not None
     noise = np.random.default_rng(0).normal(0, 0.1, int(seconds * RATE)).astype(np.float32)

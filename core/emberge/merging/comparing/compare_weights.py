@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from emberge.contracts import Machine, Model
 from emberge.errors import CheckpointError
 from emberge.merging.comparing.comparison import PairSums, WeightComparison
-from emberge.model_folder import Checkpoint, same_tokenizer
+from emberge.model_folder import Checkpoint, ModelPair
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import Names, Part, is_buffer, is_vocabulary, layer_of, part_of
 from emberge.wording import count_by_first_word, count_noun, join_some
@@ -177,7 +177,7 @@ def _match_rows(found: _Matched, checkpoints: Sequence[Checkpoint]) -> None:
     if len(counts) > 1:
         sizes = " and ".join(map(str, sorted(counts)))
         found.notes.append(f"vocabularies have {sizes} rows; the first {least} are compared")
-    if all(same_tokenizer(checkpoints[0], other) for other in checkpoints[1:]):
+    if all(ModelPair(checkpoints[0], other).same_tokenizer for other in checkpoints[1:]):
         return
     from emberge.merging.tokens.tokenizer import Tokenizer
 

@@ -26,7 +26,7 @@ from emberge.merging.planning.validate import (
 )
 from emberge.merging.planning.warn import plan_warnings
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.model_folder import Checkpoint, expert_count, other_format, same_tokenizer, size_faults
+from emberge.model_folder import Checkpoint, ModelPair, expert_count, other_format, size_faults
 from emberge.tensor_names import Names, depths, layer_of
 
 if TYPE_CHECKING:
@@ -212,7 +212,9 @@ def _tokens(
     bases = [request.base.name] if request.base is not None else []
     place = request.tokenizer or template.folder
     others = [checkpoints[name] for name in (*models, *bases) if name in checkpoints]
-    equal = place.is_dir() and all(same_tokenizer(Checkpoint(place), one) for one in others)
+    equal = place.is_dir() and all(
+        ModelPair(Checkpoint(place), one).same_tokenizer for one in others
+    )
     if request.vocabulary is not None or equal:
         return None
     from emberge.merging.tokens.align_tokens import align_tokens

@@ -11,16 +11,11 @@ from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.stage_options import all_stages, faults_of
 from emberge.model_folder import (
     Checkpoint,
-    code_faults,
-    differences,
-    notes,
+    ModelPair,
     remarks,
     template_faults,
     tokenizer_faults,
-    tokenizer_folder,
     trunk_config,
-    unlike,
-    unlike_trunks,
 )
 from emberge.tensor_names import HEAD, Names
 
@@ -155,7 +150,9 @@ def compare_folders(
     base = checkpoints.get(request.base.name) if request.base is not None else None
     if base is not None:
         pair = f"'{template.folder.name}' and the base: "
-        found = [f"{pair}{u}; {_ALIKE}" for u in unlike(template, base, modules=False)]
+        found = [
+            f"{pair}{u}; {_ALIKE}" for u in ModelPair(template, base).incomparable(modules=False)
+        ]
         problems += map(Problem, found)
     return problems, warnings
 
@@ -167,18 +164,19 @@ def architectures_differ(
     if request.template is None:
         for model in request.inputs:
             if model.name in checkpoints:
-                compared = unlike if model.part == "whole" else unlike_trunks
-                yield any(compared(template, checkpoints[model.name]))
+                pair = ModelPair(template, checkpoints[model.name])
+                whole = model.part == "whole"
+                yield any(pair.incomparable() if whole else pair.incomparable_trunks())
 
 
 def template_problems(
     request: MergeRequest, template: Checkpoint, pattern: Names | None
 ) -> Iterator[Problem]:
     """Yield what of a template's files keeps the result from being opened, or is only a part's."""
-    for fault in (*code_faults(template), *template_faults(template)):
+    for fault in template_faults(template):
         yield Problem(f"{fault}, {OTHER_TEMPLATE}")
     if request.tokenizer is not None and request.tokenizer.is_dir():
-        yield from map(Problem, tokenizer_faults(tokenizer_folder(Checkpoint(request.tokenizer))))
+        yield from map(Problem, tokenizer_faults(Checkpoint(request.tokenizer).tokenizer_folder))
     first = request.inputs[0]
     if request.template is not None or first.part == "whole":
         return
@@ -194,20 +192,20 @@ def _settings(
     request: MergeRequest, template: Checkpoint, other: Checkpoint, model: MergeInput
 ) -> tuple[list[Problem], list[str]]:
     """Return (problems, warnings) from two folders' files beside weights and tokenizers."""
-    pair = f"'{template.folder.name}' and '{model.name}': "
+    names, pair = f"'{template.folder.name}' and '{model.name}': ", ModelPair(template, other)
     if model.part == "text":
         warnings, smaller = [], []
-        other_thing = list(unlike_trunks(template, other))
+        other_thing = list(pair.incomparable_trunks())
     else:
-        warnings = [f"{pair}{n}; the first is kept" for n in notes(template, other)]
-        other_thing = list(unlike(template, other))
-        smaller = list(differences(template, other))
+        warnings = [f"{names}{n}; the first is kept" for n in pair.smaller_differences()]
+        other_thing = list(pair.incomparable())
+        smaller = list(pair.choices())
     if request.template is not None:
-        followed = [f"{pair}{f}; the template is followed" for f in (*other_thing, *smaller)]
+        followed = [f"{names}{f}; the template is followed" for f in (*other_thing, *smaller)]
         return [], [*followed, *warnings]
-    faults = [f"{pair}{f}; {_ALIKE}" for f in other_thing]
+    faults = [f"{names}{f}; {_ALIKE}" for f in other_thing]
     if not other_thing:
-        faults += [f"{pair}{f}; choose one with 'template'" for f in smaller]
+        faults += [f"{names}{f}; choose one with 'template'" for f in smaller]
     return [Problem(fault) for fault in faults], warnings
 
 

@@ -15,11 +15,9 @@ from emberge.merging.planning.compare_layers import changes_alike, far_layers
 from emberge.merging.request import MergeRequest
 from emberge.model_folder import (
     Checkpoint,
-    differences,
+    ModelPair,
     doubts_of_licences,
     licence_of,
-    notes,
-    same_tokenizer,
 )
 from emberge.tensor_files import TensorSpec
 from emberge.wording import join_some
@@ -104,7 +102,7 @@ def _tokens(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[
 
 
 def _token_notes(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
-    if same_tokenizer(first, second):
+    if ModelPair(first, second).same_tokenizer:
         return ()
     from emberge.merging.tokens.tokenizer import token_notes
 
@@ -117,9 +115,12 @@ def _alike(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> bool:
         return False  # what else is in their folders was not compared
     return template is not None and not any(
         True
-        for _, other in _others(plan, checkpoints)
-        for compare in (differences, notes, _token_notes)
-        for _ in compare(template, other)
+        for pair in (ModelPair(template, other) for _, other in _others(plan, checkpoints))
+        for _ in (
+            *pair.choices(),
+            *pair.smaller_differences(),
+            *_token_notes(template, pair.second),
+        )
     )
 
 

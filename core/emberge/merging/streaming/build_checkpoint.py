@@ -21,7 +21,7 @@ from emberge.hashes import stable_hash
 from emberge.merging.streaming.jobs import CopyJob, TensorJob
 from emberge.merging.streaming.scheduler import Limits, Progress
 from emberge.merging.streaming.stream import stream
-from emberge.model_folder import Checkpoint, code_faults, copy_template, template_faults
+from emberge.model_folder import Checkpoint, copy_template, template_faults
 from emberge.tensor_files import (
     FileSource,
     TensorReader,
@@ -81,7 +81,7 @@ def build_checkpoint(
     limit = parse_size(max_shard_size)
     problems = [*_job_problems(jobs), *_file_problems(files or {})]
     own_config = template.in_trunk("config.json") in (files or {})
-    problems += [*code_faults(template), *template_faults(template, config=not own_config)]
+    problems += template_faults(template, config=not own_config)
     problems += map(str, disk_space_problems(sum(spec.nbytes for spec in specs), out.parent, side))
     if problems:
         raise CheckpointError("\n".join(problems))

@@ -14,7 +14,7 @@ from emberge.merging.tokens.tokenizer import (
     tokenizer_differences,
 )
 from emberge.merging.tokens.vocabulary import VocabularyPolicy
-from emberge.model_folder import Checkpoint, tokenizer_folder
+from emberge.model_folder import Checkpoint
 from emberge.tensor_names import Names
 
 __all__ = ["align_tokens"]
@@ -43,7 +43,7 @@ def align_tokens(
     found: dict[Path, Tokenizer | None] = {}
 
     def read(checkpoint: Checkpoint) -> Tokenizer | None:
-        folder = tokenizer_folder(checkpoint)
+        folder = checkpoint.tokenizer_folder
         if folder not in found:
             found[folder] = Tokenizer.read(checkpoint)
         return found[folder]

@@ -14,7 +14,6 @@ from emberge.model_folder import (
     read_json,
     read_text,
     read_tokenizer_json,
-    tokenizer_folder,
 )
 from emberge.wording import join_some
 
@@ -81,7 +80,7 @@ class Tokenizer:
         Raises:
             CheckpointError: when a file is no JSON, or no tokenizer's.
         """
-        folder = tokenizer_folder(checkpoint)
+        folder = checkpoint.tokenizer_folder
         path = folder / "tokenizer.json"
         whole = read_tokenizer_json(path) if path.is_file() else {}
         tokens = tokens_in(whole) if whole else vocabulary(folder)
@@ -205,7 +204,7 @@ def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
         a, b = mine.get(key), other.get(key)
         if a is not None and b is not None and a != b:
             yield f"the tokenizer's {key} is {_short(a)} in one and {_short(b)} in the other"
-    files = [tokenizer_folder(checkpoint) / _WHOLE for checkpoint in (first, second)]
+    files = [checkpoint.tokenizer_folder / _WHOLE for checkpoint in (first, second)]
     if not all(file.is_file() for file in files) or files[0].read_bytes() == files[1].read_bytes():
         return
     whole = [_mapping(file) for file in files]
@@ -215,7 +214,7 @@ def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
 
 
 def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
-    place = tokenizer_folder(checkpoint)
+    place = checkpoint.tokenizer_folder
     settings = {**_mapping(place / _TOKENS), **_mapping(place / _CONFIG)}
     return {key: _text(value) for key, value in settings.items()}
 
