@@ -21,10 +21,12 @@ if TYPE_CHECKING:
         ChainSpec,
         Evaluator,
         Launcher,
+        Leaderboard,
         Loss,
         MergeStrategy,
         MergeTransform,
         Reader,
+        Reporter,
         Sampler,
         Step,
         TokenLoss,
@@ -84,6 +86,16 @@ def register_launchers() -> Mapping[str, type[Launcher] | str]:
     """Add launchers, which run ready steps side by side."""
 
 
+@hookspec
+def register_reporters() -> Mapping[str, type[Reporter] | str]:
+    """Add reporters, which draw pages and make the cards of models."""
+
+
+@hookspec
+def register_leaderboards() -> Mapping[str, type[Leaderboard] | str]:
+    """Add leaderboards, which take published models and know what models were trained on."""
+
+
 # ── command line ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -124,34 +136,6 @@ def read_recipe(text: str, path: Path | None) -> str | TranslatedRecipe | None:
     `path` is the file that the text comes from, which references in it are relative to. A
     `TranslatedRecipe` knows the lines of the user's file, so that problems are named there. Raise
     `RecipeError` with `path:line` for what is wrong with a recipe that is yours.
-    """
-
-
-@hookspec(firstresult=True)
-def draw_page(title: str, notes: list[str], figures: list[dict[str, Any]]) -> str | None:
-    """Draw figures as one self-contained HTML page, or return None if pages are not yours.
-
-    `figures` have the form of an artifact's `figures`, as data, without files; `notes` are sentences that a
-    reader must not overlook.
-    """
-
-
-@hookspec(firstresult=True)
-def tasks_trained_on(model: str) -> frozenset[str] | None:
-    """Name the tasks of a benchmark that a hub's model was trained on, or return None if you do not know.
-
-    The empty set states that it was trained on none.
-    """
-
-
-@hookspec(firstresult=True)
-def write_board(out: Path, model: Path, facts: Mapping[str, Any]) -> list[str] | None:
-    """Write into `out` what a leaderboard takes of the published model in `model`, and return the files.
-
-    `facts` has its `name`, `revision` (None before it is published), `date`, `licence`, `languages`, `bases`,
-    `dimension`, `reference` (the address of its page), `trained_on` (tasks, or None), and `results`,
-    the files with its results on single tasks. Raise `CheckpointError` or `DataError` for what the
-    leaderboard would refuse.
     """
 
 

@@ -30,10 +30,12 @@ from emberge.contracts import (
     ChainSpec,
     Evaluator,
     Launcher,
+    Leaderboard,
     Loss,
     MergeStrategy,
     MergeTransform,
     Reader,
+    Reporter,
     Sampler,
     Step,
     TokenLoss,
@@ -68,6 +70,8 @@ KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "evaluator": ("register_evaluators", (Evaluator,)),
     "reader": ("register_readers", (Reader,)),
     "launcher": ("register_launchers", (Launcher,)),
+    "reporter": ("register_reporters", (Reporter,)),
+    "leaderboard": ("register_leaderboards", (Leaderboard,)),
 }
 # What several kinds together, or a kind that steps are named beside, are called in messages.
 _WORDS = {("merge transform", "merge strategy"): "merge stage", ("step",): "kind of step"}
@@ -251,6 +255,20 @@ class Plugins:
         known = [*found, *(c.full_name for cs in found.values() for c in cs)]
         hint = suggest(name, known) or (f"; known: {', '.join(sorted(found))}" if found else "")
         raise PluginError(f"there is no {word} '{name}'{hint}{self.left_out}")
+
+    def every(self, kind: str) -> list[Any]:
+        """Return each component of a kind, with its default options, in the order of the plugins' names."""
+        return [component.type() for component in self.components if component.kind == kind]
+
+    def require(self, kind: str, purpose: str) -> Any:
+        """Return the first component of a kind, with its default options, that `purpose` needs.
+
+        Raises:
+            PluginError: when no plugin adds one.
+        """
+        for component in self.every(kind):
+            return component
+        raise PluginError(f"{purpose}: no plugin that adds a {kind} is loaded{self.left_out}")
 
     def component_of(self, type_: Any) -> Component:
         """Return the component whose type this is.

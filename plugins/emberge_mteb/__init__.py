@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from emberge import hookimpl
 
-from emberge_mteb.leaderboard.board import tasks_trained_on, write_board
-
-__all__ = ["tasks_trained_on", "write_board"]  # hooks
-
 
 @hookimpl
 def register_evaluators() -> Mapping[str, str]:
     return {"mteb": "emberge_mteb.evaluator:Mteb"}
+
+
+@hookimpl
+def register_leaderboards() -> Mapping[str, str]:
+    return {"mteb": "emberge_mteb.leaderboard:MtebLeaderboard"}

@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from emberge import CheckpointError, Plugins
+from emberge import CheckpointError, Leaderboard, Plugins
+from emberge.contracts import BoardEntry
+from emberge.documents import Card, draw_card
 from emberge.evaluating import read_scores, safe_file_name
 from emberge.files import JSON_LIMIT, read_json, read_regular
 from emberge.hashes import HashCache
@@ -20,6 +22,7 @@ from emberge.recipes import (
     results_in,
     with_contents,
 )
+from emberge.tensor_files import FileContent
 from emberge.wording import join_some
 
 from emberge_publish.ancestors import Ancestors, find_ancestors, is_of_hub
@@ -28,7 +31,7 @@ from emberge_publish.credentials import Content, require_no_credentials
 from emberge_publish.hub_repository import Repository, card_on_hub
 from emberge_publish.licences import Terms, joint_terms
 from emberge_publish.publication import Choices, Publication
-from emberge_publish.published_card import overlap_of, published_card
+from emberge_publish.published_card import authors_card, overlap_of, published_card
 
 __all__ = ["prepare"]
 
@@ -58,7 +61,9 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
     scored = [path.stem for path in results]
     record = read_json(result / RECORD)
     chosen = choose_files(result.resolve(), record)
-    whole = published_card(_card(chosen.files), choices.name, ancestors, terms, tasks, scored)
+    text = _read_card(chosen.files)
+    card = _base_card(result, text, record, choices.name, origin, plugins)
+    whole = draw_card(published_card(card, ancestors, terms, tasks, scored))
     added = plugins.completing("complete_publication", folder=result)
     made = {name: text.encode() for name, text in {**added.files, CARD: whole}.items()}
     made[RECORD] = record_text(with_contents(record, made)).encode()
@@ -71,7 +76,7 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
         dict(sorted(files.items())),
         terms,
         ancestors,
-        _board(result, repository, ancestors, terms, tasks, results, plugins),
+        _board_entry(result, repository, ancestors, terms, tasks, results, plugins),
         (*added.failures, *_notes(ancestors, tasks, scored), *left_notes(chosen.left)),
         plugins,
     )
@@ -80,7 +85,21 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
     return found
 
 
-def _card(files: Mapping[str, Path]) -> str:
+def _base_card(
+    result: Path, text: str, record: Mapping[str, Any], name: str, origin: Path, plugins: Plugins
+) -> Card:
+    """Return the card to publish more in: one that was changed by hand as it is, else that of the run."""
+    reporters = plugins.every("reporter")
+    by_hand = text and record["files"].get(CARD) != FileContent.of_bytes(text.encode()).plain()
+    if by_hand or (text and not reporters):
+        return authors_card(text)
+    if reporters:
+        found: Card = reporters[0].describe_model(result, origin, name)
+        return found
+    return Card(name.partition("/")[2], ["An embedding model, made with emberge."])
+
+
+def _read_card(files: Mapping[str, Path]) -> str:
     """Return the text of the card in a result; "" without one."""
     if CARD not in files:
         return ""
@@ -97,7 +116,8 @@ def _require_model(folder: Path) -> None:
 
 def _trained_on(bases: Sequence[str], plugins: Plugins) -> frozenset[str] | None:
     """Return the test sets that any of a model's bases is known to have been trained on, None if unknown."""
-    found = [plugins.hook.tasks_trained_on(model=base) for base in bases]
+    boards: list[Leaderboard] = plugins.every("leaderboard")
+    found = [board.tasks_trained_on(base) for board in boards for base in bases]
     known = [one for one in found if one is not None]
     return frozenset().union(*known) if known else None
 
@@ -117,7 +137,7 @@ def _results(folder: Path) -> list[Path]:
     return list(found.values())
 
 
-def _board(
+def _board_entry(
     folder: Path,
     repository: Repository,
     ancestors: Ancestors,
@@ -125,23 +145,23 @@ def _board(
     tasks: Mapping[str, frozenset[str] | None],
     results: Sequence[Path],
     plugins: Plugins,
-) -> dict[str, Any]:
+) -> BoardEntry:
     known = [one for one in tasks.values() if one is not None]
     whole = len(known) == len(tasks) and all(is_of_hub(one) for one in ancestors.models)
     # No register knows the sources of the data that the run itself trained on.
     whole = whole and not ancestors.data
     backbone = plugins.find("text_encoder", "backbone").type()
-    return {
-        "name": repository.name,
-        "date": datetime.now(UTC).date().isoformat(),
-        "licence": terms.licence,
-        "languages": ancestors.languages,
-        "bases": ancestors.bases,
-        "dimension": backbone.describe(folder).dimension,
-        "reference": repository.url,
-        "trained_on": sorted(frozenset().union(*known)) if whole else None,
-        "results": list(results),
-    }
+    return BoardEntry(
+        name=repository.name,
+        date=datetime.now(UTC).date().isoformat(),
+        licence=terms.licence or "unknown",
+        languages=ancestors.languages,
+        bases=ancestors.bases,
+        dimension=backbone.describe(folder).dimension,
+        reference=repository.url,
+        trained_on=sorted(frozenset().union(*known)) if whole else None,
+        results=results,
+    )
 
 
 def _notes(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from emberge import Plugins, RecipeError
+from emberge import Leaderboard, Plugins, RecipeError
+from emberge.contracts import BoardEntry
 from emberge.wording import join_some, printable
 
 from emberge_publish.ancestors import Ancestors
@@ -44,7 +44,7 @@ class Published:
 class Publication:
     """Model that is ready to be published: its files, licence, ancestors and scores, and its place on a hub.
 
-    `board` are the facts for a leaderboard, `notes` what the publisher should know.
+    `board` is the entry for leaderboards, `notes` what the publisher should know.
     """
 
     choices: Choices
@@ -53,7 +53,7 @@ class Publication:
     files: Mapping[str, Content]
     terms: Terms
     ancestors: Ancestors
-    board: Mapping[str, Any]
+    board: BoardEntry
     notes: Sequence[str]
     plugins: Plugins
 
@@ -118,10 +118,10 @@ class Publication:
             )
 
     def write_board(self, out: Path, commit: str | None) -> list[str]:
-        """Write the leaderboard's entry into a folder and return its files; none for no embedding model."""
-        if self.board["dimension"] is None or not (self.folder / "modules.json").is_file():
+        """Write the entries of leaderboards and return their files; none for a model without embeddings."""
+        if self.board.dimension is None or not (self.folder / "modules.json").is_file():
             return []
         out.mkdir(parents=True, exist_ok=True)
-        facts = {**self.board, "revision": commit}
-        written = self.plugins.hook.write_board(out=out, model=self.folder, facts=facts)
-        return list(written or ())
+        entry = replace(self.board, revision=commit)
+        boards: list[Leaderboard] = self.plugins.every("leaderboard")
+        return [file for one in boards for file in one.write_entry(out, self.folder, entry)]

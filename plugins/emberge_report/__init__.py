@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from emberge import hookimpl
 
@@ -18,7 +17,5 @@ def register_steps() -> Mapping[str, str]:
 
 
 @hookimpl
-def draw_page(title: str, notes: list[str], figures: list[dict[str, Any]]) -> str:
-    from emberge_report.page.document import figure_page
-
-    return figure_page(title, notes, figures)
+def register_reporters() -> Mapping[str, str]:
+    return {"html": "emberge_report.reporter:Html"}

@@ -14,11 +14,13 @@ from emberge import (
     Backbone,
     Evaluator,
     Launcher,
+    Leaderboard,
     Loss,
     MergeStrategy,
     MergeTransform,
     PluginError,
     Reader,
+    Reporter,
     Sampler,
     Step,
     TokenLoss,
@@ -57,11 +59,6 @@ ARGUMENTS: dict[str, Any] = {
     "value": 0.5,
     "at": 10,
     "details": {},
-    "title": "one and two",
-    "notes": [],
-    "figures": [],
-    "model": "acme/base",
-    "facts": {"name": "acme/soup"},
 }
 
 
@@ -87,6 +84,8 @@ CONTRACTS = {
     "register_evaluators": Evaluator,
     "register_readers": Reader,
     "register_launchers": Launcher,
+    "register_reporters": Reporter,
+    "register_leaderboards": Leaderboard,
 }
 
 
@@ -121,7 +120,7 @@ def arguments_of(name: str) -> dict[str, Any]:
 def test_the_specification_is_a_table_of_contents() -> None:
     assert set(CONTRACTS) == {hook for hook, _ in KINDS.values()}
     assert {*CONTRACTS, "register_architectures", "register_verbs"} == REGISTERING
-    assert {"locate_model", "read_recipe", "draw_page", "tasks_trained_on", "write_board"} == ASKING
+    assert {"locate_model", "read_recipe"} == ASKING
     assert {"complete_publication", "complete_result"} == COMPLETING
     assert {"run_started", "step_finished", "run_finished"} <= EVENTS
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberge.contracts import Machine, Model, ModelRef
-from emberge.errors import RecipeError
+from emberge.documents import Page
 from emberge.files import write_json, write_text
 from emberge.merging import compare_weights
 from emberge.plugins import Plugins
@@ -31,11 +31,9 @@ def run_one_diff(wanted: OneDiff, plugins: Plugins, machine: Machine) -> Iterato
     """Compare the models, write the files, and yield the lines for the terminal.
 
     Raises:
-        RecipeError: when a file cannot be written where it is wanted, or no plugin draws pages; both before
-            any weight is read.
+        PluginError: when no plugin draws pages, before any weight is read.
     """
-    if wanted.page is not None:
-        _require_drawing(plugins)
+    reporter = plugins.require("reporter", "--page") if wanted.page is not None else None
     models = _names_apart([_model(text, plugins) for text in _references(wanted)])
     found = compare_weights(*models, machine=machine)
     remarks = found.remarks()
@@ -45,10 +43,9 @@ def run_one_diff(wanted: OneDiff, plugins: Plugins, machine: Machine) -> Iterato
     if wanted.json is not None:
         write_json(wanted.json, found.plain())
         yield f"written: {wanted.json}"
-    if wanted.page is not None:
-        title = f"{found.first} and {found.second}"
-        page = plugins.hook.draw_page(title=title, notes=remarks, figures=found.figures())
-        write_text(wanted.page, str(page))
+    if wanted.page is not None and reporter is not None:
+        page = Page(f"{found.first} and {found.second}", remarks, found.figures())
+        write_text(wanted.page, reporter.draw_page(page))
         yield f"written: {wanted.page}"
 
 
@@ -72,8 +69,3 @@ def _names_apart(models: list[Model]) -> list[Model]:
         Model(str(m.adapter or m.folder), m.folder, m.fingerprint, adapter=m.adapter)
         for m in models
     ]
-
-
-def _require_drawing(plugins: Plugins) -> None:
-    if not plugins.hook.draw_page.get_hookimpls():
-        raise RecipeError("--page: no plugin that draws pages is loaded; leave it out, or load one")

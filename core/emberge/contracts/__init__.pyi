@@ -40,6 +40,8 @@ from .launcher import Launch as Launch
 from .launcher import Launched as Launched
 from .launcher import Launcher as Launcher
 from .launcher import StepPool as StepPool
+from .leaderboard import BoardEntry as BoardEntry
+from .leaderboard import Leaderboard as Leaderboard
 from .loss import COLUMNS as COLUMNS
 from .loss import AnyLoss as AnyLoss
 from .loss import Embeddings as Embeddings
@@ -90,6 +92,7 @@ from .reference import ModelRef as ModelRef
 from .reference import Reference as Reference
 from .reference import StepRef as StepRef
 from .reference import total_size as total_size
+from .reporter import Reporter as Reporter
 from .sampler import Batch as Batch
 from .sampler import Batches as Batches
 from .sampler import BatchPart as BatchPart

@@ -12,7 +12,6 @@ from .compare_models import trunk_config as trunk_config
 from .config_sizes import size_faults as size_faults
 from .content_hashes import content_fingerprints as content_fingerprints
 from .foreign_formats import other_format as other_format
-from .front_matter import read_front_matter as read_front_matter
 from .json_files import read_json as read_json
 from .json_files import read_object as read_object
 from .json_files import read_text as read_text
@@ -20,6 +19,8 @@ from .licences import doubts_of_licences as doubts_of_licences
 from .licences import licence_line as licence_line
 from .licences import licence_of as licence_of
 from .mask_token import with_mask_token as with_mask_token
+from .model_card import read_front_matter as read_front_matter
+from .model_card import split_card as split_card
 from .model_code import code_of_class as code_of_class
 from .model_copies import copy_model as copy_model
 from .model_files import hashed_files as hashed_files

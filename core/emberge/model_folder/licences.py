@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from emberge.model_folder.front_matter import read_front_matter
+from emberge.model_folder.model_card import read_front_matter
 from emberge.wording import join_some
 
 __all__ = ["doubts_of_licences", "licence_line", "licence_of"]

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from emberge import RecipeError
 from emberge.data import read_texts
+from emberge.documents import Page
 from emberge.files import write_text
 from emberge.numerics import nearest_rows
 from emberge.wording import count_noun
@@ -34,8 +34,7 @@ _SHOWN, _PAGE, _LONG = 10, 200, 120
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Print the queries that change most, write the files, and return the exit code."""
-    if options.page is not None and not plugins.hook.draw_page.get_hookimpls():
-        raise RecipeError("--page: no plugin that draws pages is loaded; leave it out, or load one")
+    reporter = plugins.require("reporter", "--page") if options.page is not None else None
     queries, documents = (read_texts(path) for path in (options.queries, options.documents))
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
     asked = [_asked(space, queries) for space in (old, new)]
@@ -50,13 +49,13 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         content = {"old": old.name, "new": new.name, **_plain(found, topics, queries, documents)}
         write_text(options.json, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         print(f"written: {options.json}")
-    if options.page is not None:
+    if reporter is not None:
         title = f"Queries from {old.name} to {new.name}"
         figures = [_figure(found, queries, documents)]
         if topics:
             figures.insert(0, _topic_figure(topics, queries))
-        page = plugins.hook.draw_page(title=title, notes=[_summary(found)], figures=figures)
-        write_text(options.page, str(page))
+        page = reporter.draw_page(Page(title, [_summary(found)], figures))
+        write_text(options.page, page)
         print(f"written: {options.page}")
     return 0
 

@@ -1,62 +1,45 @@
-"""Model card in the format of the Hugging Face hub, from what the run left and nothing else."""
+"""Model card as data, from what the run left and nothing else: of whole models and of adapters."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from emberge.documents import BulletList, Card, CodeLines, Section, TextTable
 from emberge.evaluating import Scores
 from emberge.recipes import Parent, Trained
-from emberge.wording import Markdown, code_span, prose, table_lines, web_link
+from emberge.wording import Markdown, code_span, prose, web_link
 
-from emberge_report.card.card_contamination import Contamination, contamination_lines
-from emberge_report.card.card_scores import forgetting_lines, results_of, score_lines
-from emberge_report.card.card_text import usage, yaml_block
+from emberge_report.card.card_contamination import Contamination, contamination_section
+from emberge_report.card.card_scores import forgetting_sentence, results_of, score_section
+from emberge_report.card.card_text import options_as_yaml, python_text, usage_section
 from emberge_report.model_facts import Anatomy
 from emberge_report.page.cost import describe_cost
 from emberge_report.weights_by_layer import COMPUTED, weights_by_layer
 
 if TYPE_CHECKING:
     from emberge import Artifact
+    from huggingface_hub.repocard_data import ModelCardData
 
-__all__ = [
-    "Facts",
-    "Origin",
-    "cost_lines",
-    "licence_lines",
-    "model_card",
-    "parent_lines",
-    "provenance_lines",
-    "weight_lines",
-]
+__all__ = ["CardFacts", "ModelOrigin", "model_card"]
 
 UNKNOWN = "unknown"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _MEDIA = {"image": "images", "audio": "sound"}
+# Tensors of an adapter whose errors are shown, the largest first.
+_WORST = 10
 # Details of a step that are elsewhere in the card or help no reader.
 _ELSEWHERE = {
-    *(
-        "base",
-        "base_reference",
-        "base_fingerprint",
-        "made_by",
-        "weights",
-        "models",
-        "datasets",
-        "seconds",
-        "strategy",
-        "seed",
-        "table",
-    ),
-    *("loss_curve", "losses", "checkpoints", "tensors", "trained", "training_cost"),
-    *("cpu_seconds", "weights_by_layer", "figures"),
+    *("base", "base_reference", "base_fingerprint", "made_by", "weights", "models", "datasets"),
+    *("seconds", "strategy", "seed", "table", "loss_curve", "losses", "checkpoints", "tensors"),
+    *("trained", "training_cost", "cpu_seconds", "weights_by_layer", "figures"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ModelOrigin:
     """Origin of a model: the step that made it, with versions and hashes."""
 
     component: str = ""
@@ -67,11 +50,12 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CardFacts:
     """Facts that a card is made of.
 
-    `roots` are the models outside the run that it goes back to, `data` all that it and its parents learned
-    from, `scores` evaluations of exactly these weights, `contamination` what of tests that data had.
+    `name` is that of the step, `opened_as` what others open the model by, if that is another. `roots` are the
+    models outside the run that it goes back to, `data` all that it and its parents learned from, `scores`
+    evaluations of exactly these weights, `contamination` what of tests that data had.
     """
 
     name: str
@@ -82,7 +66,34 @@ class Facts:
     data: tuple[Trained, ...] = ()
     scores: tuple[Scores, ...] = ()
     contamination: tuple[Contamination, ...] = ()
-    origin: Origin = Origin()
+    origin: ModelOrigin = ModelOrigin()
+    opened_as: str = ""
+
+    @property
+    def address(self) -> str:
+        """Name that the model is opened by."""
+        return self.opened_as or self.name
+
+    @property
+    def remark(self) -> str:
+        """Comment behind the line of code that opens the model; "" for a model with an address."""
+        return "" if self.opened_as else "  # the path of this folder, or its hub id"
+
+    @property
+    def title(self) -> str:
+        """Name of the model for people: of `owner/name` the second part."""
+        return self.address.rpartition("/")[2]
+
+    @property
+    def adapter(self) -> Mapping[str, Any] | None:
+        """Ranks and errors of an adapter on a base; None for a whole model."""
+        found = self.artifact.details.get("adapter")
+        return found if isinstance(found, Mapping) else None
+
+    @property
+    def bases(self) -> list[str]:
+        """Models of a hub that it goes back to."""
+        return list(dict.fromkeys(base for root in self.roots for base in root.bases))
 
     @property
     def merged(self) -> bool:
@@ -112,66 +123,75 @@ class Facts:
         return stated.pop() if len(stated) == 1 else None
 
 
-def model_card(facts: Facts) -> str:
-    """Return the card, front matter and text."""
+def model_card(facts: CardFacts) -> Card:
+    """Return the card of a model, or of an adapter on one."""
+    if facts.adapter is not None:
+        return _adapter_card(facts, facts.adapter)
+    forgotten = (forgetting_sentence(name, scores) for name, scores in _scored(facts))
+    opening = [_describe(facts), *filter(None, forgotten)]
+    sections = [section for section in _model_sections(facts) if section is not None]
+    return Card(facts.title, opening, sections, _model_front(facts))
+
+
+def _model_front(facts: CardFacts) -> dict[str, Any]:
     # The class of whole cards would bring all that the hub is called with.
     from huggingface_hub.repocard_data import ModelCardData
 
-    bases = list(dict.fromkeys(base for root in facts.roots for base in root.bases))
     languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
     results = [result for name, scores in _scored(facts) for result in results_of(name, scores)]
     data = ModelCardData(
-        model_name=facts.name,
-        base_model=bases or None,
+        model_name=facts.title,
+        base_model=facts.bases or None,
         language=languages or None,
-        license=facts.licence.lower() if facts.licence and _known(facts.licence) else None,
+        license=facts.licence.lower() if facts.licence and _is_known(facts.licence) else None,
         library_name="sentence-transformers",
         pipeline_tag=facts.anatomy.purpose.pipeline,
         tags=_tags(facts),
         eval_results=results or None,
     )
-    if bases:
+    if facts.bases:
         data["base_model_relation"] = "merge" if facts.merged else "finetune"
     if not results:
         data.pop("model_name")
-    body = "\n".join(line for section in _sections(facts) for line in (*section, ""))
-    return f"---\n{data.to_yaml()}\n---\n\n{body.rstrip()}\n"
+    return _values_of(data)
 
 
-def _scored(facts: Facts) -> Iterator[tuple[str, Scores]]:
+def _values_of(data: ModelCardData) -> dict[str, Any]:
+    """Return the values of front matter in the hub's form, scores as its `model-index`."""
+    return dict(data.to_dict())  # type: ignore[no-untyped-call]
+
+
+def _scored(facts: CardFacts) -> Iterator[tuple[str, Scores]]:
     """Yield each evaluation with the model's name in it, once for each size of embeddings."""
     for scores in facts.scores:
         yield from ((name, scores) for name in scores.at_sizes(facts.name))
 
 
-def _known(licence: str) -> bool:
+def _is_known(licence: str) -> bool:
     """Return whether a licence has the form of an identifier, as the front matter requires."""
     named = _IDENTIFIER.fullmatch(licence) is not None
     return named and licence.lower() not in (UNKNOWN, "other")
 
 
-def _tags(facts: Facts) -> list[str]:
+def _tags(facts: CardFacts) -> list[str]:
     own = ["merge"] if facts.merged else []
     return ["sentence-transformers", *facts.anatomy.purpose.tags, "emberge", *own]
 
 
-def _sections(facts: Facts) -> Iterator[Iterable[str]]:
-    yield [f"# {prose(facts.name)}"]
-    yield [_opening(facts)]
-    yield from filter(None, (forgetting_lines(name, scores) for name, scores in _scored(facts)))
-    yield usage(facts.name, facts.anatomy)
-    yield from (score_lines(name, scores) for name, scores in _scored(facts))
-    yield parent_lines(facts)
-    yield _method(facts)
-    if facts.data or facts.artifact.size is not None:
-        yield _data(facts)
-    yield contamination_lines(facts.contamination)
-    yield licence_lines(facts)
-    yield _limits(facts)
-    yield provenance_lines(facts)
+def _model_sections(facts: CardFacts) -> Iterator[Section | None]:
+    yield usage_section(facts.address, facts.remark, facts.anatomy)
+    yield from (score_section(name, scores) for name, scores in _scored(facts))
+    yield _parent_section(facts)
+    yield _method_section(facts)
+    yield _data_section(facts)
+    yield contamination_section(facts.contamination)
+    yield _licence_section(facts)
+    yield _limit_section(facts)
+    yield _provenance_section(facts)
 
 
-def _opening(facts: Facts) -> str:
+def _describe(facts: CardFacts) -> Markdown:
+    """Return what the model is and how it was made."""
     how = (
         "merging"
         if facts.merged
@@ -180,7 +200,7 @@ def _opening(facts: Facts) -> str:
         else prose(facts.made_by) or "training"
     )
     count = len([p for p in facts.parents if p.weight is not None or not facts.merged])
-    what = f"{count} models" if facts.merged and count else prose(_first(facts.parents))
+    what = f"{count} models" if facts.merged and count else prose(_name_first(facts.parents))
     dimension = facts.anatomy.dimension
     size = f"{dimension} numbers" if dimension else "numbers"
     purpose = facts.anatomy.purpose
@@ -190,35 +210,35 @@ def _opening(facts: Facts) -> str:
     if others:
         noun = f"An embedding model for {' and '.join(['text', *others])}"
         does = f"It turns each of them, or several together, into {size}; like things get like numbers."
-    return f"{noun}, made with emberge by {how} {what}. {does}"
+    return Markdown(f"{noun}, made with emberge by {how} {what}. {does}")
 
 
-def _first(parents: Sequence[Parent]) -> str:
+def _name_first(parents: Sequence[Parent]) -> str:
     return parents[0].name.removeprefix("$") if parents else "another model"
 
 
-def parent_lines(facts: Facts) -> list[str]:
-    """Return lines on the model's parents, with weights, revisions and licences."""
+def _parent_section(facts: CardFacts) -> Section | None:
+    """Return the model's parents, with weights, revisions and licences."""
     if not facts.parents:
-        return []
+        return None
     made = facts.chosen or facts.made_by
-    title = "## Merged from" if facts.merged else "## Made from" if made else "## Trained from"
+    title = "Merged from" if facts.merged else "Made from" if made else "Trained from"
     weighted = any(parent.weight is not None for parent in facts.parents)
     head = ["Model", *(["Weight"] if weighted else []), "Revision", "Licence"]
     rows = [
         [
             _linked(parent),
-            *([_weight(parent.weight)] if weighted else []),
+            *([_show_weight(parent.weight)] if weighted else []),
             parent.revision or "–",
             "see below" if parent.step else parent.licence or UNKNOWN,
         ]
         for parent in facts.parents
     ]
-    lines = [title, "", *table_lines(head, rows)]
+    passages: list[str | TextTable] = [TextTable(head, rows)]
     if any(parent.step for parent in facts.parents) and facts.roots:
         back = ", ".join(f"{_linked(r)} ({prose(r.licence or UNKNOWN)})" for r in facts.roots)
-        lines += ["", f"Those marked as steps go back to {back}."]
-    return lines
+        passages.append(Markdown(f"Those marked as steps go back to {back}."))
+    return Section(title, passages)
 
 
 def _linked(parent: Parent) -> Markdown:
@@ -228,45 +248,41 @@ def _linked(parent: Parent) -> Markdown:
     return prose(f"{name} (a step of the same run)")
 
 
-def _weight(weight: Any) -> str:
+def _show_weight(weight: Any) -> str:
     if isinstance(weight, int | float) and not isinstance(weight, bool):
         return f"{weight:.4f}".rstrip("0").rstrip(".") or "0"
     return "base" if weight is None else "varies by tensor or layer"
 
 
-def _method(facts: Facts) -> list[str]:
+def _method_section(facts: CardFacts) -> Section | None:
     details = facts.artifact.details
-    rest = {key: value for key, value in details.items() if key not in _ELSEWHERE}
+    others = {key: value for key, value in details.items() if key not in _ELSEWHERE}
+    warnings = _warning_passages(facts.artifact.warnings)
     if facts.merged:
-        lines = [
-            "## How it was merged",
-            "",
-            *yaml_block({"strategy": _single(details["strategy"]), **rest}),
-            *_tensors(details.get("tensors")),
-            *weight_lines(facts),
-        ]
-    else:
-        way = "chosen" if facts.chosen else "made" if facts.made_by else "trained"
-        lines = [f"## How it was {way}", "", *yaml_block(rest)] if rest else []
-    return [*lines, *_warnings(facts.artifact.warnings)]
+        options = options_as_yaml({"strategy": _single(details["strategy"]), **others})
+        counts = _count_tensors(details.get("tensors"))
+        passages = [options, *counts, *_weight_passages(facts), *warnings]
+        return Section("How it was merged", passages)
+    way = "chosen" if facts.chosen else "made" if facts.made_by else "trained"
+    passages = [*([options_as_yaml(others)] if others else []), *warnings]
+    return Section(f"How it was {way}", passages) if passages else None
 
 
-def weight_lines(facts: Facts) -> list[str]:
+def _weight_passages(facts: CardFacts) -> list[str | TextTable]:
     """Return a table of the weights that a merge's strategy computed for each layer."""
     found = weights_by_layer(facts.name, facts.artifact.details)
     if found is None or found.table is None:
         return []
-    head = found.table.head
     rows = [["–" if cell is None else str(cell) for cell in row] for row in found.table.rows]
-    return ["", f"Weights by layer. {COMPUTED}", "", *table_lines(head, rows)]
+    return [f"Weights by layer. {COMPUTED}", TextTable(found.table.head, rows)]
 
 
-def _tensors(counts: Any) -> list[str]:
+def _count_tensors(counts: Any) -> list[str]:
     """Return how many tensors were merged and copied, in words; a training has none."""
     if not isinstance(counts, Mapping):
         return []
-    ways = [prose(f"{count} {way}") for way, count in counts.items() if count]
-    return ["", f"Tensors: {', '.join(ways)}."] if ways else []
+    ways = [f"{count} {way}" for way, count in counts.items() if count]
+    return [f"Tensors: {', '.join(ways)}."] if ways else []
 
 
 def _single(value: Any) -> Any:
@@ -274,75 +290,72 @@ def _single(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def _warnings(warnings: Sequence[str]) -> list[str]:
-    return (
-        ["", "What the run warned about:", "", *(f"- {prose(w)}" for w in warnings)]
-        if warnings
-        else []
-    )
+def _warning_passages(warnings: Sequence[str]) -> list[str | BulletList]:
+    return ["What the run warned about:", BulletList(warnings)] if warnings else []
 
 
-def _data(facts: Facts) -> list[str]:
-    lines = ["## Training data", ""]
+def _data_section(facts: CardFacts) -> Section | None:
+    if not facts.data and facts.artifact.size is None:
+        return None
+    passages: list[str | TextTable] = []
     if facts.data:
         rows = [
-            [one.name, one.task or "–", _rows(one), one.licence or UNKNOWN] for one in facts.data
+            [one.name, one.task or "–", _count_rows(one), one.licence or UNKNOWN]
+            for one in facts.data
         ]
-        lines += [*table_lines(["Data set", "Task", "Examples", "Licence"], rows), ""]
+        passages.append(TextTable(["Data set", "Task", "Examples", "Licence"], rows))
+    sentences = []
     if facts.merged and facts.artifact.size is not None:
-        lines.append(
+        sentences.append(
             f"Its parents were trained on {facts.artifact.size:,} examples, each parent's counted by itself; "
             "the table shows the largest share that one of them saw."
         )
-    lines += cost_lines(facts)
-    return [*lines, "The cards of the models it goes back to name what those were trained on."]
+    sentences += _cost_sentences(facts)
+    sentences.append("The cards of the models it goes back to name what those were trained on.")
+    return Section("Training data", [*passages, " ".join(sentences)])
 
 
-def cost_lines(facts: Facts) -> list[str]:
-    """Return lines on the cost of the trainings behind a merge."""
+def _cost_sentences(facts: CardFacts) -> list[str]:
+    """Return a sentence on the cost of the trainings behind a merge, if it is known."""
     sentence = describe_cost(facts.artifact.details)
-    return [prose(sentence)] if sentence else []
+    return [sentence] if sentence else []
 
 
-def _rows(data: Trained) -> str:
+def _count_rows(data: Trained) -> str:
     if data.rows is None:
         return UNKNOWN
     whole = f" of {data.whole:,}" if data.whole not in (None, data.rows) else ""
     return f"{data.rows:,}{whole}"
 
 
-def licence_lines(facts: Facts) -> list[str]:
-    """Return lines on the licences that ancestors and data state."""
-    stated = [f"{prose(one.name)}: {prose(one.licence)}" for one in facts.sources if one.licence]
-    silent = [prose(one.name) for one in facts.sources if not one.licence]
-    lines = ["## Licence", ""]
-    lines.append(f"{'; '.join(stated)}." if stated else "No ancestor and no data set states one.")
+def _licence_section(facts: CardFacts) -> Section:
+    """Return the licences that ancestors and data state."""
+    stated = [f"{one.name}: {one.licence}" for one in facts.sources if one.licence]
+    silent = [one.name for one in facts.sources if not one.licence]
+    sentences = [f"{'; '.join(stated)}." if stated else "No ancestor and no data set states one."]
     if silent:
-        lines.append(f"Unknown for {', '.join(silent)}.")
-    lines.append(
+        sentences.append(f"Unknown for {', '.join(silent)}.")
+    sentences.append(
         "This was gathered from cards and catalogues and is no legal advice: before you share the model, "
         "check the licences of all parents and of all data yourself."
     )
-    return lines
+    return Section("Licence", [" ".join(sentences)])
 
 
-def _limits(facts: Facts) -> list[str]:
+def _limit_section(facts: CardFacts) -> Section:
     longest = facts.anatomy.max_length
-    lines = ["## Limits", ""]
-    if longest:
-        lines.append(f"- Texts are cut after {longest} tokens.")
-    lines.append("- It keeps the biases and gaps of its parents and of their data.")
-    if facts.scores:
-        lines.append(
-            "- Scores are of single runs on the tasks above; other data, languages and domains may differ."
-        )
-    else:
-        lines.append("- It has not been evaluated in this run.")
-    return lines
+    limits = [f"Texts are cut after {longest} tokens."] if longest else []
+    limits.append("It keeps the biases and gaps of its parents and of their data.")
+    limits.append(
+        "Scores are of single runs on the tasks above; other data, languages and domains may differ."
+        if facts.scores
+        else "It has not been evaluated in this run."
+    )
+    return Section("Limits", [BulletList(limits)])
 
 
-def provenance_lines(facts: Facts) -> list[str]:
-    """Return lines with versions, seed and hashes, which make the model again."""
+def _provenance_section(facts: CardFacts) -> Section | None:
+    """Return versions, seed and hashes, which make the model again."""
     origin = facts.origin
     rows = [[name, code_span(version)] for name, version in origin.versions]
     rows += [["step", code_span(f"{facts.name} ({origin.component})")]] if origin.component else []
@@ -350,11 +363,74 @@ def provenance_lines(facts: Facts) -> list[str]:
     rows += [["fingerprint", code_span(origin.fingerprint)]] if origin.fingerprint else []
     rows += [["recipe (SHA-256)", code_span(origin.recipe_hash)]] if origin.recipe_hash else []
     if not rows:
-        return []
-    return [
-        "## How to make it again",
-        "",
-        "The same recipe with the same inputs.",
-        "",
-        *table_lines(["", ""], rows),
+        return None
+    same = "The same recipe with the same inputs."
+    return Section("How to make it again", [same, TextTable(["", ""], rows)])
+
+
+# ── adapters ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _adapter_card(facts: CardFacts, adapter: Mapping[str, Any]) -> Card:
+    """Return the card of an adapter: its base, how to open it, and what its rank leaves out."""
+    from huggingface_hub.repocard_data import ModelCardData
+
+    data = ModelCardData(
+        base_model=facts.bases or None,
+        library_name="peft",
+        pipeline_tag="feature-extraction",
+        tags=["lora", "peft", "feature-extraction", "emberge", *(["merge"] * facts.merged)],
+    )
+    if facts.bases:
+        data["base_model_relation"] = "adapter"
+    details = facts.artifact.details
+    base = str(details.get("base", "its base"))
+    how = "by merging adapters" if facts.merged else "from a fine-tune and its base"
+    if "loss_curve" in details:
+        how = "by training"
+    opening = [f"A LoRA adapter of {base}, made with emberge {how}. It is no model by itself."]
+    sections = [
+        _adapter_usage(facts.address, facts.remark, base),
+        _adapter_content(adapter),
+        _parent_section(facts),
+        _adapter_method(facts) if facts.merged else None,
+        _licence_section(facts),
+        _provenance_section(facts),
     ]
+    return Card(facts.title, opening, [one for one in sections if one], _values_of(data))
+
+
+def _adapter_usage(name: str, remark: str, base: str) -> Section:
+    lines = [
+        "from peft import PeftModel",
+        "from transformers import AutoModel",
+        "",
+        f"base = AutoModel.from_pretrained({python_text(base)})",
+        f"model = PeftModel.from_pretrained(base, {python_text(name)}){remark}",
+    ]
+    return Section("Use", [CodeLines("\n".join(lines), "python")])
+
+
+def _adapter_method(facts: CardFacts) -> Section:
+    options = options_as_yaml({"strategy": _single(facts.artifact.details["strategy"])})
+    passages = [options, *_weight_passages(facts), *_cost_sentences(facts)]
+    return Section("How it was merged", passages)
+
+
+def _adapter_content(adapter: Mapping[str, Any]) -> Section:
+    ranks, errors = dict(adapter.get("ranks", {})), dict(adapter.get("errors", {}))
+    whole = list(adapter.get("whole", ()))
+    sentences = []
+    if ranks:
+        span = sorted({min(ranks.values()), max(ranks.values())})
+        sentences.append(f"{len(ranks)} matrices of rank {' to '.join(map(str, span))}.")
+    if whole:
+        sentences.append(f"{len(whole)} tensors whole, such as {code_span(str(whole[0]))}.")
+    passages: list[str | TextTable] = [Markdown(" ".join(sentences))]
+    cut = sorted(((e, n) for n, e in errors.items() if e > 0), reverse=True)[:_WORST]
+    if cut:
+        rows = [[code_span(name), f"{error:.3g}"] for error, name in cut]
+        passages.append(TextTable(["Most is left out of (relative error)", "Error"], rows))
+    elif errors:  # one that was trained as it is has none: there was nothing to leave out
+        passages.append("Nothing is left out: it is exact.")
+    return Section("Content", passages)

@@ -1,4 +1,4 @@
-"""Lines of a card on the test texts that the training data had."""
+"""Section of a card on the test texts that the training data had."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emberge.documents import Section, TextTable
 from emberge.recipes import OutFolder, read_artifact
-from emberge.wording import prose, table_lines
 
-__all__ = ["Contamination", "contamination_behind", "contamination_lines"]
+__all__ = ["Contamination", "contamination_behind", "contamination_section"]
 
 _HEAD = ("Test", "Test texts", "In the data before", "Rows with them before", "After")
 
@@ -60,22 +60,22 @@ def _steps_named(folder: Path) -> Iterator[str]:
             yield main.removeprefix("$").removesuffix(".checkpoints")
 
 
-def contamination_lines(records: Sequence[Contamination]) -> list[str]:
-    """Return lines on what of the tests the training data had, before and after they were looked for."""
-    lines: list[str] = []
+def contamination_section(records: Sequence[Contamination]) -> Section | None:
+    """Return what of the tests the training data had, before and after they were looked for."""
+    passages: list[str | TextTable] = []
     for record in records:
         rows = [[test, *_numbers(counts)] for test, counts in record.tests.items()]
         if rows:
-            lines += [*_opening(record), "", *table_lines(list(_HEAD), rows), ""]
-    return ["## Test texts in the training data", "", *lines[:-1]] if lines else []
+            passages += [_explain_counts(record), TextTable(_HEAD, rows)]
+    return Section("Test texts in the training data", passages) if passages else None
 
 
-def _opening(record: Contamination) -> list[str]:
+def _explain_counts(record: Contamination) -> str:
     runs = f", that share {record.words} words in a row," if record.words else ""
-    return [
-        f"Step {prose(record.step)} looked in the training data for texts that equal a test text{runs} or "
-        "that are near one. Counted are distinct test texts, and the rows of training data that had any."
-    ]
+    return (
+        f"Step {record.step} looked in the training data for texts that equal a test text{runs} or that are "
+        "near one. Counted are distinct test texts, and the rows of training data that had any."
+    )
 
 
 def _numbers(counts: Mapping[str, Any]) -> list[str]:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from emberge.documents import BulletList, Section, TextTable
 from emberge.evaluating import MEANS, Comparison, Scores, Task
-from emberge.wording import Markdown, bold, prose, table_lines
+from emberge.wording import Markdown, bold, prose
 
 from emberge_report.conclusions import WHERE, loss_in_words
 from emberge_report.page.tables import points, signed
@@ -15,7 +16,7 @@ from emberge_report.page.tables import points, signed
 if TYPE_CHECKING:
     from huggingface_hub.repocard_data import EvalResult
 
-__all__ = ["forgetting_lines", "results_of", "score_lines"]
+__all__ = ["forgetting_sentence", "results_of", "score_section"]
 
 
 def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
@@ -40,32 +41,31 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def score_lines(model: str, scores: Scores) -> list[str]:
+def score_section(model: str, scores: Scores) -> Section:
     """Return a table of the model's scores beside those of the model compared with."""
     reference = scores.reference
     other = reference if reference != model else None
     head = ["Task", "Metric", model, f"{100 * scores.confidence:g} % interval"]
     head += [other, "Difference"] if other else []
-    rows = [_row(model, scores, on, other) for on in scores.columns()]
+    rows = [_score_row(model, scores, on, other) for on in scores.columns()]
     size = scores.sizes.get(model)
-    title = "## Scores" if size is None else f"## Scores of embeddings cut to {size} numbers"
+    title = "Scores" if size is None else f"Scores of embeddings cut to {size} numbers"
     kind = "Losses, of which less is better." if scores.less else "Scores ×100."
-    lines = [title, "", kind, "", *table_lines(head, rows)]
-    if other:
-        lines += ["", _EXPLAINED.format(share=f"{100 * scores.confidence:g} %")]
-    notes = [f"- {prose(task.name)}: {prose(task.note)}" for task in scores.tasks if task.note]
-    return [*lines, "", *notes] if notes else lines
+    explained = [_EXPLAINED.format(share=f"{100 * scores.confidence:g} %")] if other else []
+    notes = [Markdown(f"{prose(t.name)}: {prose(t.note)}") for t in scores.tasks if t.note]
+    listed = [BulletList(notes)] if notes else []
+    return Section(title, [kind, TextTable(head, rows), *explained, *listed])
 
 
-def forgetting_lines(model: str, scores: Scores) -> list[str]:
-    """Return a line on what the model lost of its base; none where that is not known."""
+def forgetting_sentence(model: str, scores: Scores) -> str:
+    """Return a sentence on what the model lost of its base; "" where that is not known."""
     lost = scores.forgotten(model)
     if lost is None:
-        return []
+        return ""
     of = next(one for one in scores.forgetting if one.reference == model)
     at = f" at {size} numbers" if (size := scores.sizes.get(model)) is not None else ""
     where = f"on tasks {WHERE[of.on]}, against {prose(of.model)}"
-    return [f"Forgetting{at}, {where}: it {loss_in_words(lost, scores.less)}."]
+    return Markdown(f"Forgetting{at}, {where}: it {loss_in_words(lost, scores.less)}.")
 
 
 _EXPLAINED = (
@@ -74,27 +74,27 @@ _EXPLAINED = (
 )
 
 
-def _row(model: str, scores: Scores, on: str, other: str | None) -> list[str]:
+def _score_row(model: str, scores: Scores, on: str, other: str | None) -> list[str]:
     task = next((task for task in scores.tasks if task.name == on), None)
     interval = scores.interval(model, on)
     cells = [
-        _title(task) if task else Markdown(f"*{prose(MEANS.get(on, on))}*"),
+        _title_of(task) if task else Markdown(f"*{prose(MEANS.get(on, on))}*"),
         task.metric if task else "",
         bold(points(scores.value(model, on), scores.less)),
         " – ".join(points(end, scores.less) for end in interval) if interval else "",
     ]
     if other:
         found = scores.difference(model, on)
-        cells += [points(scores.value(other, on), scores.less), _difference(found)]
+        cells += [points(scores.value(other, on), scores.less), _show_difference(found)]
     return cells
 
 
-def _title(task: Task) -> str:
+def _title_of(task: Task) -> str:
     words = {"in": " (in domain)", "out": " (out of domain)", "elsewhere": " (elsewhere)"}
     return task.name + words.get(task.domain or "", "")
 
 
-def _difference(found: Comparison | None) -> str:
+def _show_difference(found: Comparison | None) -> str:
     if found is None:
         return "–"
     if found.interval is None:

@@ -1,16 +1,17 @@
-"""Pieces of a card: how a model is opened and asked, and options as a recipe has them."""
+"""Section of a card on use: how the model is opened and asked, and what it is made of."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from emberge.wording import Markdown, code_block, code_span, printable, prose, table_lines
+from emberge.documents import CodeLines, Section, TextTable
+from emberge.wording import Markdown, code_span, printable, prose
 
 from emberge_report.model_facts import Anatomy
 
-__all__ = ["python_text", "usage", "yaml_block"]
+__all__ = ["options_as_yaml", "python_text", "usage_section"]
 
 
 def python_text(text: str) -> str:
@@ -18,22 +19,23 @@ def python_text(text: str) -> str:
     return printable(json.dumps(text, ensure_ascii=False))
 
 
-def yaml_block(value: Mapping[str, Any]) -> list[str]:
-    """Return values in a block of code, as a recipe has them."""
+def options_as_yaml(options: Mapping[str, Any]) -> CodeLines:
+    """Return options in a block of code, as a recipe has them."""
     import yaml
 
-    text = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=100).rstrip()
-    return code_block(text, "yaml")
+    text = yaml.safe_dump(dict(options), sort_keys=False, allow_unicode=True, width=100).rstrip()
+    return CodeLines(text, "yaml")
 
 
-def usage(name: str, shape: Anatomy) -> list[str]:
-    """Return lines on how to open the model and what to ask of it, with the prompts that it has."""
+def usage_section(name: str, remark: str, shape: Anatomy) -> Section:
+    """Return how to open the model and what to ask of it, with the prompts that it has.
+
+    `remark` is a comment behind the line that opens it.
+    """
     cls = shape.purpose.cls
     lines = [f"from sentence_transformers import {cls}", ""]
     trusted = ", trust_remote_code=True" if shape.code else ""
-    lines.append(
-        f"model = {cls}({python_text(name)}{trusted})  # the path of this folder, or its hub id"
-    )
+    lines.append(f"model = {cls}({python_text(name)}{trusted}){remark}")
     if shape.purpose.lines:
         lines += shape.purpose.lines
     elif shape.asymmetric:
@@ -49,34 +51,31 @@ def usage(name: str, shape: Anatomy) -> list[str]:
             f'embeddings = model.encode(["how to sort a list", "sorted(items)"]{option})',
             "print(model.similarity(embeddings, embeddings))",
         ]
-    block = code_block("\n".join(lines), "python")
-    about = [*_trust(shape), *_packages(shape)]
-    return ["## Use", "", *block, "", *about, *table_lines(["", ""], _shape_rows(shape))]
+    snippet = CodeLines("\n".join(lines), "python")
+    table = TextTable(["", ""], _shape_rows(shape))
+    return Section("Use", [snippet, *_name_code(shape), *_name_packages(shape), table])
 
 
-def _packages(shape: Anatomy) -> list[str]:
-    """Return a line on a package that sentence-transformers needs for a model which reads images."""
-    if "image" not in shape.reads:
-        return []
-    return [
-        "sentence-transformers needs torchvision to open it, for text too, as its processor of images does; "
-        "emberge does not.",
-        "",
-    ]
+def _name_packages(shape: Anatomy) -> Iterator[str]:
+    """Yield a sentence on the package that sentence-transformers needs for a model which reads images."""
+    if "image" in shape.reads:
+        yield (
+            "sentence-transformers needs torchvision to open it, for text too, as its processor of images "
+            "does; emberge does not."
+        )
 
 
-def _trust(shape: Anatomy) -> list[str]:
-    """Return a line on the code that a model needs beside transformers."""
+def _name_code(shape: Anatomy) -> Iterator[str]:
+    """Yield a sentence on the code that a model needs beside transformers."""
     if not shape.code:
-        return []
+        return
     place, _, module = shape.code.rpartition("--")
     file = f"{module.partition('.')[0]}.py"
     where = f"{code_span(file)} of {prose(place)}" if place else f"{code_span(file)} in this folder"
-    return [
+    yield Markdown(
         f"Its class is none of transformers': it is {where}, which runs only with `trust_remote_code=True`. "
-        "Read it before you do.",
-        "",
-    ]
+        "Read it before you do."
+    )
 
 
 def _shape_rows(shape: Anatomy) -> list[list[str]]:

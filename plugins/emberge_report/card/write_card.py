@@ -1,4 +1,4 @@
-"""Writing of a model card into every model of a run, and of its scores once they are known.
+"""Card of a model, written into every model of a run, and anew once its scores are known.
 
 A card is a function of the files in OUT, so writing it twice changes nothing.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge import Artifact, hookimpl
+from emberge import Artifact, CheckpointError, hookimpl
+from emberge.documents import Card
 
 if TYPE_CHECKING:
     from emberge.evaluating import Scores
 
-    from emberge_report.card.card import Facts, Origin
+    from emberge_report.card.card import CardFacts, ModelOrigin
 
-__all__ = ["card_of_finished", "card_of_skipped", "card_origin", "write_card"]
+__all__ = ["card_of", "card_of_finished", "card_of_skipped", "card_origin"]
 
-CARD = "README.md"
+CARD, RECORD = "README.md", "artifact.json"
 # Folder of a run's recipe, by its OUT: relative references are relative to it.
 _ORIGINS: dict[Path, Path] = {}
 
@@ -50,38 +52,56 @@ def _update(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
     from emberge.recipes import OutFolder, read_artifact
 
     if artifact.kind == "model":
-        write_card(out, step, folder, artifact)
+        _write_card(out, step, folder, artifact)
     if artifact.kind != "scores":
         return
     for name in _scores(folder).models:
         model = OutFolder(out).link(name)
         made = read_artifact(model) if model.is_dir() else None
         if made is not None and made.kind == "model":
-            write_card(out, name, model, made)
+            _write_card(out, name, model, made)
 
 
-def write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
+def _write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
     """Write the card of the model that step `name` of the run in `out` left in `folder`, atomically."""
+    from emberge.documents import draw_card
     from emberge.recipes import write_with_record
 
-    from emberge_report.card.adapter_card import adapter_card, is_adapter
     from emberge_report.card.card import model_card
 
-    facts = _facts(out, name, folder, artifact)
-    text = adapter_card(facts) if is_adapter(facts) else model_card(facts)
-    write_with_record(folder.resolve(), CARD, text)
+    card = model_card(_gather_facts(out, name, folder, artifact, _ORIGINS.get(out.resolve())))
+    write_with_record(folder.resolve(), CARD, draw_card(card))
 
 
-def _facts(out: Path, name: str, folder: Path, artifact: Artifact) -> Facts:
+def card_of(folder: Path, origin: Path, name: str) -> Card:
+    """Return the card of the model that a step left in `folder`, opened by `name`, with its scores.
+
+    Raises:
+        CheckpointError: for a folder that no step made.
+    """
+    from emberge.recipes import read_artifact
+
+    from emberge_report.card.card import model_card
+
+    artifact = read_artifact(folder)
+    if artifact is None:
+        raise CheckpointError(f"{folder}: has no artifact.json, so nothing is known of the model")
+    step = str(json.loads((folder / RECORD).read_text(encoding="utf-8")).get("step") or folder.name)
+    facts = _gather_facts(folder.parent, step, folder, artifact, origin)
+    return model_card(replace(facts, opened_as=name))
+
+
+def _gather_facts(
+    out: Path, name: str, folder: Path, artifact: Artifact, origin: Path | None
+) -> CardFacts:
     from emberge.recipes import ancestry
 
-    from emberge_report.card.card import Facts
+    from emberge_report.card.card import CardFacts
     from emberge_report.card.card_contamination import contamination_behind
     from emberge_report.model_facts import anatomy
 
-    origin = _ORIGINS.get(out.resolve())
     parents, roots, data = ancestry(artifact, out, origin)
-    return Facts(
+    return CardFacts(
         name=name,
         artifact=artifact,
         anatomy=anatomy(folder),
@@ -122,12 +142,12 @@ def _scores(folder: Path) -> Scores:
     return read_scores(folder)
 
 
-def _origin(folder: Path, artifact: Artifact) -> Origin:
-    from emberge_report.card.card import Origin
+def _origin(folder: Path, artifact: Artifact) -> ModelOrigin:
+    from emberge_report.card.card import ModelOrigin
 
-    record = json.loads((folder / "artifact.json").read_text(encoding="utf-8"))
+    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     versions = record.get("versions")
-    return Origin(
+    return ModelOrigin(
         component=str(record.get("component", "")),
         fingerprint=str(record.get("fingerprint", "")),
         versions=tuple(versions.items()) if isinstance(versions, Mapping) else (),

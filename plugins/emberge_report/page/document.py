@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any
+
+from emberge.documents import Page
 
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.page.figure_data import figure_data
@@ -31,18 +31,18 @@ def _style() -> Markup:
     return Markup(text)
 
 
-def figure_page(title: str, notes: Sequence[str], figures: Sequence[Any]) -> str:
-    """Return a page of figures, given as in an artifact's `figures`, below the notes.
+def figure_page(page: Page) -> str:
+    """Return a page of figures below its notes.
 
     Raises:
         DataError: for what is no figure.
     """
-    drawn = [figure_of(one) for one in figure_data(title, figures)]
+    drawn = [figure_of(one) for one in figure_data(page.title, page.figures)]
     body = tag(
         "main",
-        tag("header", tag("h1", title)),
-        tag("div", [warning(note) for note in notes]),
+        tag("header", tag("h1", page.title)),
+        tag("div", [warning(note) for note in page.notes]),
         tag("section", figure_section(drawn)),
         tag("footer", "Written by emberge; this page loads nothing from anywhere."),
     )
-    return document(title, body)
+    return document(page.title, body)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError
-from emberge_mteb.leaderboard.board import tasks_trained_on, write_board
+from emberge.contracts import BoardEntry
+from emberge_mteb.leaderboard import MtebLeaderboard
 
 FACTS: dict[str, Any] = {
     "name": "me/soup",
@@ -22,6 +23,8 @@ FACTS: dict[str, Any] = {
     "trained_on": None,
     "results": [],
 }
+
+BOARD = MtebLeaderboard()
 
 
 def result(folder: Path, task: str, revision: str, splits: tuple[str, ...] = ("test",)) -> Path:
@@ -39,11 +42,15 @@ def result(folder: Path, task: str, revision: str, splits: tuple[str, ...] = ("t
     return path
 
 
+def entry(**changed: Any) -> BoardEntry:
+    return BoardEntry(**{**FACTS, **changed})
+
+
 def test_the_register_knows_what_some_models_were_trained_on() -> None:
-    known = tasks_trained_on("sentence-transformers/all-MiniLM-L6-v2")
+    known = BOARD.tasks_trained_on("sentence-transformers/all-MiniLM-L6-v2")
     assert known is not None
     assert "MSMARCO" in known
-    assert tasks_trained_on("acme/small") is None
+    assert BOARD.tasks_trained_on("acme/small") is None
 
 
 def test_only_results_on_mtebs_own_data_are_entered(bert: Path, tmp_path: Path) -> None:
@@ -55,16 +62,16 @@ def test_only_results_on_mtebs_own_data_are_entered(bert: Path, tmp_path: Path) 
         result(tmp_path, "STS13", "another"),
         result(tmp_path, "MyOwnTask", "1"),
     ]
-    written = write_board(tmp_path / "board", bert, {**FACTS, "results": given}) or []
+    written = BOARD.write_entry(tmp_path / "board", bert, entry(results=given))
     assert {Path(file).name for file in written} == {"me__soup.py", "model_meta.json", "STS12.json"}
 
 
 def test_terms_that_mteb_has_no_name_for_are_linked(bert: Path, tmp_path: Path) -> None:
-    write_board(tmp_path, bert, {**FACTS, "licence": "acme-terms"})
+    BOARD.write_entry(tmp_path, bert, entry(licence="acme-terms"))
     (file,) = tmp_path.rglob("model_meta.json")
     assert json.loads(file.read_text())["license"] == FACTS["reference"]
 
 
 def test_facts_that_mteb_refuses_are_an_error_of_ours(bert: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="mteb does not accept"):
-        write_board(tmp_path, bert, {**FACTS, "date": "yesterday"})
+        BOARD.write_entry(tmp_path, bert, entry(date="yesterday"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,14 @@ from emberge.hashes import HashCache
 from emberge.model_folder import model_fingerprint
 from emberge.recipes import Parent, Trained
 from emberge_publish.ancestors import Ancestors, find_ancestors, is_of_hub, shown_name
-from emberge_publish.prepare import _board, _card, _notes, _require_model, _results, _trained_on
+from emberge_publish.prepare import (
+    _board_entry,
+    _notes,
+    _read_card,
+    _require_model,
+    _results,
+    _trained_on,
+)
 
 
 def result_of(folder: Path, *parents: str, **details: Any) -> Path:
@@ -110,8 +118,8 @@ def plugins() -> Any:
         assert (name, kind) == ("text_encoder", "backbone")
         return SimpleNamespace(type=Backbone)
 
-    hook = SimpleNamespace(tasks_trained_on=lambda model: REGISTER.get(model))
-    return SimpleNamespace(hook=hook, find=found)
+    board = SimpleNamespace(tasks_trained_on=REGISTER.get)
+    return SimpleNamespace(every=lambda kind: [board] * (kind == "leaderboard"), find=found)
 
 
 def test_test_sets_are_known_where_the_register_has_any_of_the_bases() -> None:
@@ -131,8 +139,12 @@ def test_the_board_states_training_data_only_where_all_of_it_is_known(tmp_path: 
 
     def board(ancestors: Ancestors, last: frozenset[str] | None = known) -> dict[str, Any]:
         tasks = {o.name: REGISTER.get(o.name, last) for o in ancestors.models}
-        found = _board(tmp_path, repository, ancestors, terms, tasks, [Path("r.json")], plugins())
+        entry = _board_entry(
+            tmp_path, repository, ancestors, terms, tasks, [Path("r.json")], plugins()
+        )
+        found = asdict(entry)
         assert len(found.pop("date")) == len("2026-01-01")
+        assert found.pop("revision") is None
         return found
 
     whole = {
@@ -212,8 +224,8 @@ def test_only_results_of_exactly_these_weights_belong_to_a_model(
 
 def test_a_card_is_read_as_text_whatever_its_bytes(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_bytes("é".encode() + b"\xff")
-    assert _card({"README.md": tmp_path / "README.md"}) == "é�"
-    assert _card({"model": tmp_path}) == ""
+    assert _read_card({"README.md": tmp_path / "README.md"}) == "é�"
+    assert _read_card({"model": tmp_path}) == ""
 
 
 def test_a_model_has_one_of_three_files(tmp_path: Path) -> None:

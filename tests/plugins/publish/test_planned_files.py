@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError, RecipeError
+from emberge.contracts import BoardEntry
 from emberge.network import Stop
 from emberge_publish.chosen_files import choose_files, left_notes
 from emberge_publish.hub_repository import HubError, Remote, RemoteFile, Repository
@@ -74,7 +75,7 @@ def publication(tmp_path: Path, **choices: Any) -> Publication:
         {},
         Terms("mit"),
         None,  # type: ignore[arg-type]
-        {"dimension": None},
+        BoardEntry(name="me/soup", date="2026-01-02", licence="mit", dimension=None, reference=""),
         ("a note",),
         None,  # type: ignore[arg-type]
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from emberge import Artifact, ModelRef, RecipeError
+from emberge.contracts import BoardEntry
 from emberge_publish import publish_step, publish_verb, register_verbs
 from emberge_publish.hub_repository import HubError, Remote, RemoteFile
 from emberge_publish.planned_files import Planned, plan_files
@@ -319,8 +321,11 @@ class Hub:
         return remote_of(revision, self.files)
 
 
+ENTRY = BoardEntry(name="me/soup", date="2026-01-02", licence="mit", dimension=4, reference="")
+
+
 def publication(hub: Hub, folder: Path = Path(), plugins: Any = None, **more: Any) -> Publication:
-    board = {"dimension": 4, "name": "me/soup"}
+    board = ENTRY
     files = {"a": b"xyz", "b": b"1234"}
     choices = Choices(name="me/soup", **more)
     terms = ancestors = None
@@ -375,13 +380,13 @@ def test_bytes_that_the_hub_did_not_keep_are_named() -> None:
 
 def test_the_leaderboards_entry_is_written_for_an_embedding_model(tmp_path: Path) -> None:
     asked: list[Any] = []
-    answer: list[str] | None = ["me__soup.py"]
 
-    def write(**given: Any) -> list[str] | None:
+    def write(*given: Any) -> list[str]:
         asked.append(given)
-        return answer
+        return ["me__soup.py"]
 
-    plugins = SimpleNamespace(hook=SimpleNamespace(write_board=write))
+    boards = [SimpleNamespace(write_entry=write)]
+    plugins = SimpleNamespace(every=lambda kind: boards if kind == "leaderboard" else [])
     folder, out = tmp_path / "soup", tmp_path / "boards" / "mine"
     folder.mkdir()
     mine = publication(Hub(), folder, plugins)
@@ -389,8 +394,7 @@ def test_the_leaderboards_entry_is_written_for_an_embedding_model(tmp_path: Path
     assert not out.exists()
     (folder / "modules.json").write_text("[]")
     assert mine.write_board(out, "c1") == ["me__soup.py"]
-    facts = {"dimension": 4, "name": "me/soup", "revision": "c1"}
-    assert asked == [{"out": out, "model": folder, "facts": facts}]
+    assert asked == [(out, folder, replace(ENTRY, revision="c1"))]
     assert out.is_dir()
-    answer = None
+    boards.clear()
     assert mine.write_board(out, None) == []

@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 import yaml
 from emberge import EmbergeError
+from emberge.documents import BulletList, Card, Section, draw_card
 from emberge.recipes import Parent, Trained
 from emberge_publish.ancestors import Ancestors
 from emberge_publish.licences import Terms
-from emberge_publish.published_card import overlap_of, published_card
+from emberge_publish.published_card import authors_card, overlap_of, published_card
 
 BASE = Parent("acme/base", revision="v2", licence="mit", bases=("acme/base",), card=True)
 OWN = Parent("/some/place/ft", licence="mit", bases=("acme/base",), card=True)
 TASKS = {"acme/base": frozenset({"NQ", "MSMARCO"}), "/some/place/ft": frozenset({"NQ"})}
-CARD = """---
-license: unknown
-license_name: old
-model-index:
-- name: soup
-  results: []
----
+CARD = Card(
+    "fine",
+    ["A model."],
+    [Section("Licence", ["of before"]), Section("Limits", [BulletList(["few"])])],
+    {"license": "unknown", "license_name": "old", "model-index": [{"name": "fine"}]},
+)
 
-# soup
 
-```python
-model = SentenceTransformer("soup", trust_remote_code=True)  # the path of this folder, or its hub id
-## Licence
-```
-
-## Licence
-
-of before
-
-## Limits
-
-- few
-"""
+def drawn(
+    card: Card, ancestors: Ancestors, terms: Terms, tasks: Any = TASKS, scored: Sequence[str] = ()
+) -> str:
+    return draw_card(published_card(card, ancestors, terms, tasks, scored))
 
 
 def card(*models: Parent, data: tuple[Trained, ...] = (), scored: tuple[str, ...] = ()) -> str:
-    return published_card(
-        CARD, "me/fine", Ancestors(models, data, True), Terms("mit"), TASKS, scored
-    )
+    return drawn(CARD, Ancestors(models, data, True), Terms("mit"), scored=scored)
 
 
 def test_overlap_is_by_task_with_the_ancestors_that_saw_it() -> None:
@@ -62,9 +53,9 @@ def test_nothing_of_a_folders_place_is_in_the_lineage() -> None:
     assert "/some/place" not in card(BASE, OWN)
 
 
-def test_what_the_run_wrote_stays_but_for_the_name_and_the_licence() -> None:
+def test_what_the_run_wrote_stays_but_for_the_licence() -> None:
     text = card(BASE)
-    assert 'SentenceTransformer("me/fine", trust_remote_code=True)\n## Licence\n```' in text
+    assert text.count("\n## Licence\n") == 1
     assert "of before" not in text
     assert "## Limits\n\n- few" in text
     assert "license: mit" in text
@@ -73,7 +64,7 @@ def test_what_the_run_wrote_stays_but_for_the_name_and_the_licence() -> None:
 
 
 def test_a_model_without_a_card_gets_one() -> None:
-    text = published_card("", "me/fine", Ancestors((BASE,)), Terms("mit"), TASKS, ())
+    text = drawn(Card("fine"), Ancestors((BASE,)), Terms("mit"))
     assert "# fine" in text
     assert "base_model_relation: finetune" in text
 
@@ -98,10 +89,10 @@ datasets:
 library_name: sentence-transformers
 ---
 
-# fine
-
-x = SentenceTransformer("me/fine")
 # soup
+
+x = SentenceTransformer("soup")
+# of the author
 
 ## Lineage
 
@@ -164,17 +155,17 @@ license_link: old
 ---
 # soup
 
-x = SentenceTransformer("so\\"up")  # the path of this folder, or its hub id
-# soup
+x = SentenceTransformer("soup")
+# of the author
 """
     terms = Terms("acme-terms", own=True)
-    made = published_card(text, "me/fine", ancestors, terms, tasks, ["NQ", "STS12", "MSMARCO"])
+    made = drawn(authors_card(text), ancestors, terms, tasks, ["NQ", "STS12", "MSMARCO"])
     assert made == WHOLE
 
 
 def test_a_model_of_nothing_known_has_a_card_of_its_own() -> None:
     assert (
-        published_card("", "me/fine", Ancestors(()), Terms("mit"), {}, [])
+        drawn(Card("fine", ["An embedding model."]), Ancestors(()), Terms("mit"), {})
         == """---
 license: mit
 library_name: sentence-transformers
@@ -182,7 +173,7 @@ library_name: sentence-transformers
 
 # fine
 
-An embedding model, made with emberge.
+An embedding model.
 
 ## Lineage
 
@@ -195,11 +186,9 @@ An embedding model, made with emberge.
 
 ## Overlap with test sets
 
-
 ## Licence
 
 mit, which keeps to those of:
-
 
 This was gathered from cards and is no legal advice: check the licences of all parents and of all data \
 yourself.
@@ -211,7 +200,7 @@ yourself.
     "licence", ["gemma", "llama3.1", "creativeml-openrail-m", "deepfloyd-if-license", "etalab-2.0"]
 )
 def test_terms_that_hubs_know_are_named_by_their_id(licence: str) -> None:
-    text = published_card("", "me/fine", Ancestors(()), Terms(licence, own=True), {}, [])
+    text = drawn(Card(), Ancestors(()), Terms(licence, own=True), {})
     assert yaml.safe_load(text.split("---\n")[1]) == {
         "license": licence,
         "library_name": "sentence-transformers",
@@ -220,22 +209,23 @@ def test_terms_that_hubs_know_are_named_by_their_id(licence: str) -> None:
 
 def test_what_a_card_states_of_its_making_stays() -> None:
     text = "---\nbase_model_relation: adapter\nlibrary_name: peft\n---\n# a"
-    made = published_card(text, "me/fine", Ancestors((BASE,)), Terms("mit"), {}, [])
+    made = drawn(authors_card(text), Ancestors((BASE,)), Terms("mit"), {})
     assert "base_model_relation: adapter\nlibrary_name: peft\n" in made
     assert "- acme/base: unknown: mteb's register lists no training data of it" in made
-    none = published_card(
-        "--- \n- a\n---", "me/fine", Ancestors((BASE,)), Terms("mit"), {BASE.name: []}, []
-    )
+    listed = authors_card("--- \n- a\n---")
+    none = drawn(listed, Ancestors((BASE,)), Terms("mit"), {BASE.name: []})
     assert none.startswith("---\nlicense: mit\n")
     assert "- acme/base: mteb's register lists none of its test sets" in none
     with pytest.raises(EmbergeError, match=r"(?s)README\.md: .*front matter.*mend it"):
-        published_card("---\na: [\n---\n", "me/fine", Ancestors(()), Terms("mit"), {}, [])
+        authors_card("---\na: [\n---\n")
 
 
-def test_a_block_of_code_ends_at_its_own_fence() -> None:
-    code = "   ~~~yaml\n```\n~~~ x\n## Lineage\n~~~~\n"
-    titles = "##  Lineage\n\nold\n## Use\n\nkept\n## Overlap with test sets\nold"
-    body = f"# a\n\n{code}{titles}"
-    made = published_card(body, "me/fine", Ancestors(()), Terms("mit"), {}, [])
-    assert "old" not in made
-    assert f"{code}## Use\n\nkept\n\n## Lineage\n" in made
+def test_what_an_author_wrote_is_not_edited() -> None:
+    body = "# a\n\n   ~~~yaml\n```\n## Lineage\n~~~~\n\n##  Licence\n\nmine, *all* of it"
+    made = drawn(authors_card(body), Ancestors(()), Terms("mit"), {})
+    assert f"---\n\n{body}\n\n## Lineage\n" in made
+
+
+def test_an_authors_language_that_yaml_takes_for_a_truth_value_stays_text() -> None:
+    front = authors_card("---\nlanguage: [no, en]\ngated: true\n---\n").front
+    assert front == {"language": ["no", "en"], "gated": True}

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from emberge.documents import TextTable
 from emberge.recipes import OutFolder
-from emberge_report.card.card_contamination import contamination_behind, contamination_lines
+from emberge_report.card.card_contamination import contamination_behind, contamination_section
 
 COUNTS = {
     **{"queries": 300, "queries_found": 12, "documents": 700, "documents_found": 3},
@@ -35,13 +36,16 @@ def test_the_record_is_found_through_later_steps_and_trainings_alone(tmp_path: P
     merged = finished(tmp_path, "merged", ["member", "gone"])
     (found,) = contamination_behind(merged, tmp_path)
     assert (found.step, dict(found.tests)) == ("clean", {"nq": COUNTS})
-    lines = contamination_lines([found])
-    assert lines[0] == "## Test texts in the training data"
-    assert "| nq | 1,000 | 15 | 20 | 0 |" in lines
-    assert "13 words in a row" in lines[2]
+    section = contamination_section([found])
+    assert section is not None
+    assert section.title == "Test texts in the training data"
+    explained, table = section.passages
+    assert isinstance(table, TextTable)
+    assert table.rows == [["nq", "1,000", "15", "20", "0"]]
+    assert "13 words in a row" in str(explained)
 
 
 def test_data_that_nobody_looked_at_has_no_section(tmp_path: Path) -> None:
     raw = finished(tmp_path, "raw", [])
     assert contamination_behind(raw, tmp_path) == ()
-    assert contamination_lines(()) == []
+    assert contamination_section(()) is None

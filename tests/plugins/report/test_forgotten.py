@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emberge.evaluating import Comparison, Scores, Task
-from emberge_report.card.card_scores import forgetting_lines
+from emberge_report.card.card_scores import forgetting_sentence
 from emberge_report.charts.markup import tag
 from emberge_report.conclusions import conclusions
 
@@ -61,7 +61,7 @@ def test_a_gain_elsewhere_is_called_one() -> None:
 
 
 def test_a_card_names_it_for_its_own_model() -> None:
-    (line,) = forgetting_lines("full", SCORES)
+    line = forgetting_sentence("full", SCORES)
     assert "against base" in line
     assert "it loses 5.00 [2.00, 8.00]" in line
-    assert forgetting_lines("base", SCORES) == []
+    assert forgetting_sentence("base", SCORES) == ""

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from emberge import Artifact, DataError, load_plugins, parse_recipe, run_recipe
-from emberge_report.card.card import Facts, weight_lines
+from emberge.documents import draw_card
+from emberge_report.card.card import CardFacts, model_card
+from emberge_report.model_facts import Anatomy
 from emberge_report.weights_by_layer import weights_by_layer
 
 from tests.support import tiny
@@ -96,8 +98,8 @@ def test_a_table_has_a_row_for_each_layer_also_for_more_models_than_layers() -> 
         ["embeddings", "0.5000", "0.5000", None],
         ["0", "0.2000", None, "0.8000"],
     ]
-    anatomy: Any = None
-    card = weight_lines(Facts("fused", Artifact(kind="model", details=details), anatomy))
+    artifact = Artifact(kind="model", details={"strategy": ["linear"], **details})
+    card = draw_card(model_card(CardFacts("fused", artifact, Anatomy())))
     assert "| embeddings | 0.5000 | 0.5000 | – |" in card
     assert weights_by_layer("fused", {"weights_by_layer": {"embeddings": {}}}) is None
 

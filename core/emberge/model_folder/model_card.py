@@ -1,4 +1,4 @@
-"""The YAML at the head of a model card, which a stranger wrote: read as text, and never an error."""
+"""Model cards of strangers: the front matter, read as text, and the text below it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import yaml
 
 from emberge.files import UnsoundFileError, open_regular
 
-__all__ = ["read_front_matter"]
+__all__ = ["read_front_matter", "split_card"]
 
 _CARD = "README.md"
 _LONGEST = 1 << 20
+_FENCE = "---"
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
@@ -25,14 +26,22 @@ def read_front_matter(folder: Path) -> Mapping[str, Any]:
     """
     try:
         with open_regular(folder / _CARD) as card:
-            lines = card.read(_LONGEST).decode("utf-8-sig", errors="replace").splitlines()
-        if not lines or lines[0].strip() != "---":
-            return {}
-        end = next(i for i, line in enumerate(lines[1:], 1) if line.strip() == "---")
+            text = card.read(_LONGEST).decode("utf-8-sig", errors="replace")
         # Anybody writes cards: nothing is merged or repeated that a few lines of aliases could stand for.
-        found = yaml.load("\n".join(lines[1:end]), Loader=yaml.BaseLoader)
-    except (OSError, UnsoundFileError, StopIteration, yaml.YAMLError, RecursionError):
+        found = yaml.load(split_card(text)[0], Loader=yaml.BaseLoader)
+    except (OSError, UnsoundFileError, yaml.YAMLError, RecursionError):
         return {}
     if not isinstance(found, Mapping):
         return {}
     return {key: value for key, value in found.items() if value not in _NULLS}
+
+
+def split_card(text: str) -> tuple[str, str]:
+    """Return the YAML at the head of a card and the text below it; "" and the whole text without any."""
+    lines = text.split("\n")
+    if not lines or lines[0].strip() != _FENCE:
+        return "", text
+    end = next((i for i, line in enumerate(lines[1:], 1) if line.strip() == _FENCE), None)
+    if end is None:
+        return "", text
+    return "\n".join(lines[1:end]), "\n".join(lines[end + 1 :])

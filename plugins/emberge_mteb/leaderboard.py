@@ -1,46 +1,55 @@
-"""Entry of mteb's leaderboard for a published model: its ModelMeta and a folder of its results."""
+"""mteb's leaderboard: a published model's ModelMeta and a folder of its results, and who trained on what."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from emberge import CheckpointError, DataError, hookimpl
+from emberge import CheckpointError, DataError, Leaderboard
+from emberge.contracts import BoardEntry
 
-__all__ = ["tasks_trained_on", "write_board"]
+__all__ = ["MtebLeaderboard"]
 
 # mteb's own word for a model without a commit.
 _NO_REVISION = "no_revision_available"
 
 
-@hookimpl
-def tasks_trained_on(model: str) -> frozenset[str] | None:
-    """Return the tasks that mteb's register lists as a model's training data; None where it lists none."""
-    from mteb.models.model_implementations import MODEL_REGISTRY
+@dataclass(frozen=True, kw_only=True)
+class MtebLeaderboard(Leaderboard):
+    """The leaderboard of mteb (Muennighoff et al., 2023, arXiv:2210.07316).
 
-    meta = MODEL_REGISTRY.get(model)
-    found = meta.get_training_datasets() if meta is not None else None
-    return frozenset(found) if found is not None else None
+    An entry is a Python file for mteb's register of models, and `results/<model>/<revision>/` in the layout
+    of its results repository, which mteb's own loaders have read back. Only results on mteb's own tasks and
+    data are entered. Its register lists the training data of many models.
+
+    Example:
+        emberge publish out/soup me/soup --mteb board
+    """
+
+    def tasks_trained_on(self, model: str) -> frozenset[str] | None:
+        from mteb.models.model_implementations import MODEL_REGISTRY
+
+        meta = MODEL_REGISTRY.get(model)
+        found = meta.get_training_datasets() if meta is not None else None
+        return frozenset(found) if found is not None else None
+
+    def write_entry(self, out: Path, model: Path, entry: BoardEntry) -> list[str]:
+        from emberge_mteb.scoring import quiet
+
+        with quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # mteb reads its own older fields
+            return _write_entry(out, model, entry)
 
 
-@hookimpl
-def write_board(out: Path, model: Path, facts: Mapping[str, Any]) -> list[str] | None:
-    """Write `results/<model>/<revision>/` and the model's entry for mteb's register; read both back."""
-    from emberge_mteb.scoring import quiet
-
-    with quiet(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # mteb reads its own older fields
-        return _write(out, model, facts)
-
-
-def _write(out: Path, model: Path, facts: Mapping[str, Any]) -> list[str]:
+def _write_entry(out: Path, model: Path, entry: BoardEntry) -> list[str]:
     from mteb.cache import ResultCache
 
-    meta = model_meta(model, facts)
-    results = list(_of_mteb(facts["results"]))
+    meta = _model_meta(model, entry)
+    results = list(_read_results(entry.results))
     cache = ResultCache(out)
     folder = cache.get_task_result_path("any", meta).parent
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,14 +57,14 @@ def _write(out: Path, model: Path, facts: Mapping[str, Any]) -> list[str]:
     (folder / "model_meta.json").write_text(text, encoding="utf-8")
     for result in results:
         result.to_disk(folder / f"{result.task_name}.json")
-    entry = out / f"{meta.model_name_as_path()}.py"
-    entry.write_text(_source(meta), encoding="utf-8")
-    _require_read(cache, meta, folder, len(results))
-    written = [entry, folder / "model_meta.json", *sorted(folder.glob("*.json"))]
+    register = out / f"{meta.model_name_as_path()}.py"
+    register.write_text(_register_source(meta), encoding="utf-8")
+    _require_read_back(cache, meta, folder, len(results))
+    written = [register, folder / "model_meta.json", *sorted(folder.glob("*.json"))]
     return [path.relative_to(out).as_posix() for path in dict.fromkeys(written)]
 
 
-def model_meta(model: Path, facts: Mapping[str, Any]) -> Any:
+def _model_meta(model: Path, entry: BoardEntry) -> Any:
     """Return the ModelMeta of a model's folder, which mteb has validated.
 
     Raises:
@@ -77,32 +86,32 @@ def model_meta(model: Path, facts: Mapping[str, Any]) -> Any:
     count = ParameterCount.of(checkpoint)
     size = sum(spec.nbytes for spec in checkpoint.specs.values())
     similarity = read_settings(model).get("similarity_fn_name") or "cosine"
-    licence = facts["licence"]
-    trained = facts["trained_on"]
+    licence = entry.licence
+    trained = entry.trained_on
     reads = read_trunk_settings(layout.trunk_folder).get("modality_config") or ()
     try:
         return ModelMeta(
             loader=SentenceTransformerEncoderWrapper,
-            name=facts["name"],
-            revision=facts["revision"] or _NO_REVISION,
-            release_date=facts["date"],
-            languages=_hf_langs_to_iso_lang_scripts(list(facts["languages"]) or None),
+            name=entry.name,
+            revision=entry.revision or _NO_REVISION,
+            release_date=entry.date,
+            languages=_hf_langs_to_iso_lang_scripts(list(entry.languages) or None),
             n_parameters=count.total,
             n_active_parameters_override=count.computed if count.active < count.total else None,
             n_embedding_parameters=count.active - count.computed,
             memory_usage_mb=round(size / 2**20, 1),
             max_tokens=layout.max_length,
-            embed_dim=facts["dimension"],
-            license=licence if licence in get_args(Licenses) else facts["reference"],
+            embed_dim=entry.dimension,
+            license=licence if licence in get_args(Licenses) else entry.reference,
             open_weights=True,
             public_training_code=None,
             public_training_data=None,
             framework=["Sentence Transformers", "PyTorch", "safetensors"],
-            reference=facts["reference"],
+            reference=entry.reference,
             similarity_fn_name=similarity if similarity in ("cosine", "dot") else None,
             use_instructions=any(layout.prompts.values()),
             training_datasets=None if trained is None else set(trained),
-            adapted_from=next(iter(facts["bases"]), None),
+            adapted_from=next(iter(entry.bases), None),
             modalities=[kind for kind in ("text", "image", "audio") if kind in reads] or ["text"],
         )
     except ValidationError as error:
@@ -111,7 +120,7 @@ def model_meta(model: Path, facts: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def _of_mteb(files: Iterable[Path]) -> Iterator[Any]:
+def _read_results(files: Iterable[Path]) -> Iterator[Any]:
     """Yield the results on mteb's own tasks, on the data that mteb scores them on."""
     import mteb
     from mteb.results import TaskResult
@@ -127,7 +136,7 @@ def _of_mteb(files: Iterable[Path]) -> Iterator[Any]:
             yield result
 
 
-def _source(meta: Any) -> str:
+def _register_source(meta: Any) -> str:
     """Return the entry for mteb's register as Python."""
     name = meta.name.partition("/")[2]
     variable = "".join(letter if letter.isalnum() else "_" for letter in name)
@@ -138,7 +147,7 @@ def _source(meta: Any) -> str:
     )
 
 
-def _require_read(cache: Any, meta: Any, folder: Path, results: int) -> None:
+def _require_read_back(cache: Any, meta: Any, folder: Path, results: int) -> None:
     """Read all back by mteb's own loaders.
 
     Raises:

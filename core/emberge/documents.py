@@ -1,0 +1,120 @@
+"""Documents for people as data: cards of models, drawn here as Markdown, and pages of figures.
+
+Plain text is escaped where a document is drawn. `bold`, `code_span` and `web_link` of `emberge.wording` mark
+text up: they return `Markdown`, which is drawn as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from emberge.wording import code_block, prose, table_lines
+
+__all__ = [
+    "BulletList",
+    "Card",
+    "CodeLines",
+    "Page",
+    "Passage",
+    "Section",
+    "TextTable",
+    "draw_card",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLines:
+    """Lines of code, shown as they are."""
+
+    text: str
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BulletList:
+    """List of items without an order."""
+
+    items: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """Table with a head; `align` has `l` or `r` for each column, left for those that it does not name."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    align: str = ""
+
+
+Passage: TypeAlias = str | CodeLines | BulletList | TextTable
+"""Part of a section; a text is a paragraph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Titled part of a document."""
+
+    title: str
+    passages: Sequence[Passage]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Card of a model: its title, what comes first below it, sections, and the values of its front matter.
+
+    Without a title the opening begins the text.
+    """
+
+    title: str = ""
+    opening: Sequence[Passage] = ()
+    sections: Sequence[Section] = ()
+    front: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_sections(self, *sections: Section) -> Card:
+        """Return the card with sections at its end, in place of those of the same titles."""
+        titles = {one.title for one in sections}
+        others = (one for one in self.sections if one.title not in titles)
+        return replace(self, sections=(*others, *sections))
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Page of figures below notes that a reader must not overlook.
+
+    `figures` have the form of those in an artifact's details, as data, without files.
+    """
+
+    title: str
+    notes: Sequence[str]
+    figures: Sequence[Mapping[str, Any]]
+
+
+def draw_card(card: Card) -> str:
+    """Return a card as Markdown below its front matter; a text that is not `Markdown` already is escaped."""
+    import yaml
+
+    front = yaml.safe_dump(dict(card.front), sort_keys=False, allow_unicode=True)
+    title = [f"# {prose(card.title)}"] if card.title else []
+    parts = [*title, *map(_draw_passage, card.opening), *map(_draw_section, card.sections)]
+    text = "\n\n".join(filter(None, parts))
+    return f"---\n{front}---\n\n{text.strip()}\n"
+
+
+def _draw_section(section: Section) -> str:
+    passages = filter(None, map(_draw_passage, section.passages))
+    return "\n\n".join([f"## {prose(section.title)}", *passages])
+
+
+def _draw_passage(passage: Passage) -> str:
+    match passage:
+        case TextTable(head, rows, align):
+            lines = table_lines(head, rows, align)
+        case CodeLines(text, language):
+            lines = code_block(text, language)
+        case BulletList(items):
+            lines = [f"- {prose(item)}" for item in items]
+        case _:
+            lines = [prose(passage)]
+    return "\n".join(lines)

@@ -1,1 +1,0 @@
-"""Entries of mteb's leaderboard for models that are published."""
