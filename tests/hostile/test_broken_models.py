@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import torch
 from emberge import Stage, load_plugins, load_recipe
 from emberge.errors import EmbergeError
 from emberge.merging import CopyJob, MergeInput, build_checkpoint, require_usable_weights
-from emberge.model_folder import Checkpoint, Layout, load_tokenizer
+from emberge.model_folder import Checkpoint, Layout, load_tokenizer, tokenizer_faults
 from emberge.recipes import check_recipe
 from emberge.tensor_files import FileSource, TensorReader
 from emberge_merge.methods.sparse.sign_consensus import SignConsensus
@@ -287,6 +288,25 @@ def test_a_template_is_checked_before_a_folder_is_built_of_it(
 def test_a_tokenizer_that_is_chosen_is_checked_too(model: Path, bert: Path) -> None:
     (model / "tokenizer.json").write_text("{}")
     assert "tokenizer.json: is no tokenizer" in problems(bert, bert, tokenizer=model)
+
+
+def test_a_tokenizer_of_bytes_has_no_file_of_words(model: Path) -> None:
+    remove("tokenizer.json")(model)
+    (fault,) = tokenizer_faults(model)
+    assert "has tokenizer_config.json and no tokenizer.json" in fault
+    change("tokenizer_config.json", tokenizer_class="ByT5Tokenizer")(model)
+    assert list(tokenizer_faults(model)) == []
+
+
+def test_a_tokenizer_is_read_again_where_another_file_took_its_place(model: Path) -> None:
+    path = model / "tokenizer.json"
+    assert list(tokenizer_faults(model)) == []
+    status = path.stat()
+    other = path.with_name("other")
+    other.write_text("{}".ljust(status.st_size))
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.replace(path)
+    assert "tokenizer.json: is no tokenizer" in "".join(tokenizer_faults(model))
 
 
 def test_other_models_may_lack_what_the_template_gives(model: Path, bert: Path) -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from emberge.model_folder.config_fields import field_faults
+from emberge.model_folder.config_fields import field_faults, module_faults
 
 STOCK = ("bert", "xlm-roberta", "modernbert", "distilbert", "qwen3", "gemma3_text", "llama", "t5")
 
@@ -21,6 +21,49 @@ def stock(kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", STOCK)
 def test_no_stock_config_has_a_fault(kind: str) -> None:
     assert list(field_faults(stock(kind))) == []
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlm-roberta", "modernbert", "qwen3", "t5"])
+def test_the_class_of_a_stock_config_is_found_by_its_type(kind: str) -> None:
+    (fault,) = field_faults({**stock(kind), "vocab_size": "many"})
+    assert fault.startswith(f"vocab_size is text, and {kind} takes a whole number")
+
+
+def test_items_of_a_list_have_types_too() -> None:
+    config = {"model_type": "qwen3", "layer_types": ["full_attention", 3]}
+    assert [fault.partition(" ")[0] for fault in field_faults(config)] == ["layer_types"]
+
+
+POOLED = {"embedding_dimension": 8}
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "faults"),
+    [
+        ("Pooling", {**POOLED, "pooling_mode_cls_token": True}, []),
+        ("Pooling", {"word_embedding_dimension": 8, "pooling_mode": "mean"}, []),
+        ("Pooling", {}, ["embedding_dimension is missing, which Pooling needs"]),
+        (
+            "Pooling",
+            {**POOLED, "pooling_mode_median": True},
+            ["'pooling_mode_median' is no option"],
+        ),
+        ("Pooling", {**POOLED, "include_prompt": 1}, ["include_prompt is a whole number, and"]),
+        ("Transformer", {}, []),
+        ("Transformer", {"max_seq_length": 8, "model_args": {}, "config_args": {}}, []),
+        ("Transformer", {"model_name_or_path": "a"}, ["'model_name_or_path' is no option"]),
+        ("Transformer", {"tokenizer_args": 1}, ["tokenizer_args is a whole number, and"]),
+        ("Dense", {"in_features": 8, "out_features": 4, "anything": 1}, []),
+        ("Normalize", {}, []),
+        ("OfNextYear", {"anything": 1}, []),
+    ],
+)
+def test_options_of_a_module_are_those_of_its_class(
+    kind: str, config: dict[str, Any], faults: list[str]
+) -> None:
+    found = list(module_faults(kind, config))
+    assert len(found) == len(faults), found
+    assert all(one.startswith(start) for one, start in zip(found, faults, strict=True)), found
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import torch
 from emberge import CheckpointError
 from emberge.cli.main import main
 from emberge.merging import summary
-from emberge.model_folder import model_fingerprint
+from emberge.model_folder import Checkpoint, model_fingerprint
 
 from tests.support import tiny
 from tests.support.tolerance import assert_combined, assert_same_pass
@@ -333,6 +333,16 @@ def test_rarer_chains_are_merged_in_every_module(
     same = merge(tmp_path / "same", one, shutil.copytree(one, tmp_path / "twin"))
     assert torch.equal(score(same), score(one))
     assert files(same).keys() == files(one).keys() - {"README.md"}
+
+
+def test_the_modules_behind_a_router_are_part_of_the_chain(tmp_path: Path) -> None:
+    folder = _router(tmp_path / "one", 1)
+    routes = json.loads((folder / "router_config.json").read_text())["types"]
+    router, *behind = Checkpoint(folder).chain
+    assert router.kind == "Router"
+    assert {module.path: module.type for module in behind} == routes
+    assert all(module.type.endswith(f".{module.kind}") for module in behind)
+    assert all("." not in module.kind for module in behind)
 
 
 def test_a_route_of_a_router_counts_in_its_fingerprint(tmp_path: Path) -> None:

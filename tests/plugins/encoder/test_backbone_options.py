@@ -115,7 +115,7 @@ def test_modules_that_cannot_follow_are_refused_by_name(
     modules[2]["type"] = f"sentence_transformers.models.{kind}"
     (source / "modules.json").write_text(json.dumps(modules))
     (fault,) = TextEncoder().describe(source).problems
-    assert f"module '{kind}' {message}" in fault
+    assert f"{source}/modules.json: module '{kind}' {message}" in fault
     with pytest.raises(CheckpointError, match=kind):
         _load(TextEncoder(), source)
 
@@ -126,7 +126,7 @@ def test_modules_before_pooling_are_refused(tmp_path: Path) -> None:
     modules[1], modules[2] = modules[2], modules[1]
     (source / "modules.json").write_text(json.dumps(modules))
     (fault,) = TextEncoder().describe(source).problems
-    assert "module 'Dense' comes before Pooling" in fault
+    assert f"{source}/modules.json: module 'Dense' comes before Pooling" in fault
 
 
 def test_half_precision_weights_are_loaded_trained_and_saved(tmp_path: Path) -> None:

@@ -250,6 +250,8 @@ _OWN_ROOMS: Mapping[str, Room] = {
             "tests/core/model_folder/test_folders.py",
             "tests/core/model_folder/test_model_files.py",
             "tests/hostile/test_broken_models.py",
+            "tests/plugins/bidirlm/test_composed_models.py",
+            "tests/plugins/encoder/test_backbone_options.py",
             "tests/plugins/encoder/test_saved_folders.py",
             "tests/plugins/encoder/test_text_encoder.py",
         ),

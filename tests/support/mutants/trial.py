@@ -249,7 +249,7 @@ def _measure(sources: Sequence[Path], tests: Sequence[Path], out: Path) -> int:
     cov = coverage.Coverage(
         data_file=None, config_file=False, include=[f"{here}/{path}" for path in sources]
     )
-    seen = _Contexts(cov)
+    seen = _Contexts(cov, sources)
     cov.start()
     code = pytest.main([*ARGUMENTS, *map(str, tests)], [seen])
     cov.stop()
@@ -285,13 +285,23 @@ def _ordered(
 
 
 class _Contexts:
-    """A pytest plugin that notes under which test lines run, and how long each test takes."""
+    """A pytest plugin that notes under which test lines run, and how long each test takes.
 
-    def __init__(self, cov: Any) -> None:
+    What a function of the sources keeps between calls is forgotten before each test, as a line that ran for
+    one test and not for the next would count as none of the next.
+    """
+
+    def __init__(self, cov: Any, sources: Sequence[Path]) -> None:
         self.cov = cov
+        parts = [path.with_suffix("").parts[1:] for path in sources]
+        self.modules = [".".join(one[:-1] if one[-1] == "__init__" else one) for one in parts]
         self.seconds: dict[str, float] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
+        for name in self.modules:
+            for value in vars(sys.modules.get(name, object)).values():
+                if callable(forget := getattr(value, "cache_clear", None)):
+                    forget()
         self.started = time.monotonic()
         self.current = nodeid
         self.cov.switch_context(nodeid)
