@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -19,6 +16,7 @@ from emberge.data import in_domain_tasks, load_catalogue, load_datasets
 from emberge.recipes import shipped_recipes
 from emberge_mteb.hub_tasks import hub_tasks
 
+from tests.support.checked_recipes import check
 from tests.support.hub_models import write_hub
 from tests.support.loopback_hub import serving
 
@@ -88,39 +86,20 @@ def test_a_recipe_is_understood_and_says_how_it_is_run(name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def checked(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, subprocess.CompletedProcess[str]]:
+def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
     """What `check` says of the paper's recipes, given the hub's configs alone."""
     root = tmp_path_factory.mktemp("hub")
     write_hub(root, tmp_path_factory.mktemp("built"))
     with serving(root) as hub:
-        environment = {
-            **os.environ,
-            "HF_HOME": str(tmp_path_factory.mktemp("cache")),
-            "HF_HUB_OFFLINE": "0",
-            "HF_DATASETS_OFFLINE": "1",
-            "HF_ENDPOINT": hub.url,
-        }
-        return {
-            name: subprocess.run(
-                [sys.executable, "-m", "emberge", "check", f"boom/{name}"],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            for name in PAPER
-        }
+        return check([f"boom/{name}" for name in PAPER], tmp_path_factory.mktemp("cache"), hub.url)
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_check_tells_cost_and_domains_by_configs_alone(
-    name: str, checked: dict[str, subprocess.CompletedProcess[str]]
+    name: str, checked: dict[str, tuple[int, str]]
 ) -> None:
-    done = checked[name]
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = done.stdout + done.stderr
+    code, said = checked[f"boom/{name}"]
+    assert code == 0, said
     assert "could not be seen" not in said
     assert re.search(r"boom: training cost\n +3 × one run on all rows", said)
     assert "24 of 41 tasks are in domain: " in said

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -21,6 +18,7 @@ from emberge.data import in_domain_tasks, load_catalogue, load_datasets
 from emberge.recipes import shipped_recipes
 from emberge_mteb.hub_tasks import hub_tasks, instruction_of, split_of
 
+from tests.support.checked_recipes import check
 from tests.support.hub_models import write_hub
 from tests.support.loopback_hub import Hub, serving
 
@@ -337,27 +335,26 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
         yield served
 
 
-def check(recipe: str, hub: Hub, cache: Path) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "HF_HOME": str(cache),
-        "HF_HUB_OFFLINE": "0",
-        "HF_DATASETS_OFFLINE": "1",  # that hub has models and no data
-        "HF_ENDPOINT": hub.url,
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "emberge", "check", recipe],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recipe with the paper's own decoder."""
+    text = PAPER.path.read_text("utf-8").replace(DECODER, "openbmb/MiniCPM-Embedding")
+    recipe = tmp_path_factory.mktemp("foreign") / "paper.yaml"
+    recipe.write_text(text.replace("path: corpora/", f"path: {PAPER.path.parent}/corpora/"))
+    return recipe
 
 
-def test_check_passes_by_configs_alone(hub: Hub, tmp_path: Path) -> None:
-    done = check("codiemb/paper", hub, tmp_path)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
+@pytest.fixture(scope="module")
+def checked(
+    hub: Hub, foreign: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[int, str]]:
+    """What `check` says of both recipes."""
+    return check(["codiemb/paper", str(foreign)], tmp_path_factory.mktemp("cache"), hub.url)
+
+
+def test_check_passes_by_configs_alone(hub: Hub, checked: dict[str, tuple[int, str]]) -> None:
+    code, said = checked["codiemb/paper"]
+    assert code == 0, said
     assert "could not be seen" not in said
     assert not [name for name in hub.fetched if name.endswith((".safetensors", ".bin"))]
     assert "11 of 15 tasks are in domain: " in said
@@ -370,16 +367,13 @@ def test_check_passes_by_configs_alone(hub: Hub, tmp_path: Path) -> None:
     assert said.count("[validation]") == 5  # each once, for encoders and decoder
 
 
-def test_check_names_the_backbone_that_has_no_native_class(hub: Hub, tmp_path: Path) -> None:
+def test_check_names_the_backbone_that_has_no_native_class(
+    foreign: Path, checked: dict[str, tuple[int, str]]
+) -> None:
     """Which is why the paper's decoder is not in the recipe, as its header says."""
-    text = PAPER.path.read_text("utf-8")
     assert "MiniCPM-Embedding: transformers has no class for it" in PAPER.description
-    text = text.replace(DECODER, "openbmb/MiniCPM-Embedding")
-    recipe = tmp_path / "paper.yaml"
-    recipe.write_text(text.replace("path: corpora/", f"path: {PAPER.path.parent}/corpora/"))
-    done = check(str(recipe), hub, tmp_path / "cache")
-    said = done.stdout + done.stderr
-    assert done.returncode == 2, said
+    code, said = checked[str(foreign)]
+    assert code == 2, said
     assert "openbmb--MiniCPM-Embedding" in said
     assert "has no class MiniCPM" in said
     assert "its code lies beside the weights and is not run" in said
