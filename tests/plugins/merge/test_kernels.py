@@ -101,12 +101,12 @@ def cases(links: Sequence[Stage]) -> st.SearchStrategy[Case]:
 
 
 def merged(links: Sequence[Stage], base: State, models: Sequence[State], **how: Any) -> Any:
-    """The bytes of the merge, or the message with which it was refused."""
+    """The bytes of the merge, or why it was refused; threads decide which tensor is refused first."""
     based = any(link.base_policy == "required" for link in links)
     try:
         found = merge_state_dicts(models, links, base if based else None, **how)
     except CheckpointError as error:
-        return str(error)
+        return str(error).partition(": ")[2]
     return {
         name: tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
         for name, tensor in found.items()
