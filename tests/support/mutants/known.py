@@ -10,6 +10,42 @@ from tests.support.mutants.plant import Mutant
 # file, changed line, line of the mutant, reason
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     (
+        "groups.py",
+        "edges = coo_array((np.ones(len(rows), np.int8), (rows, things + count)), shape=(size, size))",
+        "edges = coo_array((np.ones(len(rows), ), (rows, things + count)), shape=(size, size))",
+        "that an edge is there counts, and not its weight",
+    ),
+    (
+        "groups.py",
+        "_, found = connected_components(edges, directed=False)",
+        "_, found = connected_components(edges, directed=True)",
+        "SciPy's own kind of connection takes edges either way",
+    ),
+    (
+        "minhash.py",
+        "HASHES = 128",
+        "HASHES = 129",
+        "one number more of a signature; which candidates are copies is computed exactly",
+    ),
+    (
+        "minhash.py",
+        "hashes = mixed(hashes + np.uint64(part)) if part else hashes",
+        "hashes = mixed(hashes - np.uint64(part)) if part else hashes",
+        "any number sets the shingles of one part apart from those of another",
+    ),
+    (
+        "cosine_copies.py",
+        "space = Space(vectors, vectors, device)",
+        "space = Space(vectors, vectors, None)",
+        "without a GPU torch's own device is the CPU",
+    ),
+    (
+        "test_texts.py",
+        "AT_ONCE = 100_000",
+        "AT_ONCE = None",
+        "how many texts are in memory at a time; without a most, all are",
+    ),
+    (
         "config_sizes.py",
         "if not isinstance(multiple, int) or multiple < 1:",
         "if not isinstance(multiple, int) or multiple < 2:",

@@ -172,6 +172,25 @@ def test_a_text_exactly_at_the_threshold_is_a_copy(
         assert [row["query"] for row in left] == left_of_rows
 
 
+@pytest.mark.parametrize(("rows", "warned"), [(19, True), (20, False)])
+def test_a_set_that_loses_more_than_a_twentieth_to_likeness_is_named(
+    tmp_path: Path, rows: int, warned: bool
+) -> None:
+    others = [pair(numbered(10 * i, 9), "0") for i in range(rows - 1)]
+    path = written(tmp_path / "a.jsonl", [pair("abcd", "0"), *others])
+    step = Decontaminate(
+        data=entry(path),
+        evaluators=(Tests(given=(("query", "abce"),)),),
+        jaccard=PerDataset(default=0.6),
+        shingle=1,
+    )
+    bench = Bench(tmp_path / "run")
+    left, _ = cleaned(step, bench)
+    assert len(left) == rows - 1
+    found = [one for one in bench.warnings if f"a: 1 of {rows} rows (5%) go because" in one]
+    assert bool(found) == warned
+
+
 @pytest.mark.parametrize(("first", "second"), [(0.5, 0.9), (0.9, 0.5)])
 def test_each_set_has_its_own_threshold(tmp_path: Path, first: float, second: float) -> None:
     tests = Tests(given=(("query", "abcd"), ("query", "ghij")))
@@ -323,6 +342,26 @@ def test_both_halves_of_a_local_set_are_tests_and_mteb_gives_the_half_it_scores(
     )
     assert [row["query"] for row in left] == ["another one"]
     assert counts["exam"]["queries"] == 1
+
+
+def test_a_local_set_without_its_test_half_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "exam").mkdir()
+    written(tmp_path / "exam" / "dev.jsonl", [{"text": "Another one", "label": "x"}])
+    exam = {"name": "exam", "dir": "exam", "task": "clustering"}
+    (tmp_path / "datasets.yaml").write_text(yaml.safe_dump({"eval": [exam]}))
+    path = written(tmp_path / "a.jsonl", [pair("one", "p")])
+    sets = EvalSets(path=DataRef(str(tmp_path / "datasets.yaml")))
+    with pytest.raises(DataError, match="test"):
+        Decontaminate(data=entry(path), eval_sets=(sets,)).run(Bench(tmp_path / "run"))
+
+
+def test_progress_counts_test_sets_and_then_training_texts(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", [pair(numbered(10 * i, 9), "p") for i in range(3)])
+    bench = Bench(tmp_path)
+    tests = Tests(given=(("query", "a question"),))
+    Decontaminate(data=entry(path), evaluators=(tests,)).run(bench)
+    assert (0, 1, "tasks", "texts of exam") in bench.told
+    assert (4, 4, "texts", "1 test texts") in bench.told
 
 
 def test_test_texts_come_in_blocks_and_each_once_a_block() -> None:

@@ -170,6 +170,20 @@ def test_counts_and_examples_name_the_row_that_stays(tmp_path: Path) -> None:
     assert example["beside"] == "row 1: q"
 
 
+def test_a_run_of_one_character_is_a_shingle(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", [pair("q", "p")])
+    step = Deduplicate(data=(DataEntry(path=DataRef(str(path))),), jaccard=1.0, shingle=1)
+    assert list(step.check(Glance())) == []
+
+
+def test_each_way_of_looking_begins_its_progress_anew(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", [pair("q", "p")])
+    bench = Bench(tmp_path / "run")
+    Deduplicate(data=(DataEntry(path=DataRef(str(path))),), jaccard=0.9).run(bench)
+    begun = [(note, done) for done, _, _, note in bench.told if note]
+    assert begun[:2] == [("equal rows", 0), ("near copies", 0)]
+
+
 @pytest.mark.parametrize(
     ("options", "place", "fix"),
     [
