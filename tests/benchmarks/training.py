@@ -35,8 +35,8 @@ import pytest
 import torch
 from emberge import Example, PerDataset
 from emberge.encoding import EncodePlan, TextEmbedder, activation_budget, encode_and_backward
+from emberge.training import PlannedBatch, PlannedPart
 from emberge.training.objective import Objective
-from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import Side, build_table
 from emberge_encoder.text_encoder import TextEncoder

@@ -12,6 +12,7 @@ import pytest
 from tests.support.sources import (
     CORE,
     EXAMPLES,
+    FACES,
     PLUGINS,
     ROOT,
     TESTS,
@@ -150,6 +151,21 @@ def test_the_rule_on_sharing_finds_an_import_from_other_tests(
     assert [found.partition(": ")[0] for found in taken_from_tests(file)] == [
         "tests/house/test_new.py:4"
     ]
+
+
+def taken_past_faces(file: Path) -> Iterator[str]:
+    """Yield each public name that a test of another room takes from the module behind a room's face."""
+    place = file.relative_to(TESTS).parts
+    for found in imports(file, ROOT):
+        room = ".".join(found.module.split(".")[:2])
+        own = place[:2] == ("core", room.rpartition(".")[2])
+        if room in FACES and room != found.module and not own:
+            public = sorted({*found.names} & FACES[room].keys())
+            yield from (f"{'/'.join(place)}:{found.line}: {room}.{name}" for name in public)
+
+
+def test_tests_of_other_rooms_take_public_names_from_faces() -> None:
+    assert [line for file in python_files(TESTS) for line in taken_past_faces(file)] == []
 
 
 def checks(node: ast.AST, local: dict[str, ast.FunctionDef], seen: frozenset[str]) -> bool:

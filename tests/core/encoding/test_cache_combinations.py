@@ -13,9 +13,8 @@ import torch
 from emberge import Auxiliary, DatasetInfo, Embeddings, Encoder, Loss, PerDataset
 from emberge.contracts import Embedded
 from emberge.encoding import EncodePlan, encode_and_backward
-from emberge.training import FitOptions
+from emberge.training import FitOptions, PlannedBatch, PlannedPart
 from emberge.training.objective import Objective
-from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import build_tables
 from emberge_train.losses.cosent import CoSENT
