@@ -17,10 +17,12 @@ from tests.support import finished_run as runs
 from tests.support.finished_run import BASE
 
 CARDS = Path(__file__).parent / "cards"
+ROWS = "|  |  | | --- | --- | | seed | `0` |"
 VERSIONS = {"emberge": "0.1.0", "torch": "2.13.0"}
 
 
 def finish(out: Path, *steps: str) -> None:
+    """Announce that steps are done, each with the versions and the recipe that a run notes."""
     for step in steps:
         path = out / step / "artifact.json"
         record = json.loads(path.read_text())
@@ -28,6 +30,13 @@ def finish(out: Path, *steps: str) -> None:
         artifact = read_artifact(out / step)
         assert artifact is not None
         card_of_finished(out, step, out / step, artifact)
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    """Change a result's record; None takes a key out."""
+    record = json.loads((folder / "artifact.json").read_text()) | changes
+    kept = {key: value for key, value in record.items() if value is not None}
+    (folder / "artifact.json").write_text(json.dumps(kept))
 
 
 def adapter(out: Path, name: str, model: Path, content: Mapping[str, Any], **details: Any) -> None:
@@ -82,6 +91,11 @@ def losses(out: Path, bert: Path, berts: list[Path]) -> None:
         one["less"] = True
     del found["intervals"]["lossy"]["NumpyDocs"]
     (place / "scores.json").write_text(json.dumps({**found, "tasks": tasks}))
+    counts = {"queries": 1200, "queries_found": 3, "rows_before": 7}
+    record = {"contamination": {"tests": {"nq": counts}, "words": 13}}
+    runs.publish(out, "clean", Artifact("data", details=record))
+    edit(out / "lossy", inputs=[{"reference": "$clean"}])
+    runs.scored(out, {BASE: (1.5, 2.5, 3.5), "full": (1.0, 2.0, 3.0)}, step="elder_scores")
     finish(out, "lossy", "scores")
 
 
@@ -121,6 +135,20 @@ def test_a_card_reads_as_its_page(page: str, bert: Path, berts: list[Path], tmp_
     make(out, bert, berts)
     text = (out / step / "README.md").read_text("utf-8")
     assert text == (CARDS / f"{page}.txt").read_text("utf-8")
+
+
+def test_what_a_record_does_not_state_is_not_in_the_card(berts: list[Path], tmp_path: Path) -> None:
+    runs.trained(tmp_path, "full", berts[0])
+    edit(tmp_path / "full", fingerprint=None, component=None, recipe=None)
+    artifact = read_artifact(tmp_path / "full")
+    assert artifact is not None
+    card_of_finished(tmp_path, "full", tmp_path / "full", artifact)
+    text = (tmp_path / "full" / "README.md").read_text("utf-8")
+    made = text.partition("## How to make it again")[2]
+    assert made.split() == [
+        *["The", "same", "recipe", "with", "the", "same", "inputs."],
+        *ROWS.split(),
+    ]
 
 
 def test_a_result_without_a_record_gets_no_card(berts: list[Path], tmp_path: Path) -> None:
