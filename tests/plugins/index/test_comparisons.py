@@ -42,6 +42,7 @@ def test_the_largest_distance_is_a_share_of_the_longer_vector() -> None:
     second = np.array([[4.0, 0.0], [0.0, 1.0]])
     assert largest_distance(first, second) == largest_distance(second, first) == 0.25
     assert largest_distance(first, first) == 0
+    assert largest_distance(first / 64, second / 64) == 0.25, "whatever the rows' lengths"
     assert largest_distance(0 * first, 0 * first) == 0
     assert largest_distance(first, second[:, :1]) is None
 

@@ -127,8 +127,14 @@ def test_the_verb_groups_queries_by_topic(
     name = ", ".join(topics[0]["words"]) or topics[0]["central"]
     assert shown.startswith("topics, the worst first")
     assert f"{name}: " in shown
-    assert "Topics, the worst first" in out[1].read_text()
-    assert topics[0]["central"] in out[1].read_text()
+    page = out[1].read_text()
+    titles = (
+        *("Topics, the worst first", ">Topics<"),
+        *("Old hits among the first", "Queries that change most"),
+    )
+    assert [title for title in titles if title not in page] == []
+    assert sorted(titles, key=page.index) == [*titles]
+    assert topics[0]["central"] in page
     assert main(["diff-queries", str(bert), str(berts[0]), *words, "--topics", "0"]) == 2
     assert "--topics: needs a whole number of at least 1" in capsys.readouterr().err
 
