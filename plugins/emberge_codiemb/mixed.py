@@ -55,10 +55,10 @@ class Mixed(Sampler):
             own = stable_seed(seed, "draw", draw)
             cut = [replace(one, seed=stable_seed(own, "rows", one.info.name)) for one in datasets]
             drawn.append(Shuffled(cut, stable_seed(own, "batches")))
-        return _Together(drawn)
+        return _MixedTogether(drawn)
 
 
-class _Together(Batches):
+class _MixedTogether(Batches):
     """Steps with a batch of each sequence; as many as see about each row once."""
 
     def __init__(self, drawn: Sequence[Batches]) -> None:

@@ -1,29 +1,5 @@
 """Training data: readers of its files, and steps that filter, mine and score it."""
 
-from __future__ import annotations
+import lazy_loader
 
-from collections.abc import Mapping
-
-from emberge import hookimpl
-
-
-@hookimpl
-def register_readers() -> Mapping[str, str]:
-    return {
-        "json_lines": "emberge_data.json_lines:JsonLines",
-        "parquet": "emberge_data.parquet:Parquet",
-        "delimited": "emberge_data.delimited:Delimited",
-    }
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {
-        "consistency_filter": "emberge_data.steps.consistency_filter:ConsistencyFilter",
-        "decontaminate": "emberge_data.steps.decontaminate.decontaminate_step:Decontaminate",
-        "deduplicate": "emberge_data.steps.deduplicate.deduplicate_step:Deduplicate",
-        "filter_negatives": "emberge_data.steps.filter_negatives:FilterNegatives",
-        "mine_hard_negatives": "emberge_data.steps.mine_hard_negatives:MineHardNegatives",
-        "score_pairs": "emberge_data.steps.scoring.score_pairs:ScorePairs",
-        "split": "emberge_data.steps.split.split_step:Split",
-    }
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

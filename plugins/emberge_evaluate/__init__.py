@@ -1,25 +1,5 @@
 """Evaluation: models are scored, compared with intervals, checked against requirements, and chosen from."""
 
-from __future__ import annotations
+import lazy_loader
 
-from collections.abc import Mapping
-
-from emberge import hookimpl
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {
-        "evaluate": "emberge_evaluate.evaluate_step:Evaluate",
-        "select": "emberge_evaluate.select.select_step:Select",
-    }
-
-
-@hookimpl
-def register_evaluators() -> Mapping[str, str]:
-    return {
-        "fine_tuned": "emberge_evaluate.fine_tuning.fine_tuned:FineTuned",
-        "held_out_loss": "emberge_evaluate.held_out_loss:HeldOutLoss",
-        "token_loss": "emberge_evaluate.token_loss:TokenLossOnTexts",
-        "training_loss": "emberge_evaluate.training_loss:TrainingLoss",
-    }
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -54,14 +54,14 @@ from emberge_evaluate.seed_columns import columns_by_seed, seed_problems
 from emberge_evaluate.seed_groups import Scored
 from emberge_evaluate.sizes import columns_by_size, size_problems, tasks_of_columns
 
-__all__ = ["Evaluate", "ModelEntry"]
+__all__ = ["Evaluate", "EvaluatedModel"]
 
 TABLE = "scores.md"
 TaskScores = dict[str, dict[str, TaskScore]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelEntry:
+class EvaluatedModel:
     """Model to score, and its name in tables (its step's id, hub id or folder by default).
 
     Models of one `arm` differ by chance alone, and are pooled into their mean, its spread and its
@@ -104,7 +104,7 @@ class Evaluate(Step):
 
     produces = "scores"
 
-    models: tuple[ModelEntry, ...]
+    models: tuple[EvaluatedModel, ...]
     """The models to score; differences are to the first."""
     evaluators: tuple[Evaluator, ...]
     """Evaluators that score them: `{mteb: {…}}`."""
@@ -128,11 +128,11 @@ class Evaluate(Step):
         return replace(self, _parts=parts_by_model(self._references, parts))
 
     @property
-    def _entries(self) -> tuple[ModelEntry, ...]:
+    def _entries(self) -> tuple[EvaluatedModel, ...]:
         """The models of the recipe, and its base and members that are none of them."""
         more = [*self.headroom, *([self.base] if self.base is not None else [])]
         known = {entry.model.text for entry in self.models}
-        added = {one.text: ModelEntry(model=one) for one in more if one.text not in known}
+        added = {one.text: EvaluatedModel(model=one) for one in more if one.text not in known}
         return (*self.models, *added.values())
 
     @property

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from emberge.evaluating import MEAN_OF, Place, ScoreCurve
+from emberge.evaluating import MEAN_OF, CurvePlace, ScoreCurve
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.seed_groups import Arm, Scored, variables_of
@@ -100,14 +100,14 @@ def _plain_name(model: Scored) -> str:
 
 def _places(
     places: dict[float, list[Scored]], judge: Judge, groups: Sequence[str]
-) -> tuple[Place, ...]:
+) -> tuple[CurvePlace, ...]:
     found = []
     for at, models in sorted(places.items()):
         names = tuple(model.name for model in models)
         arm = Arm(" + ".join(names), {str(i): name for i, name in enumerate(names)})
         judge.arms.setdefault(arm.name, arm)
         means = {MEAN_OF.get(group, group): judge.estimate(arm.name, group) for group in groups}
-        found.append(Place(at, names, means))
+        found.append(CurvePlace(at, names, means))
     return tuple(found)
 
 

@@ -29,7 +29,7 @@ from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.room_for_merges.against_linear import against_linear, linear_merges
 from emberge_evaluate.score_curves import curves
 from emberge_evaluate.seed_groups import Arm, Scored, arms_of
-from emberge_evaluate.sizes import Columns
+from emberge_evaluate.sizes import ScoredModels
 
 __all__ = ["scores_of"]
 
@@ -38,7 +38,7 @@ TaskScores = Mapping[str, Mapping[str, TaskScore]]
 
 
 def scores_of(
-    columns: Columns,
+    columns: ScoredModels,
     require: Sequence[Requirement],
     *,
     base: ModelRef | None = None,

@@ -9,12 +9,12 @@ from emberge import Model, TaskInfo, TaskScore
 from emberge.wording import join_some
 
 from emberge_evaluate.seed_groups import Scored
-from emberge_evaluate.sizes import Columns
+from emberge_evaluate.sizes import ScoredModels
 
 __all__ = ["columns_by_seed", "seed_problems"]
 
 
-def columns_by_seed(columns: Columns) -> Columns:
+def columns_by_seed(columns: ScoredModels) -> ScoredModels:
     """Return a column `model#seed` for every model and seed, or the columns where tasks have no seeds.
 
     A task that draws nothing has the same score in all columns of a model.
@@ -34,7 +34,7 @@ def columns_by_seed(columns: Columns) -> Columns:
                 if task.seed in (None, seed)
             }
     tasks = {task.name_without_seed: _plain(task) for task in columns.tasks}
-    return Columns(models, list(tasks.values()), found)
+    return ScoredModels(models, list(tasks.values()), found)
 
 
 def seed_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:

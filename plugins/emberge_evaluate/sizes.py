@@ -10,14 +10,14 @@ from emberge.wording import join_some
 
 from emberge_evaluate.seed_groups import Scored
 
-__all__ = ["Columns", "columns_by_size", "size_problems", "tasks_of_columns"]
+__all__ = ["ScoredModels", "columns_by_size", "size_problems", "tasks_of_columns"]
 
 Models = Mapping[str, tuple[Scored, Model]]
 TaskScores = Mapping[str, Mapping[str, TaskScore]]
 
 
 @dataclass(frozen=True)
-class Columns:
+class ScoredModels:
     """Models with what they scored on tasks, by the name that tables give a model."""
 
     models: Models
@@ -25,11 +25,11 @@ class Columns:
     scores: TaskScores
 
 
-def columns_by_size(models: Models, tasks: Sequence[TaskInfo], scores: TaskScores) -> Columns:
+def columns_by_size(models: Models, tasks: Sequence[TaskInfo], scores: TaskScores) -> ScoredModels:
     """Return a column `model@size` for every model and size, or the models where tasks have no sizes."""
     sizes = _sizes(tasks)
     if not sizes:
-        return Columns(models, tasks, scores)
+        return ScoredModels(models, tasks, scores)
     at = {size: [task for task in tasks if task.size == size] for size in sizes}
     columns: dict[str, tuple[Scored, Model]] = {}
     found: dict[str, dict[str, TaskScore]] = {}
@@ -42,7 +42,7 @@ def columns_by_size(models: Models, tasks: Sequence[TaskInfo], scores: TaskScore
                 for task in at[size]
             }
     plain = {task.name_without_size: _plain(task) for task in tasks}
-    return Columns(columns, list(plain.values()), found)
+    return ScoredModels(columns, list(plain.values()), found)
 
 
 def tasks_of_columns(tasks: Sequence[TaskInfo]) -> list[TaskInfo]:

@@ -1,12 +1,5 @@
 """Models for servers and other runtimes: ONNX and OpenVINO, each measured against torch."""
 
-from __future__ import annotations
+import lazy_loader
 
-from collections.abc import Mapping
-
-from emberge import hookimpl
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {"export": "emberge_export.export_step:Export"}
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,5 +1,5 @@
 """Models found on hubs, in buckets, on web servers and in packages."""
 
-from emberge_hub.locate import locate_model
+import lazy_loader
 
-__all__ = ["locate_model"]  # a hook
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

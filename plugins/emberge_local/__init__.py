@@ -1,12 +1,5 @@
 """Launcher of steps side by side on this machine."""
 
-from __future__ import annotations
+import lazy_loader
 
-from collections.abc import Mapping
-
-from emberge import hookimpl
-
-
-@hookimpl
-def register_launchers() -> Mapping[str, str]:
-    return {"local": "emberge_local.local:Local"}
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

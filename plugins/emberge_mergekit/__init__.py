@@ -1,26 +1,5 @@
 """mergekit's configs as recipes, and its own merge methods as a strategy; the only importer of mergekit."""
 
-from __future__ import annotations
+import lazy_loader
 
-from collections.abc import Mapping
-from pathlib import Path
-
-from emberge import hookimpl
-from emberge.contracts import TranslatedRecipe
-
-
-@hookimpl
-def read_recipe(text: str, path: Path | None) -> TranslatedRecipe | None:
-    from emberge_mergekit.recipe.translate import translate
-
-    return translate(text, path)
-
-
-@hookimpl
-def register_merge_strategies() -> Mapping[str, str]:
-    return {"mergekit": "emberge_mergekit.library.strategy:Mergekit"}
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {"mergekit_vocabulary": "emberge_mergekit.recipe.vocabulary:MergekitVocabulary"}
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

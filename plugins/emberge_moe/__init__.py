@@ -1,34 +1,5 @@
 """Mixtures of experts: upcycled, trained with balanced routers, and seen (arXiv:2502.07972)."""
 
-from __future__ import annotations
+import lazy_loader
 
-from collections.abc import Mapping
-
-from emberge import hookimpl
-from emberge.architectures import Architecture
-
-
-@hookimpl
-def register_architectures() -> Mapping[str, Architecture]:
-    place = "emberge_moe.architecture.modeling_emberge_routed"
-    return {
-        "emberge_routed": Architecture(
-            config=f"{place}:EmbergeRoutedConfig",
-            model=f"{place}:EmbergeRoutedModel",
-            masked_lm=f"{place}:EmbergeRoutedForMaskedLM",
-        )
-    }
-
-
-@hookimpl
-def register_backbones() -> Mapping[str, str]:
-    return {"routed": "emberge_moe.routed:Routed"}
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {
-        "downcycle": "emberge_moe.downcycle.downcycle_step:Downcycle",
-        "rope": "emberge_moe.rope:Rope",
-        "upcycle": "emberge_moe.upcycle.upcycle_step:Upcycle",
-    }
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,17 +1,5 @@
 """Evaluation with mteb's own evaluators; the only importer of mteb."""
 
-from __future__ import annotations
+import lazy_loader
 
-from collections.abc import Mapping
-
-from emberge import hookimpl
-
-
-@hookimpl
-def register_evaluators() -> Mapping[str, str]:
-    return {"mteb": "emberge_mteb.evaluator:Mteb"}
-
-
-@hookimpl
-def register_leaderboards() -> Mapping[str, str]:
-    return {"mteb": "emberge_mteb.leaderboard:MtebLeaderboard"}
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

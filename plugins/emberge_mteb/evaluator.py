@@ -257,7 +257,7 @@ class Mteb(Evaluator):
         from emberge_mteb.scoring import quiet, score_task
 
         sources = {source.info.name: source for source in self._sources(workspace)}
-        shown = _Progress(workspace, len(tasks))
+        shown = _EvaluatorProgress(workspace, len(tasks))
         self._require_read(model, tasks, workspace)
         with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
             with quiet():
@@ -367,7 +367,9 @@ class Mteb(Evaluator):
         parts = (data, options, version("mteb"))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _load(self, model: Model, workspace: Workspace, shown: _Progress, media: Path) -> MtebModel:
+    def _load(
+        self, model: Model, workspace: Workspace, shown: _EvaluatorProgress, media: Path
+    ) -> MtebModel:
         from emberge.model_folder import read_settings
 
         from emberge_mteb.model import SIMILARITIES, MtebModel
@@ -399,7 +401,7 @@ class Mteb(Evaluator):
         )
 
     def _embed(
-        self, model: Model, encoder: Encoder, workspace: Workspace, shown: _Progress
+        self, model: Model, encoder: Encoder, workspace: Workspace, shown: _EvaluatorProgress
     ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
         """Return the function of texts and a prompt that embeds them, or reads what is kept."""
         from emberge.encoding import EmbeddingStore, TextEmbedder
@@ -427,7 +429,7 @@ class Mteb(Evaluator):
         return lambda texts, prompt: embedder.embed(texts, prompt=prompt, max_length=length)
 
 
-class _Progress:
+class _EvaluatorProgress:
     """Progress of a model: tasks done, and of the running one the share of texts embedded."""
 
     def __init__(self, workspace: Workspace, tasks: int) -> None:

@@ -23,7 +23,7 @@ from emberge import (
 )
 from emberge.data import load_eval_set, pick_eval_sets
 
-__all__ = ["EvalEntry", "Limits", "LocalSet", "Split", "cut", "local_sets"]
+__all__ = ["EvalEntry", "LocalSet", "SetLimits", "Split", "cut", "local_sets"]
 
 T = TypeVar("T")
 Split = Literal["test", "dev"]
@@ -46,16 +46,16 @@ class EvalEntry:
 
 
 @dataclass(frozen=True)
-class Limits:
+class SetLimits:
     """Limits on the rows of a set that are used; `labels` limits classes, in rehearsals only."""
 
     queries: int | None = None
     corpus: int | None = None
     labels: int | None = None
 
-    def tightened(self, rows: int) -> Limits:
+    def tightened(self, rows: int) -> SetLimits:
         """Return the limits of a rehearsal on `rows` rows."""
-        return Limits(
+        return SetLimits(
             queries=min(rows, self.queries or rows),
             corpus=min(rows, self.corpus or rows),
             labels=4,
@@ -78,7 +78,7 @@ class LocalSet:
 
     set: EvalSet
     split: Split
-    limits: Limits
+    limits: SetLimits
 
     @property
     def fingerprint(self) -> str:
@@ -109,14 +109,14 @@ def local_sets(
 ) -> Iterator[LocalSet]:
     """Return every set of the entries, in order; `rehearse` is the number of rows of a rehearsal."""
     for entry in entries:
-        limits = Limits(entry.limit_queries, entry.limit_corpus)
+        limits = SetLimits(entry.limit_queries, entry.limit_corpus)
         if rehearse is not None:
             limits = limits.tightened(rehearse)
         for one in pick_eval_sets(resolve(entry.path), entry.only):
             yield LocalSet(one, entry.split, limits)
 
 
-def cut(data: EvalData, limits: Limits, name: str) -> EvalData:
+def cut(data: EvalData, limits: SetLimits, name: str) -> EvalData:
     """Return at most so many queries and documents, the same ones for every model."""
     match data:
         case RetrievalData():
@@ -130,7 +130,7 @@ def cut(data: EvalData, limits: Limits, name: str) -> EvalData:
             return _cut_classification(data, limits, name)
 
 
-def _cut_retrieval(data: RetrievalData, limits: Limits, name: str) -> RetrievalData:
+def _cut_retrieval(data: RetrievalData, limits: SetLimits, name: str) -> RetrievalData:
     queries = _chosen(data.queries, limits.queries, name)
     relevant = {query: data.relevant[query] for query in queries}
     if limits.corpus is None:
@@ -148,7 +148,9 @@ def _cut_retrieval(data: RetrievalData, limits: Limits, name: str) -> RetrievalD
     )
 
 
-def _cut_classification(data: ClassificationData, limits: Limits, name: str) -> ClassificationData:
+def _cut_classification(
+    data: ClassificationData, limits: SetLimits, name: str
+) -> ClassificationData:
     labels = set(_chosen(sorted(set(data.train_labels)), limits.labels, name))
     train = [row for row, label in enumerate(data.train_labels) if label in labels]
     if limits.labels is not None:

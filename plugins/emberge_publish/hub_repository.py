@@ -16,7 +16,7 @@ from emberge_publish.credentials import Content, hide_credentials
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["HubError", "Remote", "RemoteFile", "Repository", "card_on_hub"]
+__all__ = ["FileOnHub", "HubError", "Remote", "Repository", "card_on_hub"]
 
 _Answer = TypeVar("_Answer")
 _NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
@@ -30,7 +30,7 @@ class HubError(EmbergeError):
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteFile:
+class FileOnHub:
     """File of a repository: its bytes, its git hash, and its SHA-256 where it is stored as a large file."""
 
     size: int
@@ -43,7 +43,7 @@ class Remote:
     """State of a repository: its last commit and files; no commit where there is no repository."""
 
     commit: str | None = None
-    files: Mapping[str, RemoteFile] = field(default_factory=dict)
+    files: Mapping[str, FileOnHub] = field(default_factory=dict)
 
 
 class Repository:
@@ -101,7 +101,7 @@ class Repository:
         files = [one for one in listed if isinstance(one, RepoFile)]
         return Remote(
             commit,
-            {f.path: RemoteFile(f.size, f.blob_id, f.lfs.sha256 if f.lfs else None) for f in files},
+            {f.path: FileOnHub(f.size, f.blob_id, f.lfs.sha256 if f.lfs else None) for f in files},
         )
 
     def create(self, private: bool) -> Remote:

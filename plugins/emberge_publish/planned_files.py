@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from emberge_publish.credentials import Content
-from emberge_publish.hub_repository import Remote, RemoteFile
+from emberge_publish.hub_repository import FileOnHub, Remote
 
-__all__ = ["Planned", "plan_files", "shown_size"]
+__all__ = ["PlannedFile", "plan_files", "shown_size"]
 
 # Files that hubs write into a repository themselves.
 _OF_THE_HUB = (".gitattributes",)
@@ -18,7 +18,7 @@ State = Literal["new", "changed", "same", "removed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedFile:
     """File of the repository: its path, its bytes, and how it compares with what is there."""
 
     path: str
@@ -26,23 +26,23 @@ class Planned:
     state: State
 
 
-def plan_files(files: Mapping[str, Content], remote: Remote) -> list[Planned]:
+def plan_files(files: Mapping[str, Content], remote: Remote) -> list[PlannedFile]:
     """Return every file with its state beside what the repository has, and those that only it has."""
     found = [_planned(path, content, remote) for path, content in files.items()]
     left = [path for path in remote.files if path not in files and path not in _OF_THE_HUB]
-    return found + [Planned(path, remote.files[path].size, "removed") for path in left]
+    return found + [PlannedFile(path, remote.files[path].size, "removed") for path in left]
 
 
-def _planned(path: str, content: Content, remote: Remote) -> Planned:
+def _planned(path: str, content: Content, remote: Remote) -> PlannedFile:
     size = len(content) if isinstance(content, bytes) else content.stat().st_size
     there = remote.files.get(path)
     if there is None:
-        return Planned(path, size, "new")
+        return PlannedFile(path, size, "new")
     same = there.size == size and _is_same(content, size, there)
-    return Planned(path, size, "same" if same else "changed")
+    return PlannedFile(path, size, "same" if same else "changed")
 
 
-def _is_same(content: Content, size: int, there: RemoteFile) -> bool:
+def _is_same(content: Content, size: int, there: FileOnHub) -> bool:
     """Compare by the hash that the hub has: of the bytes for a large file, git's for others."""
     large = there.sha256 is not None
     digest = hashlib.sha256() if large else hashlib.sha1(usedforsecurity=False)

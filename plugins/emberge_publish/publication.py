@@ -14,7 +14,7 @@ from emberge_publish.ancestors import Ancestors
 from emberge_publish.credentials import Content
 from emberge_publish.hub_repository import HubError, Remote, Repository
 from emberge_publish.licences import Terms
-from emberge_publish.planned_files import Planned, plan_files, shown_size
+from emberge_publish.planned_files import PlannedFile, plan_files, shown_size
 
 __all__ = ["Choices", "Publication", "Published"]
 
@@ -57,11 +57,11 @@ class Publication:
     notes: Sequence[str]
     plugins: Plugins
 
-    def planned(self, remote: Remote) -> list[Planned]:
+    def planned(self, remote: Remote) -> list[PlannedFile]:
         """Return every file with its state beside what the repository has."""
         return plan_files(self.files, remote)
 
-    def lines(self, planned: Sequence[Planned], remote: Remote) -> Iterator[str]:
+    def lines(self, planned: Sequence[PlannedFile], remote: Remote) -> Iterator[str]:
         """Yield what would be uploaded, for the terminal."""
         seen = "private" if self.choices.private else "public"
         where = "is there" if remote.commit else f"will be created, {seen}"
@@ -74,7 +74,7 @@ class Publication:
         yield f"{len(sent)} of {len(planned)} files to send, {shown_size(sum(o.size for o in sent))}"
         yield from (f"note: {printable(note)}" for note in self.notes)
 
-    def require_free(self, planned: Sequence[Planned]) -> None:
+    def require_free(self, planned: Sequence[PlannedFile]) -> None:
         """Make sure that no content of others is lost unasked.
 
         Raises:
@@ -89,7 +89,7 @@ class Publication:
                 "history keeps the others)"
             )
 
-    def upload(self, planned: Sequence[Planned], remote: Remote) -> Published:
+    def upload(self, planned: Sequence[PlannedFile], remote: Remote) -> Published:
         """Upload what differs, in one commit, and read back that the hub has it all.
 
         Raises:

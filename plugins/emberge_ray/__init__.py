@@ -1,12 +1,5 @@
 """Ready steps on a Ray cluster: the only plugin that imports Ray."""
 
-from __future__ import annotations
+import lazy_loader
 
-from collections.abc import Mapping
-
-from emberge import hookimpl
-
-
-@hookimpl
-def register_launchers() -> Mapping[str, str]:
-    return {"ray": "emberge_ray.launcher:Ray"}
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

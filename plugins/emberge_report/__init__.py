@@ -1,21 +1,5 @@
 """Reports and model cards of a run."""
 
-from __future__ import annotations
+import lazy_loader
 
-from collections.abc import Mapping
-
-from emberge import hookimpl
-
-from emberge_report.card.write_card import card_of_finished, card_of_skipped, card_origin
-
-__all__ = ["card_of_finished", "card_of_skipped", "card_origin"]  # hooks
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {"report": "emberge_report.report_step:Report"}
-
-
-@hookimpl
-def register_reporters() -> Mapping[str, str]:
-    return {"html": "emberge_report.reporter:Html"}
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

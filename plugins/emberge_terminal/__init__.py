@@ -1,25 +1,5 @@
 """Progress of a run in a terminal."""
 
-from emberge_terminal.progress import (
-    metric_logged,
-    run_finished,
-    run_started,
-    step_failed,
-    step_finished,
-    step_progressed,
-    step_skipped,
-    step_started,
-    step_warned,
-)
+import lazy_loader
 
-__all__ = [
-    "metric_logged",
-    "run_finished",
-    "run_started",
-    "step_failed",
-    "step_finished",
-    "step_progressed",
-    "step_skipped",
-    "step_started",
-    "step_warned",
-]  # hooks
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,12 +1,5 @@
 """Weights of merges, found from the embeddings of the members before anything is merged."""
 
-from __future__ import annotations
+import lazy_loader
 
-from collections.abc import Mapping
-
-from emberge import hookimpl
-
-
-@hookimpl
-def register_steps() -> Mapping[str, str]:
-    return {"find_weights": "emberge_weights.find_weights:FindWeights"}
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

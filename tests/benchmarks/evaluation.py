@@ -35,9 +35,8 @@ import pytest
 import torch
 import yaml
 from emberge import DataRef
-from emberge_mteb.evaluator import Mteb
-from emberge_mteb.local_sets import EvalEntry, LocalSet, local_sets
-from emberge_mteb.local_tasks import local_task
+from emberge_mteb import EvalEntry, LocalSet, Mteb, local_task
+from emberge_mteb.local_sets import local_sets
 
 from tests.support.bench import BACKBONE, Bench, model_at, write_rows
 

@@ -22,7 +22,7 @@ import pytest
 import torch
 from emberge import load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 
 SENTENCES, ROUNDS = 10_000, 4
 SETS = ("stsb_en", "snli", "banking77", "clinc150")

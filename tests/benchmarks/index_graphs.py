@@ -28,10 +28,9 @@ from emberge import RetrievalData
 from emberge.data import load_eval_set, pick_eval_sets
 from emberge.encoding import EmbeddingStore
 from emberge.numerics import nearest_rows, overlap
-from emberge_data.json_lines import JsonLines
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_index.translation.translation_file import Translation, read_translation
-from emberge_index.vectors.mapper import Mapper
+from emberge_data import JsonLines
+from emberge_encoder import TextEncoder
+from emberge_index import Mapper, Translation, read_translation
 from numpy.typing import NDArray
 
 Matrix = NDArray[np.float32]

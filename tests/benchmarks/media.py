@@ -21,7 +21,7 @@ import torch
 from emberge import TokenisedText, join_parts
 from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward
 from emberge.media import MediaFolder
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from torch import Tensor
 
 from tests.support.media_models import RATE, drawing, media_model, tone

@@ -164,8 +164,8 @@ def vectors(
     """The embeddings of queries and documents that the run in `folder` has kept."""
     from emberge import Machine, Model
     from emberge.model_folder import model_fingerprint
-    from emberge_data.steps.teacher import Teacher
-    from emberge_encoder.text_encoder import TextEncoder
+    from emberge_data import Teacher
+    from emberge_encoder import TextEncoder
 
     from tests.support.tiny import minilm
 

@@ -22,9 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge_data.steps.mining.choice import Choice, Passages, choose
-from emberge_data.steps.search.exclusions import Exclusions, Lists
-from emberge_data.steps.search.space import Space
+from emberge_data import ChoiceOptions, Exclusions, Lists, Passages, Space, choose
 from numpy.typing import NDArray
 
 from tests.benchmarks.mining import COUNT, MARGIN, brute_force
@@ -57,7 +55,7 @@ def ours(passages: Vectors, asked: Vectors) -> NDArray[np.int64]:
         [Space(asked, passages)],
         np.arange(len(asked)),
         given,
-        Choice(count=COUNT, margin=MARGIN),
+        ChoiceOptions(count=COUNT, margin=MARGIN),
     ).places
 
 

@@ -30,7 +30,7 @@ import numpy as np
 import pytest
 from emberge import DatasetInfo, PerDataset, Sampler, random_bits
 from emberge.training.plan.batch_plan import BatchPlan
-from emberge_boom.samplers.bagging import Bagging
+from emberge_boom import Bagging
 from emberge_train.samplers import samplers
 
 pytestmark = pytest.mark.benchmark

@@ -17,10 +17,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from emberge_moe.architecture.modeling_emberge_routed import (
-    EmbergeRoutedConfig,
-    EmbergeRoutedModel,
-)
+from emberge_moe import EmbergeRoutedConfig, EmbergeRoutedModel
 from torch import nn
 from transformers import BertConfig, NomicBertConfig
 

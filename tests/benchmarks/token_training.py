@@ -25,9 +25,8 @@ import pytest
 import torch
 from emberge import Example, PerDataset
 from emberge.training import FitOptions
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.mntp import MNTP
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_encoder import TextEncoder
+from emberge_train import MNTP, BatchShuffle
 from torch import Tensor
 
 from tests.support.fitting import run_fit

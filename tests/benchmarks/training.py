@@ -39,8 +39,8 @@ from emberge.training import PlannedBatch, PlannedPart
 from emberge.training.objective import Objective
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import Side, build_table
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.infonce import InfoNCE
+from emberge_encoder import TextEncoder
+from emberge_train import InfoNCE
 
 from tests.support.training_data import dataset
 

@@ -41,12 +41,7 @@ def write_input(path: Path, rows: int, dimension: int) -> None:
 
 
 def write_map(folder: Path, dimension: int) -> None:
-    from emberge_index.translation.maps import Map
-    from emberge_index.translation.translation_file import (
-        SpaceOf,
-        Translation,
-        TranslationHeader,
-    )
+    from emberge_index import Map, SpaceOf, Translation, TranslationHeader
 
     draw = np.random.default_rng(1)
     old = SpaceOf("old", "a" * 64, "", dimension, True)

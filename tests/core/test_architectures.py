@@ -10,7 +10,7 @@ import torch
 from emberge import PluginError, Plugins, hookimpl
 from emberge.architectures import Architecture, add_architecture, find_config_class
 from emberge.encoding import TextEmbedder
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from safetensors.torch import load_file
 
 from tests.support import architecture_plugin, pair_evaluator, tiny

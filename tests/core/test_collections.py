@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from emberge.cli.main import main
 from emberge.heap import pause_collections
-from emberge.recipes import Report
+from emberge.recipes import CheckReport
 
 
 def test_collections_pause_and_go_on_after_an_error() -> None:
@@ -34,9 +34,9 @@ def test_a_check_collects_no_garbage_of_what_it_imports(
 ) -> None:
     enabled: list[bool] = []
 
-    def checked(*_: object, **__: object) -> Report:
+    def checked(*_: object, **__: object) -> CheckReport:
         enabled.append(gc.isenabled())
-        return Report()
+        return CheckReport()
 
     monkeypatch.setattr("emberge.recipes.checks.preflight.check_recipe", checked)
     (tmp_path / "r.yaml").write_text("steps: {a: {merge: {models: [./a, ./b], strategy: linear}}}")

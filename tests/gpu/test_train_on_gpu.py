@@ -26,10 +26,8 @@ from emberge.ranks import (
     whole,
 )
 from emberge.training import FitOptions, FitResult
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.cosent import CoSENT
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, CoSENT, InfoNCE
 from safetensors.torch import load_file
 
 from tests.support import tiny

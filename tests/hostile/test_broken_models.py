@@ -18,10 +18,7 @@ from emberge.merging import CopyJob, MergeInput, build_checkpoint, require_usabl
 from emberge.model_folder import Checkpoint, Layout, load_tokenizer, tokenizer_faults
 from emberge.recipes import check_recipe
 from emberge.tensor_files import FileSource, TensorReader
-from emberge_merge.methods.sparse.sign_consensus import SignConsensus
-from emberge_merge.methods.sparse.trim import Trim
-from emberge_merge.methods.spherical.model_stock import ModelStock
-from emberge_merge.methods.spherical.slerp import Slerp
+from emberge_merge import ModelStock, SignConsensus, Slerp, Trim
 from safetensors.torch import load_file, save_file
 
 from tests.support.merges import merge_models
@@ -403,7 +400,7 @@ def test_added_tokens_may_be_without_a_row(model: Path) -> None:
 
 
 def test_texts_are_embedded_with_words_alone(model: Path) -> None:
-    from emberge_encoder.text_encoder import TextEncoder
+    from emberge_encoder import TextEncoder
 
     without_tokenizer(model)
     with pytest.raises(EmbergeError, match="has no tokenizer"):

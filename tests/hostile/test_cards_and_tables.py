@@ -24,12 +24,9 @@ from emberge.wording import (
     web_link,
 )
 from emberge_data.steps.decontaminate import findings
-from emberge_publish.ancestors import Ancestors
-from emberge_publish.licences import Terms
+from emberge_publish import Ancestors, Terms
 from emberge_publish.published_card import published_card
-from emberge_report.card.card import CardFacts, ModelOrigin, model_card
-from emberge_report.charts.markup import tag
-from emberge_report.model_facts import Anatomy, anatomy
+from emberge_report import Anatomy, CardFacts, ModelOrigin, anatomy, model_card, tag
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt

@@ -12,7 +12,7 @@ from emberge import load_plugins, parse_recipe
 from emberge.data import catalogue
 from emberge.recipes import check_recipe
 from emberge.wording import printable
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 from emberge_weights.inputs import weight_sets
 
 from tests.support.bench import write_catalogue, write_pairs

@@ -8,8 +8,8 @@ import pytest
 from emberge import DataError, DataRef, load_plugins, parse_recipe
 from emberge.cli.main import main
 from emberge.recipes import check_recipe
-from emberge_data.json_lines import JsonLines
-from emberge_weights.inputs.weight_sets import SetEntry, read_sets
+from emberge_data import JsonLines
+from emberge_weights import SetEntry, read_sets
 
 from tests.support.bench import write_catalogue
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from emberge import EmbergeError
-from emberge_publish.credentials import hide_credentials, require_no_credentials
+from emberge_publish import hide_credentials, require_no_credentials
 
 # Put together here, so that no line of this file has the form of one.
 CREDENTIALS = {

@@ -26,11 +26,7 @@ from emberge.data import (
 )
 from emberge.data.evaluation import beir
 from emberge.data.rows import line_files, row_parser
-from emberge_data import parquet
-from emberge_data.delimited import Delimited
-from emberge_data.json_lines import JsonLines
-from emberge_data.parquet import Parquet
-from emberge_data.steps.mining.corpus import read_corpora
+from emberge_data import Delimited, JsonLines, Parquet, parquet, read_corpora
 from pyarrow import parquet as arrow
 
 READERS = [JsonLines(), Parquet(), Delimited()]

@@ -14,11 +14,10 @@ import pytest
 import torch
 from emberge import CheckpointError, DataRef
 from emberge.encoding import EmbeddingStore, TextEmbedder
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
-from emberge_mteb.evaluator import Mteb
-from emberge_mteb.local_sets import EvalEntry
-from emberge_weights.layers.fit import fit_coefficients
+from emberge_encoder import TextEncoder
+from emberge_evaluate import FineTuned
+from emberge_mteb import EvalEntry, Mteb
+from emberge_weights import fit_coefficients
 from safetensors.torch import load_file, save_file
 
 from tests.support.bench import Bench, model_at, write_catalogue

@@ -21,10 +21,7 @@ from emberge import (
 )
 from emberge.merging import require_usable_weights
 from emberge.recipes import read_artifact
-from emberge_export import parity
-from emberge_export.export_step import require_same, too_lossy
-from emberge_export.parity import Parity, measured
-from emberge_export.probe import Probe
+from emberge_export import Parity, Probe, measured, parity, require_same, too_lossy
 from safetensors.torch import load_file, save_file
 
 

@@ -20,7 +20,7 @@ from emberge.network.connection import WatchedSocket
 from emberge.network.hub_requests import HubClient
 from emberge.network.hub_transport import LONGEST_ANSWER, HubState, _Stream, transport_of
 from emberge.network.request_errors import ForbiddenAddressError, RequestStoppedError
-from emberge_hub.locate import locate_model
+from emberge_hub import locate_model
 from huggingface_hub import constants, get_session
 from huggingface_hub.errors import OfflineModeIsEnabled
 

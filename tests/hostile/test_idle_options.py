@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 from emberge import NumberRange, RecipeError, Requires, load_plugins, parse_recipe
 from emberge.recipes.options.fields import options_of
-from emberge_index.vectors.open_vectors import plan_vectors
+from emberge_index import plan_vectors
 
 IDLE = {
     "shingle": ("deduplicate", "data: ./d.jsonl", "`jaccard`"),

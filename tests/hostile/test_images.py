@@ -17,7 +17,7 @@ import pytest
 from emberge import DataEntry, DataError, DataRef, Media
 from emberge.data import load_datasets
 from emberge.media import MediaFolder, image_files, image_size, media_files, read_image
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 from PIL import Image
 
 EPS = (

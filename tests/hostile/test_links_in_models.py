@@ -168,7 +168,7 @@ def assert_without_code(folder: Path) -> None:
 def test_a_parents_code_comes_into_no_result(
     model: Path, bert: Path, tmp_path: Path, own: dict[str, str]
 ) -> None:
-    from emberge_report.model_facts import anatomy
+    from emberge_report import anatomy
 
     other = with_code(Path(shutil.copytree(bert, tmp_path / "other")), **own)
     out = merge(tmp_path / "out", with_code(model, **own), other)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from emberge import RecipeError, load_plugins, parse_recipe
 from emberge.cli.main import main
-from emberge_data.steps.mining.choice import Choice, choose
-from emberge_data.steps.search.space import Space
+from emberge_data import ChoiceOptions, Space, choose
 
 from tests.support.passages import passages
 
@@ -70,5 +69,5 @@ def test_ranks_beyond_the_last_passage_take_no_memory() -> None:
     near = np.eye(2, dtype=np.float32)
     space = Space(near[:1], near)
     given = passages(space, [[0]])
-    choice = Choice(count=1, ranks=(1, 2**40), margin=None)
+    choice = ChoiceOptions(count=1, ranks=(1, 2**40), margin=None)
     assert choose([space], np.arange(1), given, choice).places.tolist() == [[1]]

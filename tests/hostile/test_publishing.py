@@ -13,7 +13,7 @@ from emberge import RecipeError, load_plugins, parse_recipe, run_recipe
 from emberge.cli.main import main
 from emberge.recipes import verify_result, write_with_record
 from emberge.tensor_files import FileContent
-from emberge_publish.publication import Publication
+from emberge_publish import Publication
 
 from tests.support.loopback_hub import Hub
 from tests.support.publishing import Merged

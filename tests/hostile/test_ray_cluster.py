@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from emberge import EmbergeError, Machine, hookimpl, load_plugins, parse_recipe, run_recipe
-from emberge_ray import cluster
-from emberge_ray.launcher import Ray
+from emberge_ray import Ray, cluster
 
 from tests.support.launched import PLUGIN
 from tests.support.listening import Address, listening, with_children

@@ -17,7 +17,7 @@ import pytest
 from emberge import DataEntry, DataError, DataRef, Media
 from emberge.data import load_datasets
 from emberge.media import MediaFolder, read_clip, sound_files
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 from scipy.io import wavfile
 
 RATE = 16_000

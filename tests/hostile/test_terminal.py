@@ -14,8 +14,7 @@ from emberge.cli import verbs
 from emberge.cli.main import main
 from emberge.cli.shown_text import guarded_output
 from emberge.recipes.checks.status import result_table
-from emberge_terminal import progress
-from emberge_terminal.progress import open_view
+from emberge_terminal import open_view, progress
 
 from tests.support.places import SUPPORT
 from tests.support.steps import Write, recipe, toy

@@ -15,13 +15,20 @@ import pytest
 from emberge import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.cli.main import main
 from emberge.encoding import read_space_map
-from emberge_index.translation.folds import fit_folds
-from emberge_index.translation.maps import Kind, Moments, fit_map
-from emberge_index.translation.translation_file import FILE, SpaceOf, read_translation
+from emberge_index import (
+    FILE,
+    Kind,
+    Moments,
+    SpaceOf,
+    Work,
+    fit_folds,
+    fit_map,
+    read_translation,
+    translate_file,
+    working_on,
+)
 from emberge_index.translation.two_models import _translation
 from emberge_index.vectors import rewrite, translate_verb
-from emberge_index.vectors.rewrite import Work, working_on
-from emberge_index.vectors.translate_verb import translate_file
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -98,7 +105,7 @@ def test_an_old_model_that_gives_all_texts_one_vector_is_named() -> None:
 
 
 def write_header(space: SpaceOf) -> Any:
-    from emberge_index.translation.translation_file import TranslationHeader
+    from emberge_index import TranslationHeader
 
     return TranslationHeader("shift", "documents", space, space, 60)
 
@@ -311,7 +318,7 @@ def test_what_is_planted_beside_out_is_neither_followed_nor_taken(by: Path, old:
 def test_work_of_another_map_or_model_is_not_continued(
     change: str, by: Path, old: Path, tmp_path: Path
 ) -> None:
-    from emberge_index.vectors.open_vectors import plan_vectors
+    from emberge_index import plan_vectors
 
     made = write_translation(by, 24, 16)
     plan = plan_vectors(old, dimension=16)

@@ -15,11 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from emberge import DataError, EmbergeError
 from emberge.cli.main import main
-from emberge_index.refreshing.refresh_verb import order_of
-from emberge_index.translation.measures import are_unit
+from emberge_index import are_unit, order_of, plan_vectors, read_vectors, translate_file
 from emberge_index.vectors import open_vectors, pieces
-from emberge_index.vectors.open_vectors import plan_vectors, read_vectors
-from emberge_index.vectors.translate_verb import translate_file
 from numpy.lib import format as npy
 from safetensors.numpy import load_file, save_file
 

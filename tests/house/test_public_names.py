@@ -29,7 +29,7 @@ MOST = dict.fromkeys(FACES, 30) | {
     "emberge": 105,
     # The dictionary of nouns, of which `emberge` has most.
     "emberge.contracts": 115,
-    **{"emberge.files": 35, "emberge.model_folder": 42},
+    **{"emberge.files": 35, "emberge.merging": 31, "emberge.model_folder": 43},
     **{"emberge.recipes": 50, "emberge.numerics": 38},
 }
 PAIRS = [(face, name) for face, names in FACES.items() for name in sorted(names)]

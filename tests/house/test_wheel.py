@@ -58,7 +58,7 @@ def test_the_wheel_names_every_first_party_plugin_as_an_entry_point(wheel: Path)
         (file,) = (n for n in archive.namelist() if n.endswith(".dist-info/entry_points.txt"))
         text = archive.read(file).decode()
     entries = PROJECT["entry-points"]["emberge"]
-    assert sorted(entries.values()) == [package.name for package in plugin_packages()]
+    assert sorted(entries.values()) == [f"{package.name}.hooks" for package in plugin_packages()]
     assert all(f"{name} = {package}" in text for name, package in entries.items())
     assert "emberge = emberge.cli.main:main" in text
 

@@ -20,12 +20,15 @@ from emberge.data import load_catalogue
 from emberge.merging import plan_merge
 from emberge.model_folder import Checkpoint, Layout
 from emberge.recipes import shipped_recipes
-from emberge_bidirlm.as_encoder import encoder_config, encoder_layout
-from emberge_bidirlm.compose.compose_step import Compose
-from emberge_bidirlm.compose.composition import Composition
-from emberge_bidirlm.compose.specialist import Specialist
-from emberge_bidirlm.mask_token import find_mask_token
-from emberge_merge.steps.merge_options import FoundModel
+from emberge_bidirlm import (
+    Compose,
+    Composition,
+    Specialist,
+    encoder_config,
+    encoder_layout,
+    find_mask_token,
+)
+from emberge_merge import FoundModel
 from emberge_mteb.hub_tasks import hub_tasks
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer

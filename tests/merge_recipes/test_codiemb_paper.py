@@ -16,7 +16,8 @@ import pytest
 from emberge import Catalogue, DataEntry, DataRef, Example, load_plugins, load_recipe
 from emberge.data import in_domain_tasks, load_catalogue, load_datasets
 from emberge.recipes import shipped_recipes
-from emberge_mteb.hub_tasks import hub_tasks, instruction_of, split_of
+from emberge_mteb import instruction_of, split_of
+from emberge_mteb.hub_tasks import hub_tasks
 
 from tests.support.checked_recipes import check
 from tests.support.hub_models import write_hub

@@ -11,7 +11,7 @@ import pytest
 from emberge import DatasetInfo, load_plugins, load_recipe
 from emberge.data import load_catalogue
 from emberge.recipes import shipped_recipes
-from emberge_train.samplers.temperature import Temperature
+from emberge_train import Temperature
 
 BATCHES = (2048, 4096, 8192, 16384)
 SIZES = {"many": 1000, "some": 100, "few": 10}

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from emberge import Model, ModelRef
-from emberge_bidirlm.as_encoder import AsEncoder
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_bidirlm import AsEncoder
+from emberge_encoder import TextEncoder
 
 from tests.support.bench import Bench
 from tests.support.glance import Glance

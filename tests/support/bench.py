@@ -16,8 +16,8 @@ import yaml
 from emberge import Artifact, DataRef, Machine, Model, ModelRef, Reader
 from emberge.contracts import Reference, Rehearsal
 from emberge.merging import whole_model
-from emberge_data.json_lines import JsonLines
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_data import JsonLines
+from emberge_encoder import TextEncoder
 
 from tests.support.tiny import WORDS
 

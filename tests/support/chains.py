@@ -10,9 +10,8 @@ from emberge import Block, ChainSpec, MergeStrategy, MergeTransform, PerTensor, 
 from emberge.contracts import rows_of
 from emberge.numerics import chances_of
 from emberge.tensor_names import layer_of
-from emberge_codiemb.layer_softmax import LayerSoftmax
-from emberge_merge.methods import strategies, transforms
-from emberge_merge.methods.sparse.drop_by_rank import chances
+from emberge_codiemb import LayerSoftmax
+from emberge_merge import chances, strategies, transforms
 from torch import Tensor
 
 EVERYTHING = 1 << 30

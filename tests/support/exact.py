@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from emberge import Backbone, hookimpl
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 
 __all__ = ["ExactEncoder", "in_float64", "register_backbones"]
 

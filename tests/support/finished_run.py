@@ -24,7 +24,7 @@ from emberge import (
     StepRef,
 )
 from emberge.contracts import Reference, Rehearsal
-from emberge_report.report_step import Report
+from emberge_report import Report
 
 TASKS = [
     ("StdlibHeldOut", "retrieval", "ndcg_at_10", "in"),

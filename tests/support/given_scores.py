@@ -20,7 +20,7 @@ from emberge import (
     Units,
     Workspace,
 )
-from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+from emberge_evaluate import Evaluate, EvaluatedModel
 
 from tests.support.bench import Bench
 
@@ -68,7 +68,7 @@ class Given(Evaluator):
             gold = rng.random(80)
             noise = own.random(80) * (0.5 - quality)
             units = Units("pair", "spearman", (gold + noise).tolist(), gold.tolist())
-            from emberge_evaluate.bootstrap import statistic
+            from emberge_evaluate import statistic
 
             return TaskScore(task, statistic(units), units, result)
         values = np.clip(rng.random(100) * 0.8 + quality + 0.02 * own.random(100), 0, 1)
@@ -84,7 +84,7 @@ def bench(root: Path, *names: str) -> Bench:
 
 
 def step(*names: str, **options: Any) -> Evaluate:
-    entries = tuple(ModelEntry(model=ModelRef(f"${name}")) for name in names)
+    entries = tuple(EvaluatedModel(model=ModelRef(f"${name}")) for name in names)
     return Evaluate(models=entries, **options)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import DataRef, FileRef, ModelRef, Problem, Reader
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 
 
 class Glance:

@@ -23,7 +23,7 @@ def merge(models: Path, out: Path, seen: Callable[[float, float, str], None] | N
     """Merge the folders below `models` along their common circle, in two files, on two threads."""
     from emberge import Machine
     from emberge.merging import MergeInput
-    from emberge_merge.methods.spherical.multi_slerp import MultiSlerp
+    from emberge_merge import MultiSlerp
 
     from tests.support.merges import merge_models
 

@@ -53,8 +53,7 @@ def merge(models: Path, out: Path, seen: Callable[..., None] | None = None) -> N
     """Merge the folders below `models` by TIES against the one called `base`."""
     from emberge import Machine, PerModel
     from emberge.merging import MergeInput
-    from emberge_merge.methods.sparse.sign_consensus import SignConsensus
-    from emberge_merge.methods.sparse.trim import Trim
+    from emberge_merge import SignConsensus, Trim
 
     from tests.support.merges import merge_models
 

@@ -10,19 +10,17 @@ from typing import Any
 import torch
 from emberge import Embeddings, Guide, Loss, ModelRef
 from emberge.ranks import rows_of, shard_rows
-from emberge_codiemb.losses.mid_nce import MidNCE
-from emberge_codiemb.losses.pearson import Pearson
-from emberge_codiemb.losses.pro import PRO
-from emberge_codiemb.losses.rank_kl import RankKL
-from emberge_codiemb.losses.ranknet import RankNet
-from emberge_train.losses.angle import AnglE
-from emberge_train.losses.cosent import CoSENT
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.losses.keep_space import KeepSpace
-from emberge_train.losses.kl_distillation import KLDistillation
-from emberge_train.losses.margin_mse import MarginMSE
-from emberge_train.losses.matryoshka import Matryoshka
-from emberge_train.losses.sentence_transformers import SentenceTransformersLoss
+from emberge_codiemb import PRO, MidNCE, Pearson, RankKL, RankNet
+from emberge_train import (
+    AnglE,
+    CoSENT,
+    InfoNCE,
+    KeepSpace,
+    KLDistillation,
+    MarginMSE,
+    Matryoshka,
+    SentenceTransformersLoss,
+)
 from torch import Tensor, nn
 
 GUIDE = Guide(model=ModelRef("some/guide"))

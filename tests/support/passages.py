@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from emberge_data.steps.mining.choice import Passages
-from emberge_data.steps.search.exclusions import Exclusions, Lists
-from emberge_data.steps.search.space import Space
+from emberge_data import Exclusions, Lists, Passages, Space
 
 
 def passages(space: Space, positives: list[list[int]], seed: int = 0) -> Passages:

@@ -26,11 +26,10 @@ from emberge import (
 from emberge.merging import MergeInput
 from emberge.recipes import Recipe
 from emberge.recipes.recipe import RecipeStep
-from emberge.recipes.run.run_log import JsonLines
+from emberge.recipes.run.run_log import JsonLineFile
 from emberge.training import EarlyStopping, FitOptions
-from emberge_merge.methods.averages.linear import Linear
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_merge import Linear
+from emberge_train import BatchShuffle, InfoNCE
 from safetensors.torch import save_file
 
 from tests.support import tiny
@@ -79,11 +78,11 @@ def train(
     backbone: Backbone, checkpoint: Path, disk: Path, recorder: DiskRecorder | None = None
 ) -> None:
     """Train six steps with three states, two kept models, and the best of three scored."""
-    numbers: list[JsonLines] = []
+    numbers: list[JsonLineFile] = []
 
     def metric(name: str, value: float, at: int) -> None:
         if not numbers:  # the work folder is made by the training
-            numbers.append(JsonLines(disk / "work" / "numbers.jsonl"))
+            numbers.append(JsonLineFile(disk / "work" / "numbers.jsonl"))
         numbers[0].append({"name": name, "at": at, "words": "so that lines cross sectors"})
 
     def progress(done: float, *_: object) -> None:

@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 import transformers.models.bert.modeling_bert
 from accelerate import PartialState
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from sentence_transformers.sentence_transformer import modules
 from torch.distributed.fsdp import fully_shard
 

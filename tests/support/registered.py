@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from emberge import Stage
-from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.group import Group
+from emberge_merge import Group, Linear
 
 from tests.support.chains import chain
 

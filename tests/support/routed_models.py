@@ -12,13 +12,13 @@ import torch
 import transformers
 from emberge import Backbone, load_plugins
 from emberge.architectures import find_config_class
-from emberge_moe.architecture.modeling_emberge_routed import (
+from emberge_moe import (
     FEED_FORWARD,
     EmbergeRoutedConfig,
     EmbergeRoutedForMaskedLM,
     EmbergeRoutedModel,
+    Routed,
 )
-from emberge_moe.routed import Routed
 
 from tests.support import tiny
 from tests.support.exact import ExactEncoder

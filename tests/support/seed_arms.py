@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from emberge import Artifact, Evaluator, Model, Problem, TaskInfo, TaskScore, Units
-from emberge_evaluate.seed_groups import variables_of
+from emberge_evaluate import variables_of
 
 from tests.support.bench import Bench
 

@@ -63,10 +63,14 @@ def _listed(stub: Path, package: str) -> dict[str, str]:
     }
 
 
-FACES = {
-    module_name(stub.with_suffix(".py"), CORE.parent): _listed(
-        stub, module_name(stub.with_suffix(".py"), CORE.parent)
-    )
-    for stub in sorted(CORE.rglob("__init__.pyi"))
-}
+def faces_below(root: Path) -> dict[str, dict[str, str]]:
+    """The public names of each package below `root` that has a face, with the module that defines each."""
+    return {
+        package: _listed(stub, package)
+        for stub in sorted(root.rglob("__init__.pyi"))
+        for package in [module_name(stub.with_suffix(".py"), root)]
+    }
+
+
+FACES = faces_below(CORE.parent)
 """The public names of `emberge` and of each room that has a face, with the module that defines each."""

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import DatasetInfo, PerDataset, Tokens, stable_seed
-from emberge_train.losses.mlm import MLM
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train import MLM, BatchShuffle
 from safetensors.torch import load_file
 
 from tests.support import ranked_fit

@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from emberge_index.translation.maps import Map
-from emberge_index.translation.translation_file import (
-    SpaceOf,
-    Translation,
-    TranslationHeader,
-    mahalanobis,
-)
+from emberge_index import Map, SpaceOf, Translation, TranslationHeader, mahalanobis
 from numpy.typing import NDArray
 
 from tests.support.tiny import WORDS

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from emberge import DataRef
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_evaluate.fine_tuning.fine_tuned import FineTuned
-from emberge_evaluate.fine_tuning.task_entry import TaskEntry, TaskRowSource
+from emberge_encoder import TextEncoder
+from emberge_evaluate import FineTuned, TaskEntry, TaskRowSource
 
 from tests.support.bench import Bench, model_at
 from tests.support.tiny import WORDS

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge
-from emberge_merge.methods.averages.linear import Linear
+from emberge_merge import Linear
 from safetensors.torch import load_file
 from torch import Tensor
 

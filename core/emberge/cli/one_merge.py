@@ -15,8 +15,8 @@ from emberge.errors import Problem, RecipeError, is_passing
 from emberge.files import NotOursError, OutInUseError, lock_holder, publish, require_ours, sync
 from emberge.plugins import Plugins
 from emberge.recipes import (
+    CheckReport,
     Recipe,
-    Report,
     StepsFailedError,
     build_recipe,
     check_recipe,
@@ -128,7 +128,7 @@ def run_one_merge(
     *,
     machine: Machine | None = None,
     quiet: bool = False,
-    show: Callable[[Report], None] = Report.raise_errors,
+    show: Callable[[CheckReport], None] = CheckReport.raise_errors,
 ) -> None:
     """Check the merge, do it, and publish the model as the folder `out` by one rename.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from emberge.contracts import Machine
     from emberge.plugins import Plugins
     from emberge.processes import RanksEnded
-    from emberge.recipes import RankTeam, Recipe, Report
+    from emberge.recipes import CheckReport, RankTeam, Recipe
 
     _CheckedRun = tuple[Recipe, Plugins, dict[str, Any]]
 
@@ -363,7 +363,7 @@ def _weights(given: Iterable[str]) -> tuple[float, ...]:
         raise RecipeError(f"--weight {','.join(words)}: weights are numbers: 0.5,0.3") from None
 
 
-def _require_check(report: Report, quiet: bool) -> None:
+def _require_check(report: CheckReport, quiet: bool) -> None:
     """Stop before any work when something is wrong; else show what is only doubtful."""
     report.raise_errors()
     if not quiet:
@@ -371,7 +371,7 @@ def _require_check(report: Report, quiet: bool) -> None:
         _show_problems(report.of("warning"), "warning")
 
 
-def _show_unseen(report: Report) -> None:
+def _show_unseen(report: CheckReport) -> None:
     """Print what could not be looked at, each thing once."""
     from emberge.recipes import places_by_message
 

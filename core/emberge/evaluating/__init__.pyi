@@ -9,9 +9,9 @@ from .score_store import write_score as write_score
 from .scores import FEW as FEW
 from .scores import MEANS as MEANS
 from .scores import Comparison as Comparison
+from .scores import CurvePlace as CurvePlace
 from .scores import Estimate as Estimate
 from .scores import GainKept as GainKept
-from .scores import Place as Place
 from .scores import ScoreCurve as ScoreCurve
 from .scores import Scores as Scores
 from .scores import Task as Task

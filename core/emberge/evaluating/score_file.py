@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from emberge.errors import DataError
 from emberge.evaluating.scores import (
     Comparison,
+    CurvePlace,
     Estimate,
     GainKept,
     Interval,
-    Place,
     ScoreCurve,
     Scores,
     Task,
@@ -234,7 +234,7 @@ def _finite_values(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str
 
 def _curve(found: Mapping[str, Any]) -> ScoreCurve:
     places = tuple(
-        Place(
+        CurvePlace(
             float(point["at"]),
             tuple(point["models"]),
             {on: Estimate(**one) for on, one in point["means"].items()},

@@ -12,10 +12,10 @@ __all__ = [
     "FEW",
     "MEANS",
     "Comparison",
+    "CurvePlace",
     "Estimate",
     "GainKept",
     "Interval",
-    "Place",
     "ScoreCurve",
     "Scores",
     "Task",
@@ -155,7 +155,7 @@ class TrainingCost:
 
 
 @dataclass(frozen=True)
-class Place:
+class CurvePlace:
     """One place of a curve: estimates over the models made with the number `at`, by mean of `MEANS`."""
 
     at: float
@@ -169,7 +169,7 @@ class ScoreCurve:
 
     name: str
     variable: str
-    places: tuple[Place, ...]
+    places: tuple[CurvePlace, ...]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Public names of recipes, each with the module that defines it."""
 
-from .checks.preflight import Report as Report
+from .checks.preflight import CheckReport as CheckReport
 from .checks.preflight import check_recipe as check_recipe
 from .checks.rehearse import rehearse as rehearse
 from .checks.run_summary import run_summary as run_summary

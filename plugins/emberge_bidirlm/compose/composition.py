@@ -32,17 +32,17 @@ from emberge_bidirlm.compose.processors import (
     tokenizer_names,
 )
 from emberge_bidirlm.compose.specialist import Kind, Specialist
-from emberge_bidirlm.compose.target import TRUNK, Target, choose_target
+from emberge_bidirlm.compose.target import TRUNK, ComposedClass, choose_target
 from emberge_bidirlm.compose.vocabulary import join_tokens, owned_rows
 from emberge_bidirlm.mask_token import text_config
 
-__all__ = ["Composition", "Part"]
+__all__ = ["ComposedTensor", "Composition"]
 
 _READS: Mapping[Kind, str] = {"vision": "image", "audio": "audio"}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ComposedTensor:
     """One tensor of the result: its name there, the tensor that it is, and the model that it is of."""
 
     name: str
@@ -96,7 +96,7 @@ class Composition:
             )
 
     @cached_property
-    def target(self) -> Target:
+    def target(self) -> ComposedClass:
         """The class of the result."""
         return choose_target(self.specialists)
 
@@ -140,30 +140,30 @@ class Composition:
     # ── tensors ─────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[ComposedTensor]:
         """The tensors of the result."""
         return [*self._trunk_parts(), *self._module_parts(), *self._tower_parts()]
 
-    def _trunk_parts(self) -> Iterator[Part]:
+    def _trunk_parts(self) -> Iterator[ComposedTensor]:
         text = self.names["text"]
         for name, spec in self.trunk.specs.items():
-            yield Part(TRUNK + name, self._rows() if is_vocabulary(name) else spec, text)
+            yield ComposedTensor(TRUNK + name, self._rows() if is_vocabulary(name) else spec, text)
 
     def _rows(self) -> TensorSpec:
         found = [names.embedding() for names in self.trunks.values()]
         return owned_rows([one for one in found if one is not None], self.tokens, list(self.trunks))
 
-    def _module_parts(self) -> Iterator[Part]:
+    def _module_parts(self) -> Iterator[ComposedTensor]:
         """Yield the weights of modules behind the text model's trunk, which come behind the result's."""
         modules = tuple(part for part in self.text.parts if part)
         for name in self.trunk.left if modules else ():
             if name.startswith(modules):
-                yield Part(name, self.text.specs[name], self.names["text"])
+                yield ComposedTensor(name, self.text.specs[name], self.names["text"])
 
-    def _tower_parts(self) -> Iterator[Part]:
+    def _tower_parts(self) -> Iterator[ComposedTensor]:
         for kind, one in self.specialists.items():
             for name, spec in one.tower.items():
-                yield Part(self.target.name(name), spec, self.names[kind])
+                yield ComposedTensor(self.target.name(name), spec, self.names[kind])
 
     @property
     def dropped(self) -> dict[str, list[str]]:

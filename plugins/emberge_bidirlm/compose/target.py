@@ -13,7 +13,7 @@ from emberge.model_folder import Checkpoint
 from emberge_bidirlm.compose.specialist import Kind, Specialist
 from emberge_bidirlm.mask_token import text_config
 
-__all__ = ["Target", "choose_target"]
+__all__ = ["ComposedClass", "choose_target"]
 
 TRUNK = "language_model."
 _KEPT = (
@@ -33,7 +33,7 @@ _PER_SECOND = 13
 
 
 @dataclass(frozen=True)
-class Target:
+class ComposedClass:
     """The class of a composed model, by the specialists that it is composed of."""
 
     model_type: str
@@ -109,16 +109,16 @@ class Target:
         }
 
 
-def choose_target(specialists: Mapping[Kind, Specialist]) -> Target:
+def choose_target(specialists: Mapping[Kind, Specialist]) -> ComposedClass:
     """Return the class for specialists: the one's own, or for two the thinker of Qwen3-Omni."""
     if len(specialists) == 2:
         name = "Qwen3OmniMoe"
-        return Target(
+        return ComposedClass(
             "qwen3_omni_moe_thinker", f"{name}ThinkerModel", f"{name}Processor", specialists
         )
     if "vision" in specialists:
-        return Target("qwen3_vl", "Qwen3VLModel", "Qwen3VLProcessor", specialists)
-    return Target("qwen3_asr", "Qwen3ASRModel", "Qwen3ASRProcessor", specialists)
+        return ComposedClass("qwen3_vl", "Qwen3VLModel", "Qwen3VLProcessor", specialists)
+    return ComposedClass("qwen3_asr", "Qwen3ASRModel", "Qwen3ASRProcessor", specialists)
 
 
 def _trunk(text: Checkpoint) -> dict[str, Any]:

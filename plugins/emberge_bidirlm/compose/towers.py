@@ -12,14 +12,14 @@ from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorReader, TensorSpec
 
 from emberge_bidirlm.compose.specialist import Specialist
-from emberge_bidirlm.compose.target import Target
+from emberge_bidirlm.compose.target import ComposedClass
 
 __all__ = ["prove_tower", "tower_hash"]
 
 _PIECE = 1 << 24
 
 
-def prove_tower(one: Specialist, target: Target, result: Path) -> dict[str, Any]:
+def prove_tower(one: Specialist, target: ComposedClass, result: Path) -> dict[str, Any]:
     """Return size and hash of a specialist's tower, which is the same in a finished result.
 
     Raises:

@@ -126,7 +126,7 @@ class MeasureModel(GeometryOptions, Step):
         import numpy as np
         from emberge.encoding import TextEmbedder
 
-        shown = _Progress(workspace, model.name)
+        shown = _MeasureProgress(workspace, model.name)
         with workspace.whole_model(model) as folder:
             encoder = self.backbone.load(folder, device=workspace.machine.device, dtype="float32")
             if sets and not isinstance(encoder, TokenEncoder):
@@ -154,7 +154,7 @@ class MeasureModel(GeometryOptions, Step):
         sets: Sequence[SetTexts],
         embedder: TextEmbedder,
         workspace: Workspace,
-        shown: _Progress,
+        shown: _MeasureProgress,
     ) -> dict[str, MeasuredSet]:
         """Return each set's measures; those that a killed run has finished are read."""
         # All are tokenised first, so that a set without a text to measure is found before any work.
@@ -243,7 +243,7 @@ def read_models(folder: Path) -> list[MeasuredModel]:
     return [MeasuredModel.read(one) for one in found["models"]]
 
 
-class _Progress:
+class _MeasureProgress:
     """Progress of one model, with the name of the set that it reads."""
 
     def __init__(self, workspace: Workspace, model: str) -> None:

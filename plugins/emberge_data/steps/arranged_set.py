@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge_data.steps.listed_set import ChosenTexts, ListedSet, Parts
+from emberge_data.steps.listed_set import ChosenTexts, ListedSet, ListedTexts
 from emberge_data.steps.search.exclusions import Lists
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ArrangedSet:
         """Name of the set."""
         return self.listed.dataset.info.name
 
-    def numbers(self, parts: Parts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def numbers(self, parts: ListedTexts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the query and the document of each of these texts."""
         return self.query_of[parts.rows], self.document_of[parts.places]
 

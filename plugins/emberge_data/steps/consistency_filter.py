@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from emberge_data.steps.arranged_set import ArrangedSet
     from emberge_data.steps.search.space import Space
-    from emberge_data.steps.search.tiles import Limits
+    from emberge_data.steps.search.tiles import SearchMemory
 
 __all__ = ["ConsistencyFilter", "shards"]
 
@@ -134,7 +134,7 @@ def shards(size: int, shard_size: int, seed: int, name: str) -> list[NDArray[np.
 
 
 def _higher(
-    arranged: ArrangedSet, space: Space, rows: NDArray[np.int64], limits: Limits
+    arranged: ArrangedSet, space: Space, rows: NDArray[np.int64], limits: SearchMemory
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the pairs of a shard's rows, and how many of its documents score higher than each positive."""
     import numpy as np

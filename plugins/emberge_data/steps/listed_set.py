@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from emberge.data import DistinctTexts, StoredDataset
     from numpy.typing import NDArray
 
-__all__ = ["ChosenTexts", "ListedSet", "Parts"]
+__all__ = ["ChosenTexts", "ListedSet", "ListedTexts"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class ListedTexts:
     """Texts of rows in their order: those of row i are `places[starts[i] : starts[i + 1]]`."""
 
     places: NDArray[np.int64]
@@ -43,8 +43,8 @@ class ListedSet:
     dataset: StoredDataset
     texts: DistinctTexts
     anchors: NDArray[np.int64]
-    positives: Parts
-    negatives: Parts
+    positives: ListedTexts
+    negatives: ListedTexts
     labels: Sequence[str | None]
     extra: NDArray[np.int64]
 
@@ -96,8 +96,8 @@ class ListedSet:
             dataset,
             texts,
             places[kinds == 0],
-            Parts(places[kinds == 1], starts),
-            Parts(places[kinds == 2], others),
+            ListedTexts(places[kinds == 1], starts),
+            ListedTexts(places[kinds == 2], others),
             labels,
             texts.places[begins[-1] :],
         )

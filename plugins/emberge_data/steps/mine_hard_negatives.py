@@ -19,7 +19,7 @@ from emberge import (
 )
 
 from emberge_data.steps.listed_set import ListedSet, rows_of
-from emberge_data.steps.mining.choice import Choice
+from emberge_data.steps.mining.choice import ChoiceOptions
 from emberge_data.steps.mining.threshold import margin_problem
 from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.taught_step import TaughtStep
@@ -146,7 +146,7 @@ class MineHardNegatives(TaughtStep):
         from emberge_data.steps.mining.passages import passages_of
 
         passages = passages_of(arranged, workspace.seed, keep_negatives=self.existing == "keep")
-        choice = Choice(
+        choice = ChoiceOptions(
             count=self.count,
             margin=self.margin,
             ranks=self.range,

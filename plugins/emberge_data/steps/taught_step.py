@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from emberge_data.steps.arranged_set import ArrangedSet
     from emberge_data.steps.outcome import Outcome
     from emberge_data.steps.search.space import Space
-    from emberge_data.steps.search.tiles import Limits
+    from emberge_data.steps.search.tiles import SearchMemory
 
 __all__ = ["TaughtStep"]
 
@@ -95,9 +95,9 @@ class TaughtStep(DataStep):
                     spaces.append(Space(queries, documents, workspace.machine.device))
         return found
 
-    def limits(self, workspace: Workspace) -> Limits:
+    def limits(self, workspace: Workspace) -> SearchMemory:
         """Return the memory that a search may take."""
-        from emberge_data.steps.search.tiles import Limits
+        from emberge_data.steps.search.tiles import SearchMemory
 
         memory = workspace.machine.memory
-        return Limits() if memory is None else Limits(memory)
+        return SearchMemory() if memory is None else SearchMemory(memory)

@@ -9,12 +9,12 @@ from emberge import Model, TaskInfo, TaskScore
 from emberge.wording import join_some
 
 from emberge_evaluate.seed_groups import Scored
-from emberge_evaluate.sizes import Columns
+from emberge_evaluate.sizes import ScoredModels
 
 __all__ = ["columns_by_index", "index_problems"]
 
 
-def columns_by_index(columns: Columns) -> Columns:
+def columns_by_index(columns: ScoredModels) -> ScoredModels:
     """Return a column `model on index` beside each model, or the columns where tasks have no indexes.
 
     A model on the index of itself is left out: it is the model.
@@ -36,7 +36,7 @@ def columns_by_index(columns: Columns) -> Columns:
                 if task.index == label
             }
     tasks = {task.name_without_index: _plain(task) for task in columns.tasks}
-    return Columns(models, list(tasks.values()), found)
+    return ScoredModels(models, list(tasks.values()), found)
 
 
 def index_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:

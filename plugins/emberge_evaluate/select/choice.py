@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from emberge import TaskInfo, TaskScore
 from emberge.evaluating import parts_of_group
 
-__all__ = ["Choice", "Ranked", "choose", "value_of"]
+__all__ = ["Ranked", "RankedModels", "choose", "value_of"]
 
 # Points are decimal fractions, whose differences in binary miss by some 1e-14.
 _ROUNDING = 1e-9
@@ -38,7 +38,7 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RankedModels:
     """All models from the best to the worst."""
 
     ranking: tuple[Ranked, ...]
@@ -66,7 +66,7 @@ def choose(
     top: int,
     within: float | None,
     less: bool = False,
-) -> Choice:
+) -> RankedModels:
     """Choose the first `top` models by value, and those whose mean is at most `within` points from the best.
 
     Of equal values the one named first is ahead. With `less` lower values are better. What is no number is
@@ -89,7 +89,7 @@ def choose(
                 near=within is not None and apart <= within + _ROUNDING,
             )
         )
-    return Choice(tuple(ranking))
+    return RankedModels(tuple(ranking))
 
 
 def _better_is_more(values: Mapping[str, float], less: bool) -> dict[str, float]:

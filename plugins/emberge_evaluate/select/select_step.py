@@ -41,7 +41,7 @@ from emberge_evaluate.score_model import (
     tasks_ahead,
     unknown_words,
 )
-from emberge_evaluate.select.choice import Choice, Ranked, choose, value_of
+from emberge_evaluate.select.choice import Ranked, RankedModels, choose, value_of
 from emberge_evaluate.select.selection_table import Selection
 from emberge_evaluate.select.trainings_behind import trainings_behind
 
@@ -231,7 +231,7 @@ class Select(Step):
 
     def _interval(
         self,
-        choice: Choice,
+        choice: RankedModels,
         group: str,
         tasks: Sequence[TaskInfo],
         scores: Mapping[str, Mapping[str, TaskScore]],
@@ -257,7 +257,7 @@ def _count_of(reference: ModelRef, context: Preflight) -> int | None:
     return expected.checkpoints if expected is not None else None
 
 
-def _place(choice: Choice, candidates: Candidates, workspace: Workspace) -> dict[str, str]:
+def _place(choice: RankedModels, candidates: Candidates, workspace: Workspace) -> dict[str, str]:
     """Put all chosen models into the result, and the best one at its top; return their folders by name."""
     files: dict[str, str] = {}
     taken: set[str] = set()

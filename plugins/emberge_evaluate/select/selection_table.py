@@ -11,7 +11,7 @@ from emberge import TaskInfo
 from emberge.evaluating import FEW
 from emberge.wording import count_noun, prose, table_lines
 
-from emberge_evaluate.select.choice import Choice, Ranked
+from emberge_evaluate.select.choice import Ranked, RankedModels
 
 __all__ = ["Selection"]
 
@@ -31,7 +31,7 @@ class Selection:
     `interval` that of the points by which the best is ahead of the second.
     """
 
-    choice: Choice
+    choice: RankedModels
     tasks: Sequence[TaskInfo]
     scores: Mapping[str, Mapping[str, float]]
     by: str = "all"

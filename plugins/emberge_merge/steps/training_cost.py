@@ -13,7 +13,7 @@ from emberge.recipes import rows_seen
 if TYPE_CHECKING:
     from emberge import Model, ModelRef, Preflight, Rows
 
-__all__ = ["Overlap", "TrainingCost", "cost_details", "describe_cost", "overlap", "training_cost"]
+__all__ = ["MembersCost", "Overlap", "cost_details", "describe_cost", "overlap", "training_cost"]
 
 # Rows up to which the overlap of members' bags is counted, with one byte a row.
 LAID_OVER = 100_000_000
@@ -22,7 +22,7 @@ Trained = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class TrainingCost:
+class MembersCost:
     """TC = Σₘ |D⁽ᵐ⁾| / |D|, the rows of all members by those of all their data (arXiv:2602.05787).
 
     `members` are the terms of the sum by training. `rows` and `of` are None where data could not be counted.
@@ -80,7 +80,7 @@ class Overlap:
         return f"together the members see {together}, {several}"
 
 
-def training_cost(trained: Trained) -> TrainingCost | None:
+def training_cost(trained: Trained) -> MembersCost | None:
     """Compute the cost of trainings by their artifacts; None without any, or of unknown size.
 
     All data are the union of the trainings' datasets by name, each of the largest size that one names.
@@ -92,10 +92,10 @@ def training_cost(trained: Trained) -> TrainingCost | None:
         return None
     if any(share is not None for share in shares.values()):
         known = {name: float(share) for name, share in shares.items() if share is not None}
-        return TrainingCost(known) if len(known) == len(trained) else None
+        return MembersCost(known) if len(known) == len(trained) else None
     rows = {n: sum(int(u["rows"]) for u in one["datasets"].values()) for n, one in trained.items()}
     of = sum(_sizes(trained).values())
-    return TrainingCost(
+    return MembersCost(
         {name: count / of for name, count in rows.items()},
         sum(rows.values()),
         of,

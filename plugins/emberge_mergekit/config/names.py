@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge_mergekit.config.reading import Faults, Found
+from emberge_mergekit.config.reading import ConfigValue, Faults
 
 __all__ = ["ModelName", "read_model", "read_text"]
 
@@ -28,7 +28,7 @@ class ModelName:
         return self.path + (f"@{self.revision}" if self.revision else "")
 
 
-def read_model(found: Found, faults: Faults) -> ModelName | None:
+def read_model(found: ConfigValue, faults: Faults) -> ModelName | None:
     """Read a model's name, from text or mergekit's long form."""
     if isinstance(found.value, dict):
         return _long_model(found, faults)
@@ -53,7 +53,7 @@ def _revision(text: str) -> tuple[str, str | None]:
     return path, revision if at else None
 
 
-def _long_model(found: Found, faults: Faults) -> ModelName | None:
+def _long_model(found: ConfigValue, faults: Faults) -> ModelName | None:
     found.refuse_unknown(("model", "lora", "override_architecture"), faults)
     given = {key: one for key, one in found.entries.items() if one.value is not None}
     if "override_architecture" in given:
@@ -72,7 +72,7 @@ def _long_model(found: Found, faults: Faults) -> ModelName | None:
     return ModelName(model[0], model[1], adapter[0], adapter[1], found.line)
 
 
-def _path(found: Found, faults: Faults) -> tuple[str | None, str | None]:
+def _path(found: ConfigValue, faults: Faults) -> tuple[str | None, str | None]:
     if isinstance(found.value, str):
         return _revision(found.value)
     if not isinstance(found.value, dict):
@@ -85,7 +85,7 @@ def _path(found: Found, faults: Faults) -> tuple[str | None, str | None]:
     return path, read_text(found.entries.get("revision"), faults)
 
 
-def read_text(found: Found | None, faults: Faults) -> str | None:
+def read_text(found: ConfigValue | None, faults: Faults) -> str | None:
     """Return a text, or None where there is none."""
     if found is None or found.value is None:
         return None

@@ -11,7 +11,7 @@ import yaml
 from emberge import Problem, RecipeError, suggest
 from emberge.yaml_nodes import alias_problem
 
-__all__ = ["Faults", "Found", "documents", "no_longer"]
+__all__ = ["ConfigValue", "Faults", "documents", "no_longer"]
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Faults:
 
 
 @dataclass(frozen=True)
-class Found:
+class ConfigValue:
     """A value of the config, its line, and what to call it in messages.
 
     `value` is plain data; for a mapping it is a mapping of names to `Found`, for a list a list of them.
@@ -48,7 +48,7 @@ class Found:
     label: str
 
     @property
-    def entries(self) -> Mapping[str, Found]:
+    def entries(self) -> Mapping[str, ConfigValue]:
         """The entries of a mapping."""
         assert isinstance(self.value, dict)
         return self.value
@@ -82,7 +82,7 @@ def no_longer(name: str, advice: str) -> str:
     return f"'{name}' is not supported: mergekit itself no longer reads it; {advice}"
 
 
-def documents(text: str, faults: Faults) -> list[Found]:
+def documents(text: str, faults: Faults) -> list[ConfigValue]:
     """Return the documents of a YAML text, without empty ones; a text that is no YAML is a problem."""
     try:
         nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
@@ -106,22 +106,24 @@ def _empty(node: yaml.Node | None) -> bool:
     return node is None or node.tag == "tag:yaml.org,2002:null"
 
 
-def _found(node: yaml.Node, label: str, faults: Faults) -> Found:
+def _found(node: yaml.Node, label: str, faults: Faults) -> ConfigValue:
     line = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
-        return Found(dict(_entries(node, label, faults)), line, label)
+        return ConfigValue(dict(_entries(node, label, faults)), line, label)
     if isinstance(node, yaml.SequenceNode):
         items = [_found(item, f"an entry of {label}", faults) for item in node.value]
-        return Found(items, line, label)
+        return ConfigValue(items, line, label)
     try:
         value = yaml.constructor.SafeConstructor().construct_object(node)
     except yaml.YAMLError:
         faults.add(line, f"{label}: the tag {node.tag} means nothing here")
         value = None
-    return Found(value, line, label)
+    return ConfigValue(value, line, label)
 
 
-def _entries(node: yaml.MappingNode, label: str, faults: Faults) -> Iterator[tuple[str, Found]]:
+def _entries(
+    node: yaml.MappingNode, label: str, faults: Faults
+) -> Iterator[tuple[str, ConfigValue]]:
     own = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode) and own.count(key.value) > 1 and key.value != "<<":
@@ -132,4 +134,4 @@ def _entries(node: yaml.MappingNode, label: str, faults: Faults) -> Iterator[tup
             faults.add(key.start_mark.line + 1, f"{label}: a key must be a word")
             continue
         found = _found(value, f"'{key.value}'", faults)
-        yield key.value, Found(found.value, key.start_mark.line + 1, found.label)
+        yield key.value, ConfigValue(found.value, key.start_mark.line + 1, found.label)

@@ -9,10 +9,10 @@ from emberge import suggest
 
 from emberge_mergekit.config.former import FORMER_KEYS
 from emberge_mergekit.config.names import ModelName, read_model, read_text
-from emberge_mergekit.config.reading import Faults, Found
+from emberge_mergekit.config.reading import ConfigValue, Faults
 from emberge_mergekit.recipe.parameters import NONE, Parameters, read_parameters
 
-__all__ = ["Config", "Input", "Part", "Tokens", "read_config"]
+__all__ = ["Config", "ConfigModel", "ConfigPart", "ConfigTokens", "read_config"]
 
 KEYS = (
     "name",
@@ -32,7 +32,7 @@ _DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
 @dataclass(frozen=True)
-class Input:
+class ConfigModel:
     """One model of a merge or a slice, with its own parameters."""
 
     model: ModelName
@@ -42,22 +42,22 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Part:
+class ConfigPart:
     """One slice, or the one merge of whole models; `parameters` from the nearest to the widest."""
 
-    inputs: tuple[Input, ...]
+    inputs: tuple[ConfigModel, ...]
     base: ModelName | None
     parameters: tuple[Parameters, ...]
     line: int
 
 
 @dataclass(frozen=True)
-class Tokens:
+class ConfigTokens:
     """A config's entry for the tokenizer: `source` is "union", "base" or a model."""
 
     source: str | ModelName
     line: int
-    tokens: Mapping[str, Found] = field(default_factory=dict)
+    tokens: Mapping[str, ConfigValue] = field(default_factory=dict)
     multiple: int | None = None
 
 
@@ -69,11 +69,11 @@ class Config:
     name: str | None = None
     method: str = ""
     base: ModelName | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ConfigPart, ...] = ()
     sliced: bool = False
     dtype: str | None = None
     out_dtype: str | None = None
-    tokenizer: Tokens | None = None
+    tokenizer: ConfigTokens | None = None
     chat_template: str | None = None
     lines: Mapping[str, int] = field(default_factory=dict)
 
@@ -85,7 +85,7 @@ class Config:
         return list({m.key: m for m in named if m is not None}.values())
 
 
-def read_config(document: Found, faults: Faults) -> Config:
+def read_config(document: ConfigValue, faults: Faults) -> Config:
     """Read one document of a mergekit YAML; every problem is noted, and the faulty part left out."""
     document.refuse_unknown(KEYS, faults, FORMER_KEYS)
     given = {key: one for key, one in document.entries.items() if one.value is not None}
@@ -113,22 +113,22 @@ def read_config(document: Found, faults: Faults) -> Config:
     )
 
 
-def _container(given: Mapping[str, Found]) -> Found:
+def _container(given: Mapping[str, ConfigValue]) -> ConfigValue:
     """Return the mapping with `models` or `slices`: the config, or its one module."""
     modules = given.get("modules")
     if modules is not None and isinstance(modules.value, dict) and len(modules.value) == 1:
         (module,) = modules.entries.values()
         if isinstance(module.value, dict):
             return module
-    return Found(dict(given), 1, "the config")
+    return ConfigValue(dict(given), 1, "the config")
 
 
 def _parts(
-    given: Mapping[str, Found],
+    given: Mapping[str, ConfigValue],
     base: ModelName | None,
     scopes: tuple[Parameters, ...],
     faults: Faults,
-) -> tuple[Part, ...]:
+) -> tuple[ConfigPart, ...]:
     if "modules" in given:
         module = _module(given["modules"], faults)
         if module is None:
@@ -138,12 +138,12 @@ def _parts(
     if "models" in given:
         whole = given["models"]
         inputs = [_input(one, faults, sliced=False) for one in _listed(whole, faults)]
-        return (Part(tuple(i for i in inputs if i is not None), base, scopes, whole.line),)
+        return (ConfigPart(tuple(i for i in inputs if i is not None), base, scopes, whole.line),)
     slices = [_slice(one, base, scopes, faults) for one in _listed(given["slices"], faults)]
     return tuple(one for one in slices if one is not None)
 
 
-def _module(modules: Found, faults: Faults) -> Mapping[str, Found] | None:
+def _module(modules: ConfigValue, faults: Faults) -> Mapping[str, ConfigValue] | None:
     if not isinstance(modules.value, dict):
         faults.add(modules.line, f"'modules' is a mapping of modules, not {modules.words}")
         return None
@@ -166,8 +166,8 @@ def _module(modules: Found, faults: Faults) -> Mapping[str, Found] | None:
 
 
 def _slice(
-    found: Found, base: ModelName | None, scopes: tuple[Parameters, ...], faults: Faults
-) -> Part | None:
+    found: ConfigValue, base: ModelName | None, scopes: tuple[Parameters, ...], faults: Faults
+) -> ConfigPart | None:
     if not isinstance(found.value, dict):
         faults.add(found.line, f"a slice is `{{sources: […]}}`, not {found.words}")
         return None
@@ -189,10 +189,10 @@ def _slice(
     counts = {i.layers[1] - i.layers[0] for i in inputs if i is not None and i.layers is not None}
     if len(counts) > 1:
         faults.add(found.line, "all sources of a slice must have the same number of layers")
-    return Part(tuple(i for i in inputs if i is not None), base, (own, *scopes), found.line)
+    return ConfigPart(tuple(i for i in inputs if i is not None), base, (own, *scopes), found.line)
 
 
-def _input(found: Found, faults: Faults, *, sliced: bool) -> Input | None:
+def _input(found: ConfigValue, faults: Faults, *, sliced: bool) -> ConfigModel | None:
     needed = ("model", "layer_range") if sliced else ("model",)
     what = f"{{{', '.join(needed)}, parameters}}"
     if not isinstance(found.value, dict):
@@ -208,10 +208,10 @@ def _input(found: Found, faults: Faults, *, sliced: bool) -> Input | None:
     own = read_parameters(found.entries.get("parameters", NONE), faults)
     if model is None or (sliced and layers is None):
         return None
-    return Input(model, own, found.line, layers)
+    return ConfigModel(model, own, found.line, layers)
 
 
-def _layers(found: Found, faults: Faults) -> tuple[int, int] | None:
+def _layers(found: ConfigValue, faults: Faults) -> tuple[int, int] | None:
     values = [one.value for one in found.value] if isinstance(found.value, list) else []
     whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
     if len(values) != 2 or not whole or not 0 <= values[0] < values[1]:
@@ -220,14 +220,14 @@ def _layers(found: Found, faults: Faults) -> tuple[int, int] | None:
     return values[0], values[1]
 
 
-def _listed(found: Found, faults: Faults) -> Sequence[Found]:
+def _listed(found: ConfigValue, faults: Faults) -> Sequence[ConfigValue]:
     if isinstance(found.value, list):
         return found.value
     faults.add(found.line, f"{found.label} is a list, not {found.words}")
     return ()
 
 
-def _dtype(found: Found | None, faults: Faults) -> str | None:
+def _dtype(found: ConfigValue | None, faults: Faults) -> str | None:
     text = read_text(found, faults)
     if text is None or found is None:
         return None
@@ -239,7 +239,7 @@ def _dtype(found: Found | None, faults: Faults) -> str | None:
     return name
 
 
-def _tokenizer(given: Mapping[str, Found], faults: Faults) -> Tokens | None:
+def _tokenizer(given: Mapping[str, ConfigValue], faults: Faults) -> ConfigTokens | None:
     if "tokenizer_source" in given and "tokenizer" in given:
         faults.add(
             given["tokenizer"].line, "'tokenizer' and 'tokenizer_source' say the same; keep one"
@@ -247,7 +247,7 @@ def _tokenizer(given: Mapping[str, Found], faults: Faults) -> Tokens | None:
         return None
     if "tokenizer_source" in given:
         source = _source(given["tokenizer_source"], faults)
-        return Tokens(source, given["tokenizer_source"].line) if source else None
+        return ConfigTokens(source, given["tokenizer_source"].line) if source else None
     found = given.get("tokenizer")
     if found is None:
         return None
@@ -267,10 +267,10 @@ def _tokenizer(given: Mapping[str, Found], faults: Faults) -> Tokens | None:
     if tokens.value is not None and not isinstance(tokens.value, dict):
         faults.add(tokens.line, f"'tokens' is a mapping of tokens, not {tokens.words}")
         return None
-    return Tokens(source, found.line, tokens.value or {}, multiple.value) if source else None
+    return ConfigTokens(source, found.line, tokens.value or {}, multiple.value) if source else None
 
 
-def _source(found: Found, faults: Faults) -> str | ModelName | None:
+def _source(found: ConfigValue, faults: Faults) -> str | ModelName | None:
     if found.value in ("union", "base"):
         return str(found.value)
     return read_model(found, faults)

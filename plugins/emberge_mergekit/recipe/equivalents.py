@@ -12,13 +12,13 @@ from typing import Any
 
 from emberge_mergekit.recipe.parameters import Setting
 
-__all__ = ["Equivalent", "Link", "Option", "equivalent"]
+__all__ = ["Equivalent", "Link", "LinkOption", "equivalent"]
 
 RANDOM = "elements are drawn at random: as many stay as with mergekit, but not the same ones"
 
 
 @dataclass(frozen=True)
-class Option:
+class LinkOption:
     """An option of a link: a plain value or a setting, and the line that it comes from (0: none)."""
 
     value: Any
@@ -30,11 +30,13 @@ class Link:
     """One link of a strategy, or a chain by its name."""
 
     name: str
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, LinkOption] = field(default_factory=dict)
 
     def having(self, **options: Any) -> Link:
         """Return the link with more options, which no line of the config has."""
-        return replace(self, options={**self.options, **{k: Option(v) for k, v in options.items()}})
+        return replace(
+            self, options={**self.options, **{k: LinkOption(v) for k, v in options.items()}}
+        )
 
 
 @dataclass(frozen=True)
@@ -67,20 +69,22 @@ class Given:
             return default
         return setting[0].value
 
-    def options(self, within: tuple[float, float] | None = None, **ours: str) -> dict[str, Option]:
+    def options(
+        self, within: tuple[float, float] | None = None, **ours: str
+    ) -> dict[str, LinkOption]:
         """Return the settings that are given as options, by their new names (`scale="lambda"`)."""
-        found: dict[str, Option] = {}
+        found: dict[str, LinkOption] = {}
         for option, name in ours.items():
             setting = self.settings.get(name, ())
             if setting:
-                found[option] = Option(setting, setting[0].line)
+                found[option] = LinkOption(setting, setting[0].line)
                 self.exact = self.exact and _inside(setting, within)
         return found
 
-    def number(self, option: str, name: str) -> dict[str, Option]:
+    def number(self, option: str, name: str) -> dict[str, LinkOption]:
         """Return a plain number as an option, if it is given."""
         value = self.plain(name, None)
-        return {} if value is None else {option: Option(value, self.settings[name][0].line)}
+        return {} if value is None else {option: LinkOption(value, self.settings[name][0].line)}
 
 
 def _inside(setting: Setting, within: tuple[float, float] | None) -> bool:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from emberge import suggest
 
 from emberge_mergekit.config.former import FORMER_PARAMETERS, HARMLESS
-from emberge_mergekit.config.reading import Faults, Found, no_longer
+from emberge_mergekit.config.reading import ConfigValue, Faults, no_longer
 from emberge_mergekit.library.methods import Method, Parameter
 
 __all__ = ["NONE", "Entry", "Parameters", "Setting", "flatten", "read_parameters", "require_method"]
 
-NONE = Found(None, 1, "nothing")
+NONE = ConfigValue(None, 1, "nothing")
 Scalar = bool | int | float | str
 
 
@@ -46,7 +46,7 @@ class Parameters:
     lines: Mapping[str, int]
 
 
-def read_parameters(found: Found, faults: Faults) -> Parameters:
+def read_parameters(found: ConfigValue, faults: Faults) -> Parameters:
     """Read the parameters of one place."""
     if found.value is None:
         return Parameters({}, {})
@@ -58,7 +58,7 @@ def read_parameters(found: Found, faults: Faults) -> Parameters:
     return Parameters(settings, lines)
 
 
-def _setting(found: Found, faults: Faults) -> Setting:
+def _setting(found: ConfigValue, faults: Faults) -> Setting:
     if isinstance(found.value, list) and any(isinstance(i.value, dict) for i in found.value):
         entries = [_entry(item, faults) for item in found.value]
     elif isinstance(found.value, dict):
@@ -77,7 +77,7 @@ def _reachable(setting: Setting, faults: Faults) -> Setting:
     return setting
 
 
-def _entry(found: Found, faults: Faults) -> Entry | None:
+def _entry(found: ConfigValue, faults: Faults) -> Entry | None:
     if not isinstance(found.value, dict):
         faults.add(found.line, f"{found.label}: either all entries have a filter, or none")
         return None
@@ -92,7 +92,7 @@ def _entry(found: Found, faults: Faults) -> Entry | None:
     return _value(found.entries["value"], filter_.value, found.line, faults)
 
 
-def _value(found: Found, filter_: str | None, line: int, faults: Faults) -> Entry | None:
+def _value(found: ConfigValue, filter_: str | None, line: int, faults: Faults) -> Entry | None:
     if isinstance(found.value, bool | int | float | str):
         return Entry(found.value, filter_, line)
     items = found.value if isinstance(found.value, list) else []

@@ -8,9 +8,9 @@ from typing import Any
 
 from emberge_mergekit.config.former import HARMLESS
 from emberge_mergekit.config.reading import Faults
-from emberge_mergekit.config.schema import Input, Part
+from emberge_mergekit.config.schema import ConfigModel, ConfigPart
 from emberge_mergekit.library.methods import Method
-from emberge_mergekit.recipe.equivalents import Equivalent, Link, Option, equivalent
+from emberge_mergekit.recipe.equivalents import Equivalent, Link, LinkOption, equivalent
 from emberge_mergekit.recipe.parameters import (
     Entry,
     Parameters,
@@ -20,32 +20,32 @@ from emberge_mergekit.recipe.parameters import (
     require_method,
 )
 
-__all__ = ["Planned", "PlannedModel", "plan_part"]
+__all__ = ["PlannedMerge", "PlannedModel", "plan_part"]
 
 
 @dataclass(frozen=True)
 class PlannedModel:
     """A model of ours: its weight, None where the method has none, and its own options by link."""
 
-    input: Input
+    input: ConfigModel
     weight: Setting | None = None
     options: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedMerge:
     """A merge or a slice in emberge's options; `notes` are for whoever reads the recipe."""
 
     models: tuple[PlannedModel, ...]
-    base: Input | None
+    base: ConfigModel | None
     links: tuple[Link, ...]
     notes: tuple[str, ...]
     line: int
 
 
 def plan_part(
-    part: Part, method: Method, faults: Faults, *, sliced: bool, sound: bool = True
-) -> Planned | None:
+    part: ConfigPart, method: Method, faults: Faults, *, sliced: bool, sound: bool = True
+) -> PlannedMerge | None:
     """Translate a merge or slice; None when something is wrong with it, which is noted.
 
     Of a config that was not `sound` when it was read, parts may be lacking, and their lack is no fault.
@@ -65,7 +65,7 @@ def plan_part(
 # ── what is merged ──────────────────────────────────────────────────────────────────────────────
 
 
-def _typed(part: Part, method: Method, faults: Faults) -> Part:
+def _typed(part: ConfigPart, method: Method, faults: Faults) -> ConfigPart:
     inputs = tuple(
         replace(one, parameters=require_method(method, one.parameters, faults, beside=True))
         for one in part.inputs
@@ -74,15 +74,17 @@ def _typed(part: Part, method: Method, faults: Faults) -> Part:
     return replace(part, inputs=inputs, parameters=wider)
 
 
-def _with_base(part: Part, *, sliced: bool) -> tuple[Input, ...]:
+def _with_base(part: ConfigPart, *, sliced: bool) -> tuple[ConfigModel, ...]:
     """Return all inputs; of whole models the base is one even where it is not listed."""
     listed = {one.model.key for one in part.inputs}
     if sliced or part.base is None or part.base.key in listed:
         return part.inputs
-    return (*part.inputs, Input(part.base, Parameters({}, {}), part.base.line))
+    return (*part.inputs, ConfigModel(part.base, Parameters({}, {}), part.base.line))
 
 
-def _base_of(part: Part, inputs: tuple[Input, ...], method: Method, faults: Faults) -> Input | None:
+def _base_of(
+    part: ConfigPart, inputs: tuple[ConfigModel, ...], method: Method, faults: Faults
+) -> ConfigModel | None:
     if method.base == "ignored":
         return None
     found = [one for one in inputs if part.base is not None and one.model.key == part.base.key]
@@ -97,7 +99,11 @@ def _base_of(part: Part, inputs: tuple[Input, ...], method: Method, faults: Faul
 
 
 def _require_counts(
-    part: Part, inputs: tuple[Input, ...], base: Input | None, method: Method, faults: Faults
+    part: ConfigPart,
+    inputs: tuple[ConfigModel, ...],
+    base: ConfigModel | None,
+    method: Method,
+    faults: Faults,
 ) -> None:
     seen: set[tuple[str | None, ...]] = set()
     for one in inputs:
@@ -128,13 +134,13 @@ _LIMITS = {"density": (0.0, 1.0), "gamma": (0.0, 1.0), "epsilon": (0.0, 0.5)}
 class _Planner:
     """The models of one part, in order and without the base where that is one of its own."""
 
-    part: Part
+    part: ConfigPart
     method: Method
-    models: tuple[Input, ...]
-    base: Input | None
+    models: tuple[ConfigModel, ...]
+    base: ConfigModel | None
     sliced: bool
 
-    def plan(self, faults: Faults) -> Planned:
+    def plan(self, faults: Faults) -> PlannedMerge:
         settings = self._shared()
         own = [self._own(one) for one in self.models]
         based = self.base is not None
@@ -149,26 +155,26 @@ class _Planner:
         if self.method.name == "slerp" and base is not None:
             # mergekit's base is where the way begins; ours is the first of two models.
             planned, base = [PlannedModel(base), *planned], None
-        return Planned(tuple(planned), base, links, notes, self.part.line)
+        return PlannedMerge(tuple(planned), base, links, notes, self.part.line)
 
     def _by_mergekit(
         self,
         settings: Mapping[str, Setting],
         own: Sequence[Mapping[str, Setting]],
         weights: Sequence[Setting | None],
-    ) -> Planned:
+    ) -> PlannedMerge:
         """Plan the merge by mergekit's own code, which takes every value that its configs can have."""
-        options = {"method": Option(self.method.name)}
+        options = {"method": LinkOption(self.method.name)}
         if settings:
             numbers = {name: _numbers(setting) for name, setting in settings.items()}
-            options["parameters"] = Option(numbers, next(iter(settings.values()))[0].line)
+            options["parameters"] = LinkOption(numbers, next(iter(settings.values()))[0].line)
         models = tuple(
             PlannedModel(one, weight, {"mergekit": dict(given)} if given else {})
             for one, weight, given in zip(self.models, weights, own, strict=True)
         )
         notes = ("merged by mergekit's own code, a whole tensor at a time", *self._notes(own))
         link = Link("mergekit", options)
-        return Planned(models, self.base, (link,), notes, self.part.line)
+        return PlannedMerge(models, self.base, (link,), notes, self.part.line)
 
     def _shared(self) -> dict[str, Setting]:
         """Return the settings of the whole merge; passthrough has one model, so its `scale` is one."""
@@ -185,7 +191,7 @@ class _Planner:
         found.pop(HARMLESS, None)
         return found
 
-    def _own(self, one: Input) -> dict[str, Setting]:
+    def _own(self, one: ConfigModel) -> dict[str, Setting]:
         """Return the settings that may differ by model, beside the weight."""
         scopes = (one.parameters, *self.part.parameters)
         found: dict[str, Setting] = {}
@@ -197,7 +203,7 @@ class _Planner:
                 found[name] = setting
         return found
 
-    def _weight(self, one: Input, faults: Faults) -> Setting | None:
+    def _weight(self, one: ConfigModel, faults: Faults) -> Setting | None:
         if "weight" not in self.method.parameters:
             return None
         setting = flatten("weight", (one.parameters, *self.part.parameters), None)
@@ -251,7 +257,7 @@ def _placed(
     filtered = any(entry.filter for one in own for s in one.values() for entry in s)
     if alike and not (apart and filtered) and all(one == alike[0] for one in alike):
         options = {
-            found.owned[name][1]: Option(setting, setting[0].line)
+            found.owned[name][1]: LinkOption(setting, setting[0].line)
             for name, setting in own[0].items()
             if name in found.owned
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 from emberge_mergekit.config.chat import fault_of
 from emberge_mergekit.config.names import ModelName, read_model, read_text
-from emberge_mergekit.config.reading import Faults, Found
+from emberge_mergekit.config.reading import ConfigValue, Faults
 from emberge_mergekit.config.schema import Config
 from emberge_mergekit.recipe.parameters import NONE
 from emberge_mergekit.recipe.writing import Sheet, flow
@@ -67,7 +67,9 @@ def _options(
         yield "dtype", config.dtype, config.lines["dtype"]
 
 
-def _rule(found: Found, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults) -> str:
+def _rule(
+    found: ConfigValue, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
+) -> str:
     """Write one token's rule, `{model: …, token: …, force: true}`."""
     if not isinstance(found.value, dict):
         faults.add(found.line, f"{found.label} is `{{source, force}}`, not {found.words}")
@@ -93,7 +95,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
 
 
 def _source(
-    found: Found, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
+    found: ConfigValue, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
 ) -> dict[str, str]:
     if not isinstance(found.value, dict) or "kind" not in found.value:
         return _of_model(found, refer, known, faults)
@@ -120,7 +122,7 @@ def _source(
 
 
 def _of_model(
-    found: Found, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
+    found: ConfigValue, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
 ) -> dict[str, str]:
     model = read_model(found, faults)
     if model is None:

@@ -11,12 +11,12 @@ from emberge import suggest
 from emberge.contracts import TranslatedRecipe
 
 from emberge_mergekit.config.names import ModelName
-from emberge_mergekit.config.reading import Faults, Found, documents
-from emberge_mergekit.config.schema import Config, Input, read_config
+from emberge_mergekit.config.reading import ConfigValue, Faults, documents
+from emberge_mergekit.config.schema import Config, ConfigModel, read_config
 from emberge_mergekit.library.find_method import method_named
 from emberge_mergekit.library.methods import METHODS, Method
 from emberge_mergekit.recipe.equivalents import Link
-from emberge_mergekit.recipe.planning import Planned, PlannedModel, plan_part
+from emberge_mergekit.recipe.planning import PlannedMerge, PlannedModel, plan_part
 from emberge_mergekit.recipe.tokens import needs_vocabulary, write_vocabulary
 from emberge_mergekit.recipe.whereabouts import Whereabouts
 from emberge_mergekit.recipe.writing import Sheet, flow, reference
@@ -47,7 +47,7 @@ def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
     return _Translation(found, faults).recipe()
 
 
-def _is_mergekit(document: Found) -> bool:
+def _is_mergekit(document: ConfigValue) -> bool:
     """Return whether these are the keys of a merge: a recipe of ours has `steps`, and none of these."""
     if not isinstance(document.value, dict) or "steps" in document.value:
         return False
@@ -61,11 +61,11 @@ class _Merge:
     id: str
     config: Config
     method: Method
-    parts: tuple[Planned, ...]
+    parts: tuple[PlannedMerge, ...]
 
 
 class _Translation:
-    def __init__(self, found: Sequence[Found], faults: Faults) -> None:
+    def __init__(self, found: Sequence[ConfigValue], faults: Faults) -> None:
         self.faults = faults
         configs, self.sound = [], []
         for document in found:
@@ -159,7 +159,7 @@ class _Translation:
         write_vocabulary(sheet, name, config, self._reference, self.faults)
         return made
 
-    def _slice(self, sheet: Sheet, part: Planned, common: Sequence[Link]) -> None:
+    def _slice(self, sheet: Sheet, part: PlannedMerge, common: Sequence[Link]) -> None:
         for number, model in enumerate(part.models):
             if number == 0:
                 sheet.add(4, "- models:", part.line)
@@ -170,7 +170,7 @@ class _Translation:
         if not _alike(part.links, common):
             sheet.strategy(5, part.links, part.line)
 
-    def _models(self, sheet: Sheet, depth: int, part: Planned) -> None:
+    def _models(self, sheet: Sheet, depth: int, part: PlannedMerge) -> None:
         sheet.add(depth, "models:", part.line)
         for model in part.models:
             sheet.add(depth + 1, f"- {self._model(model)}", model.input.line)
@@ -204,7 +204,7 @@ class _Translation:
             sheet.add(3, f"out_dtype: {stored}", config.lines[key])
 
 
-def _layers(one: Input) -> str:
+def _layers(one: ConfigModel) -> str:
     assert one.layers is not None
     return f"layers: [{one.layers[0]}, {one.layers[1]}]"
 
@@ -221,10 +221,10 @@ def _notes(sheet: Sheet, depth: int, notes: Sequence[str]) -> None:
         sheet.comment(depth, note)
 
 
-def _mapping(document: Found, faults: Faults) -> Found:
+def _mapping(document: ConfigValue, faults: Faults) -> ConfigValue:
     if not isinstance(document.value, dict):
         faults.add(document.line, f"a config is a mapping, not {document.words}")
-        return Found({}, document.line, document.label)
+        return ConfigValue({}, document.line, document.label)
     return document
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from emberge.contracts import TranslatedRecipe
 
-from emberge_mergekit.recipe.equivalents import Link, Option
+from emberge_mergekit.recipe.equivalents import Link, LinkOption
 from emberge_mergekit.recipe.parameters import Entry
 
 __all__ = ["Sheet", "flow"]
@@ -58,7 +58,7 @@ def flow(value: Any) -> str:
 
     Settings are numbers, lists over depth, or lists of `{filter, value}`.
     """
-    if isinstance(value, Option):
+    if isinstance(value, LinkOption):
         return flow(value.value)
     if isinstance(value, tuple) and value and all(isinstance(one, Entry) for one in value):
         return _setting(value)

@@ -15,11 +15,11 @@ from emberge_moe.upcycle.dense_model import is_routed
 from emberge_moe.upcycle.expert_tensors import Averaged
 from emberge_moe.upcycle.native import NATIVE
 from emberge_moe.upcycle.routed_format import ROUTED
-from emberge_moe.upcycle.target import Restored, Target
+from emberge_moe.upcycle.target import Restored, RoutedTarget
 
 __all__ = ["RoutedModel"]
 
-_TARGETS: Mapping[str, Target] = {**NATIVE, ROUTED.name: ROUTED}
+_TARGETS: Mapping[str, RoutedTarget] = {**NATIVE, ROUTED.name: ROUTED}
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class RoutedModel:
     checkpoint: Checkpoint
 
     @cached_property
-    def target(self) -> Target:
+    def target(self) -> RoutedTarget:
         """The format.
 
         Raises:

@@ -13,8 +13,8 @@ from emberge.wording import count_noun
 
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.plan import Beginning, routed_tensors
-from emberge_moe.upcycle.routing import Routing
-from emberge_moe.upcycle.target import Target
+from emberge_moe.upcycle.routing import LayerRouting
+from emberge_moe.upcycle.target import RoutedTarget
 
 # Tensors of which each expert has its own, or an equal part.
 _EXPERTS = re.compile(r"\.experts\.(?:\d+\.|mlp\.)|\.(?:input|output)_linear\.")
@@ -31,8 +31,8 @@ class Plan:
 
     dense: DenseModel
     members: Sequence[DenseModel]
-    routing: Routing
-    target: Target
+    routing: LayerRouting
+    target: RoutedTarget
     beginning: Beginning
     content: Sequence[str]
 
@@ -93,7 +93,7 @@ def described(plan: Plan, tensors: Sequence[TensorSpec], router: str) -> dict[st
 
 
 def summary(
-    dense: DenseModel, target: Target, routing: Routing, tensors: Sequence[TensorSpec]
+    dense: DenseModel, target: RoutedTarget, routing: LayerRouting, tensors: Sequence[TensorSpec]
 ) -> list[str]:
     """Return lines on a result to come for the terminal."""
     every, active = _parameters(tensors, routing)
@@ -109,7 +109,7 @@ def summary(
     ]
 
 
-def _parameters(tensors: Sequence[TensorSpec], routing: Routing) -> tuple[int, int]:
+def _parameters(tensors: Sequence[TensorSpec], routing: LayerRouting) -> tuple[int, int]:
     """Return the number of all parameters, and of those that a token passes."""
     inside = sum(one.elements for one in tensors if _EXPERTS.search(one.name))
     every = sum(one.elements for one in tensors)

@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from emberge.tensor_files import RowReader
     from torch import Tensor
 
-__all__ = ["Averaged", "Filled", "Joined", "Noisy", "Normal", "Transposed", "noisy", "part_of"]
+__all__ = [
+    "Averaged",
+    "FilledTensor",
+    "Joined",
+    "Noisy",
+    "Normal",
+    "Transposed",
+    "noisy",
+    "part_of",
+]
 
 _PIECE = 1 << 20  # elements that are read at once
 
@@ -26,7 +35,7 @@ def part_of(spec: TensorSpec, name: str, shape: tuple[int, ...], start: int) -> 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filled(DerivedTensor):
+class FilledTensor(DerivedTensor):
     """A tensor of one number."""
 
     value: float = 0.0

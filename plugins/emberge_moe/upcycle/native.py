@@ -14,9 +14,9 @@ from typing import Any
 from emberge.tensor_files import TensorSpec
 
 from emberge_moe.upcycle.dense_model import DenseModel
-from emberge_moe.upcycle.expert_tensors import Filled, Joined, part_of
-from emberge_moe.upcycle.routing import Routing
-from emberge_moe.upcycle.target import Restored, RoutedBlock, Target
+from emberge_moe.upcycle.expert_tensors import FilledTensor, Joined, part_of
+from emberge_moe.upcycle.routing import LayerRouting
+from emberge_moe.upcycle.target import Restored, RoutedBlock, RoutedTarget
 
 __all__ = ["NATIVE", "ORIGIN"]
 
@@ -27,7 +27,7 @@ _GATE, _UP, _DOWN = "gate_proj.weight", "up_proj.weight", "down_proj.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Native(Target):
+class Native(RoutedTarget):
     """A class of transformers whose experts have one name each on disk.
 
     `sources` are the model types that it continues, `classes` begins the names of its classes, `path` is the
@@ -40,7 +40,7 @@ class Native(Target):
     router: str = "gate.weight"
     names: Mapping[str, str] = field(default_factory=lambda: {n: n for n in (_GATE, _UP, _DOWN)})
 
-    def refusals(self, dense: DenseModel, routing: Routing) -> Iterator[str]:
+    def refusals(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         if dense.kind not in self.sources:
             yield f"{self.name} continues {' or '.join(self.sources)}, not {dense.kind}"
             return
@@ -50,11 +50,11 @@ class Native(Target):
             yield f"{self.name} has no gate_scale"
         yield from self.limits(dense, routing)
 
-    def limits(self, dense: DenseModel, routing: Routing) -> Iterator[str]:
+    def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         """Yield reasons of this class alone."""
         yield from ()
 
-    def config(self, dense: DenseModel, routing: Routing) -> dict[str, Any]:
+    def config(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         kept = {k: v for k, v in dense.config.items() if k not in ("auto_map", "_name_or_path")}
         causal = any(str(n).endswith("ForCausalLM") for n in kept.get("architectures") or ())
         return {
@@ -68,7 +68,7 @@ class Native(Target):
             ORIGIN: dict(dense.config),
         }
 
-    def settings(self, dense: DenseModel, routing: Routing) -> dict[str, Any]:
+    def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         """Return the settings of this class alone."""
         return {"num_local_experts": routing.experts}
 
@@ -116,7 +116,7 @@ class Native(Target):
 class Interleaved(Native):
     """A class that routes any layers, and leaves gates as they are if asked to."""
 
-    def settings(self, dense: DenseModel, routing: Routing) -> dict[str, Any]:
+    def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         alternate = routing.layers == tuple(range(1, routing.depth, 2))
         return {
             "num_experts": routing.experts,
@@ -130,11 +130,11 @@ class Interleaved(Native):
 class Qwen3Moe(Interleaved):
     """qwen3_moe, whose layers all have one window or none."""
 
-    def limits(self, dense: DenseModel, routing: Routing) -> Iterator[str]:
+    def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         if len(_windowed(dense)) > 1:
             yield f"{self.name} has one window for all layers"
 
-    def settings(self, dense: DenseModel, routing: Routing) -> dict[str, Any]:
+    def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         return {
             **super().settings(dense, routing),
             "use_sliding_window": _windowed(dense) == {True},
@@ -147,14 +147,14 @@ class Qwen2Moe(Interleaved):
     All its weights are zero, and so are the gradients of a product of zeros.
     """
 
-    def limits(self, dense: DenseModel, routing: Routing) -> Iterator[str]:
+    def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         if dense.config.get("attention_bias"):
             yield f"{self.name} has no bias behind its attention"
         if dense.config.get("sliding_window") is not None:
             # Its masks keep the window; flash attention, which takes no mask, is not given it.
             yield f"{self.name} loses the sliding window with flash attention"
 
-    def settings(self, dense: DenseModel, routing: Routing) -> dict[str, Any]:
+    def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         return {
             **super().settings(dense, routing),
             "qkv_bias": False,
@@ -165,14 +165,14 @@ class Qwen2Moe(Interleaved):
         yield from super().block(dense, block)
         gate, path = block.experts[0][_GATE], self._path(block.path)
         for name in ("shared_expert.gate_proj", "shared_expert.up_proj", "shared_expert_gate"):
-            yield Filled(f"{path}{name}.weight", (1, gate.shape[1]), gate.dtype)
-        yield Filled(f"{path}shared_expert.down_proj.weight", (gate.shape[1], 1), gate.dtype)
+            yield FilledTensor(f"{path}{name}.weight", (1, gate.shape[1]), gate.dtype)
+        yield FilledTensor(f"{path}shared_expert.down_proj.weight", (gate.shape[1], 1), gate.dtype)
 
 
 class Everywhere(Native):
     """A class that routes every layer and scales the chosen gates to a sum of 1."""
 
-    def limits(self, dense: DenseModel, routing: Routing) -> Iterator[str]:
+    def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         if not routing.complete:
             yield f"{self.name} routes every layer; set layers: all"
         if not routing.normalize_gates:
@@ -182,7 +182,7 @@ class Everywhere(Native):
 class Mixtral(Everywhere):
     """mixtral, without a bias anywhere."""
 
-    def limits(self, dense: DenseModel, routing: Routing) -> Iterator[str]:
+    def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         yield from super().limits(dense, routing)
         if dense.config.get("attention_bias"):
             yield f"{self.name} has no biases in its attention"

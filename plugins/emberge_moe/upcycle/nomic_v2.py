@@ -10,9 +10,9 @@ from typing import Any
 from emberge.tensor_files import TensorSpec
 
 from emberge_moe.upcycle.dense_model import DenseModel
-from emberge_moe.upcycle.expert_tensors import Averaged, Filled, Joined, Transposed
-from emberge_moe.upcycle.routing import Routing
-from emberge_moe.upcycle.target import RoutedBlock, Target
+from emberge_moe.upcycle.expert_tensors import Averaged, FilledTensor, Joined, Transposed
+from emberge_moe.upcycle.routing import LayerRouting
+from emberge_moe.upcycle.target import RoutedBlock, RoutedTarget
 
 __all__ = ["NOMIC_V2", "lost_bias"]
 
@@ -24,7 +24,7 @@ _ATTENTION = ((".mixer.Wqkv.", ".attn.Wqkv."), (".mixer.out_proj.", ".attn.out_p
 
 
 @dataclass(frozen=True, kw_only=True)
-class NomicV2(Target):
+class NomicV2(RoutedTarget):
     """Nomic's own format, which other programs read; its class is code of Nomic's, in none of transformers.
 
     A routed block has one bias behind the gates' sum and none inside the experts: the first layer's biases
@@ -40,7 +40,7 @@ class NomicV2(Target):
     def opened(self) -> bool:
         return False
 
-    def refusals(self, dense: DenseModel, routing: Routing) -> Iterator[str]:
+    def refusals(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         if dense.kind != _SOURCE:
             yield (
                 f"{self.name} is written from XLM-R with rotary positions ({_SOURCE}), not from "
@@ -54,7 +54,7 @@ class NomicV2(Target):
         if dense.config.get("hidden_act", "gelu") != "gelu":
             yield f"{self.name} has exact GELU, and this model {dense.config['hidden_act']}"
 
-    def config(self, dense: DenseModel, routing: Routing) -> dict[str, Any]:
+    def config(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         own = dense.config
         rope: Mapping[str, Any] = own.get("rope_parameters") or {}
         return {
@@ -124,7 +124,7 @@ class NomicV2(Target):
         if name != "embeddings.word_embeddings.weight" or rows == spec.shape[0]:
             yield spec.renamed(name)
             return
-        empty = Filled("", (rows - spec.shape[0], *spec.shape[1:]), spec.dtype)
+        empty = FilledTensor("", (rows - spec.shape[0], *spec.shape[1:]), spec.dtype)
         yield Joined(name, (rows, *spec.shape[1:]), spec.dtype, parts=(spec, empty))
 
 

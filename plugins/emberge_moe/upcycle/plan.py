@@ -9,12 +9,12 @@ from emberge import CheckpointError, stable_seed
 from emberge.tensor_files import TensorSpec
 
 from emberge_moe.upcycle.dense_model import BLOCKS, DenseModel, is_routed
-from emberge_moe.upcycle.expert_tensors import Filled, Normal, noisy
+from emberge_moe.upcycle.expert_tensors import FilledTensor, Normal, noisy
 from emberge_moe.upcycle.native import NATIVE
 from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
 from emberge_moe.upcycle.routed_format import ROUTED
-from emberge_moe.upcycle.routing import Routing
-from emberge_moe.upcycle.target import RoutedBlock, Target
+from emberge_moe.upcycle.routing import LayerRouting
+from emberge_moe.upcycle.target import RoutedBlock, RoutedTarget
 
 __all__ = ["Beginning", "choose_target", "refuse_dense", "routed_tensors"]
 
@@ -36,7 +36,7 @@ class Beginning:
         if self.routers is not None:
             return self.routers[layer]
         if not self.deviation:
-            return Filled("router", shape, dtype)
+            return FilledTensor("router", shape, dtype)
         seed = stable_seed(self.seed, "router", layer)
         return Normal("router", shape, dtype, deviation=self.deviation, seed=seed)
 
@@ -60,7 +60,7 @@ def refuse_dense(dense: DenseModel) -> None:
         )
 
 
-def choose_target(dense: DenseModel, routing: Routing, name: str = "auto") -> Target:
+def choose_target(dense: DenseModel, routing: LayerRouting, name: str = "auto") -> RoutedTarget:
     """Return the target of a name; for `auto` the first native one that keeps the model as it is, else ours.
 
     Raises:
@@ -69,7 +69,7 @@ def choose_target(dense: DenseModel, routing: Routing, name: str = "auto") -> Ta
     if name == "auto":
         fitting = (t for t in NATIVE.values() if not any(t.refusals(dense, routing)))
         return next(fitting, ROUTED)
-    others: Mapping[str, Target] = {one.name: one for one in (ROUTED, NOMIC_V2)}
+    others: Mapping[str, RoutedTarget] = {one.name: one for one in (ROUTED, NOMIC_V2)}
     target = others[name] if name in others else NATIVE[name]
     reasons = [*target.refusals(dense, routing)]
     if reasons:
@@ -80,8 +80,8 @@ def choose_target(dense: DenseModel, routing: Routing, name: str = "auto") -> Ta
 def routed_tensors(
     dense: DenseModel,
     members: Sequence[DenseModel],
-    routing: Routing,
-    target: Target,
+    routing: LayerRouting,
+    target: RoutedTarget,
     beginning: Beginning,
 ) -> Iterator[TensorSpec]:
     """Yield the tensors of the routed model, in the dense model's order.
@@ -102,7 +102,7 @@ def routed_tensors(
             yield from target.block(dense, _block(place[0], dense, members, routing, beginning))
 
 
-def _require_blocks(models: Sequence[DenseModel], routing: Routing) -> None:
+def _require_blocks(models: Sequence[DenseModel], routing: LayerRouting) -> None:
     for model in models:
         missing = [layer for layer in routing.layers if layer not in model.blocks]
         if missing:
@@ -116,7 +116,7 @@ def _block(
     layer: int,
     dense: DenseModel,
     members: Sequence[DenseModel],
-    routing: Routing,
+    routing: LayerRouting,
     beginning: Beginning,
 ) -> RoutedBlock:
     path, own = dense.blocks[layer]

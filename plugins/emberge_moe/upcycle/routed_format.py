@@ -13,9 +13,9 @@ from emberge.tensor_names import prefix_of
 
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.expert_tensors import Joined, part_of
-from emberge_moe.upcycle.routing import Routing
+from emberge_moe.upcycle.routing import LayerRouting
 from emberge_moe.upcycle.stored_names import fused_name, loaded_name, split_names, stored_name
-from emberge_moe.upcycle.target import Restored, RoutedBlock, Target
+from emberge_moe.upcycle.target import Restored, RoutedBlock, RoutedTarget
 
 __all__ = ["ROUTED", "RoutedFormat"]
 
@@ -24,7 +24,7 @@ _ROUTER = re.compile(r"(.*(?:layers|layer)\.(\d+)\.(?:mlp\.)?)router\.weight")
 
 
 @dataclass(frozen=True)
-class RoutedFormat(Target):
+class RoutedFormat(RoutedTarget):
     """Any dense class, wrapped; others need the one file beside the weights, and must trust it."""
 
     @property
@@ -35,10 +35,10 @@ class RoutedFormat(Target):
     def loading(self) -> str:
         return f"its class is {_FILE} in the folder"
 
-    def refusals(self, dense: DenseModel, routing: Routing) -> Iterator[str]:
+    def refusals(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         yield from ()
 
-    def config(self, dense: DenseModel, routing: Routing) -> dict[str, Any]:
+    def config(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         inner = {k: v for k, v in dense.config.items() if k not in ("auto_map", "_name_or_path")}
         return {
             "model_type": self.name,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from emberge import WholeNumber
 
-__all__ = ["Layers", "Routing", "chosen_layers", "router_deviation"]
+__all__ = ["LayerRouting", "Layers", "chosen_layers", "router_deviation"]
 
 Layers = Literal["alternate", "all"] | tuple[WholeNumber, ...]
 
@@ -16,7 +16,7 @@ _NORMAL = re.compile(r"normal\((\d+(?:\.\d+)?(?:e-?\d+)?)\)")
 
 
 @dataclass(frozen=True)
-class Routing:
+class LayerRouting:
     """Layers that are routed, of a model with `depth` layers, and how each of them is."""
 
     depth: int

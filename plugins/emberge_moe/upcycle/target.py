@@ -10,9 +10,9 @@ from typing import Any
 from emberge.tensor_files import TensorSpec
 
 from emberge_moe.upcycle.dense_model import DenseModel
-from emberge_moe.upcycle.routing import Routing
+from emberge_moe.upcycle.routing import LayerRouting
 
-__all__ = ["Restored", "RoutedBlock", "Target"]
+__all__ = ["Restored", "RoutedBlock", "RoutedTarget"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Restored:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class RoutedTarget:
     """A format of routed models, by its model type."""
 
     name: str
@@ -58,11 +58,11 @@ class Target:
         """True if emberge itself has the class."""
         return True
 
-    def refusals(self, dense: DenseModel, routing: Routing) -> Iterator[str]:
+    def refusals(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         """Yield the reasons for which this format would change the model or cannot be routed so."""
         raise NotImplementedError
 
-    def config(self, dense: DenseModel, routing: Routing) -> dict[str, Any]:
+    def config(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         """Return the config of the routed model."""
         raise NotImplementedError
 

@@ -45,8 +45,8 @@ from emberge_moe.upcycle.probe import (
     open_model,
     probe_texts,
 )
-from emberge_moe.upcycle.routing import Layers, Routing, chosen_layers, router_deviation
-from emberge_moe.upcycle.target import Target
+from emberge_moe.upcycle.routing import LayerRouting, Layers, chosen_layers, router_deviation
+from emberge_moe.upcycle.target import RoutedTarget
 
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorSpec
@@ -158,7 +158,7 @@ class Upcycle(Step):
         """True if routers come from hidden states."""
         return self.router == "states" or (self.router is None and bool(self.members))
 
-    def routing(self, dense: DenseModel) -> Routing:
+    def routing(self, dense: DenseModel) -> LayerRouting:
         """Return the routing of a dense model.
 
         Raises:
@@ -166,7 +166,9 @@ class Upcycle(Step):
         """
         scale = math.nan if self.gate_scale == "measured" else self.gate_scale
         layers = chosen_layers(self.layers, dense.depth)
-        return Routing(dense.depth, layers, self.count, self.top_k, self.normalize_gates, scale)
+        return LayerRouting(
+            dense.depth, layers, self.count, self.top_k, self.normalize_gates, scale
+        )
 
     # ── before work ─────────────────────────────────────────────────────────────────────────────
 
@@ -234,7 +236,7 @@ class Upcycle(Step):
 
         yield from check_datasets(context, self.probe, "probe", show=False).problems
 
-    def _target(self, dense: DenseModel, routing: Routing) -> Target:
+    def _target(self, dense: DenseModel, routing: LayerRouting) -> RoutedTarget:
         """Return the format of the result.
 
         Raises:
@@ -302,7 +304,7 @@ class Upcycle(Step):
         self,
         members: Sequence[DenseModel],
         dense: DenseModel,
-        routing: Routing,
+        routing: LayerRouting,
         workspace: Workspace,
     ) -> Mapping[int, TensorSpec]:
         """Return routers of the members' mean states, measured once for all continuations of a killed run."""
@@ -322,7 +324,7 @@ class Upcycle(Step):
         (place / "done").touch()
         return routers
 
-    def _scaled(self, plan: Plan, workspace: Workspace) -> Routing:
+    def _scaled(self, plan: Plan, workspace: Workspace) -> LayerRouting:
         """Return the routing with the gate scale that a probe set gives, measured once."""
         from emberge_moe.upcycle.router_states import gate_scale, read_tensor
 
@@ -337,7 +339,7 @@ class Upcycle(Step):
         return replace(plan.routing, gate_scale=float(place.read_text(encoding="utf-8")))
 
     def _compared(
-        self, dense: DenseModel, routing: Routing, workspace: Workspace
+        self, dense: DenseModel, routing: LayerRouting, workspace: Workspace
     ) -> dict[str, Any]:
         """Return how far the routed model's hidden states are from the dense model's.
 

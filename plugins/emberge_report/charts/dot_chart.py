@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emberge_report.charts.markup import Markup, tag
-from emberge_report.charts.svg import Look, Scale, marker, number, short, text
+from emberge_report.charts.svg import MarkerStyle, Scale, marker, number, short, text
 
 __all__ = ["Dot", "dot_chart", "range_of"]
 
@@ -22,7 +22,7 @@ class Dot:
     """Row of a chart: a value, its interval if known, and its label. None is a value that is missing."""
 
     name: str
-    look: Look
+    look: MarkerStyle
     value: float | None
     low: float | None = None
     high: float | None = None

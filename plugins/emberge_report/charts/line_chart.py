@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from emberge_report.charts.markup import Markup, tag
-from emberge_report.charts.svg import Look, Scale, marker, number, short, text, ticks
+from emberge_report.charts.svg import MarkerStyle, Scale, marker, number, short, text, ticks
 
 __all__ = ["Chart", "Curve", "Line", "line_chart", "smooth", "thin"]
 
@@ -32,7 +32,7 @@ class Line:
     """
 
     name: str
-    look: Look
+    look: MarkerStyle
     points: Curve
     faint: Curve = ()
     breaks: frozenset[int] = frozenset()
@@ -139,7 +139,7 @@ def _path(
     return tag("path", class_=style, d="".join(steps) or "M0 0")
 
 
-def _bar(bar: tuple[float, float, float], x: Scale, y: Scale, look: Look) -> Markup:
+def _bar(bar: tuple[float, float, float], x: Scale, y: Scale, look: MarkerStyle) -> Markup:
     at, low, high = bar
     style = f"whisker {look.style}"
     return tag("line", class_=style, x1=x(at), x2=x(at), y1=y(low), y2=y(high))

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emberge_report.charts.markup import Markup, tag
-from emberge_report.charts.svg import LogScale, Look, Scale, looks, marker, number, short, text
+from emberge_report.charts.svg import (
+    LogScale,
+    MarkerStyle,
+    Scale,
+    looks,
+    marker,
+    number,
+    short,
+    text,
+)
 
 __all__ = ["Point", "point_chart"]
 
@@ -26,7 +35,7 @@ def point_chart(
     y: str,
     series: Mapping[str, Sequence[Point]],
     *,
-    chosen: Mapping[str, Look] | None = None,
+    chosen: Mapping[str, MarkerStyle] | None = None,
     line: Sequence[tuple[float, float]] = (),
     logarithmic: bool = False,
 ) -> Markup:
@@ -101,7 +110,7 @@ def _line(points: Sequence[tuple[float, float]], across: Scale, up: Scale) -> Ma
     return tag("path", class_="level neutral", d=f"M{corners}")
 
 
-def _marked(name: str, point: Point, across: Scale, up: Scale, look: Look) -> Markup:
+def _marked(name: str, point: Point, across: Scale, up: Scale, look: MarkerStyle) -> Markup:
     x, y, words = point
     named = dict.fromkeys(filter(None, (name, words)))
     title = ": ".join((*named, f"{x:.6g}, {y:.6g}"))
@@ -148,7 +157,7 @@ class _Box:
         return not (apart or self.bottom <= other.top or other.bottom <= self.top)
 
 
-def _names(chosen: Mapping[str, Look], right: float) -> Markup:
+def _names(chosen: Mapping[str, MarkerStyle], right: float) -> Markup:
     """Return the names of the series, each with its marker, right of the chart."""
     named = [(name, look) for name, look in chosen.items() if name]
     return tag(

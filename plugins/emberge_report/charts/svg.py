@@ -15,7 +15,7 @@ from emberge_report.charts.markup import Markup, tag
 __all__ = [
     "NEUTRAL",
     "LogScale",
-    "Look",
+    "MarkerStyle",
     "Scale",
     "looks",
     "marker",
@@ -31,7 +31,7 @@ _SHAPES = ("circle", "square", "diamond", "up", "down", "cross", "hexagon")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MarkerStyle:
     """Style class of the page and shape of a marker."""
 
     style: str
@@ -39,18 +39,18 @@ class Look:
 
 
 # Look of a model that is compared with but was not made here.
-NEUTRAL = Look("neutral", "circle")
+NEUTRAL = MarkerStyle("neutral", "circle")
 
 
-def looks(names: Iterable[str]) -> Mapping[str, Look]:
+def looks(names: Iterable[str]) -> Mapping[str, MarkerStyle]:
     """Return a look for each name, in order; colours and shapes have different periods, so pairs last."""
     return {
-        name: Look(f"c{i % COLOURS}", _SHAPES[i % len(_SHAPES)])
+        name: MarkerStyle(f"c{i % COLOURS}", _SHAPES[i % len(_SHAPES)])
         for i, name in enumerate(dict.fromkeys(names))
     }
 
 
-def marker(x: float, y: float, look: Look, size: float = 4.5) -> Markup:
+def marker(x: float, y: float, look: MarkerStyle, size: float = 4.5) -> Markup:
     """Return the shape, centred on a point; `size` is about its radius."""
     style = f"mark {look.style}"
     if look.shape == "circle":

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from emberge_report.charts.markup import Markup, tag
-from emberge_report.charts.svg import Look
+from emberge_report.charts.svg import MarkerStyle
 from emberge_report.page.tables import duration, left, plain, swatch, table
 from emberge_report.report_data import Made, ReportData
 
@@ -39,7 +39,7 @@ def _spent(cost: Cost) -> Iterator[str]:
         yield f"together they saw {together}, {cost['rows_in_several']:,} of them in several trainings"
 
 
-def cost_section(story: ReportData, looks: Mapping[str, Look]) -> Markup | None:
+def cost_section(story: ReportData, looks: Mapping[str, MarkerStyle]) -> Markup | None:
     """Return a table of the cost of every merge, and of every training that is in none of them."""
     merges = [(made, made.details.get("training_cost")) for made in story.merges]
     counted = [(made, cost) for made, cost in merges if isinstance(cost, Mapping)]
@@ -82,7 +82,7 @@ def _against(cost: Cost, of: int) -> Cost:
     return {**cost, "times": cost["rows"] / of, "of": of} if of and "rows" in cost else cost
 
 
-def _row(made: Made, cost: Cost, looks: Mapping[str, Look]) -> Sequence[Markup]:
+def _row(made: Made, cost: Cost, looks: Mapping[str, MarkerStyle]) -> Sequence[Markup]:
     members = cost.get("members", {})
     parts = ", ".join(f"{name} {share:.3g}" for name, share in members.items())
     rows = f"{cost['rows']:,} of {cost['of']:,}" if "rows" in cost else "–"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from emberge.evaluating import MEANS, Place, ScoreCurve, Scores
+from emberge.evaluating import MEANS, CurvePlace, ScoreCurve, Scores
 
 from emberge_report.charts.line_chart import Chart, Line, line_chart
 from emberge_report.charts.markup import Markup, tag
-from emberge_report.charts.svg import NEUTRAL, Look, looks, number
+from emberge_report.charts.svg import NEUTRAL, MarkerStyle, looks, number
 from emberge_report.page.tables import left, points, table
 
 __all__ = ["curve_figures"]
@@ -18,7 +18,7 @@ _LEVELS = 4
 
 
 def curve_figures(
-    scores: Scores, merged: Collection[str], known: Mapping[str, Look]
+    scores: Scores, merged: Collection[str], known: Mapping[str, MarkerStyle]
 ) -> Markup | None:
     """Return a chart for each variable and headline mean, with the numbers below; None without a curve.
 
@@ -31,7 +31,7 @@ def curve_figures(
 
 
 def _of_variable(
-    scores: Scores, variable: str, merged: Collection[str], known: Mapping[str, Look]
+    scores: Scores, variable: str, merged: Collection[str], known: Mapping[str, MarkerStyle]
 ) -> Markup:
     curves = [curve for curve in scores.curves if curve.variable == variable]
     bags = _of_bags(curves, merged)
@@ -55,7 +55,7 @@ def _chart(
     curves: Sequence[ScoreCurve],
     on: str,
     merged: Collection[str],
-    known: Mapping[str, Look],
+    known: Mapping[str, MarkerStyle],
 ) -> Markup:
     levels = {name: (known.get(name, NEUTRAL), v) for name, v in _levels(scores, on, merged)}
     styles = _apart(len(curves), {look.style for look, _ in levels.values()})
@@ -77,14 +77,14 @@ def _chart(
     )
 
 
-def _apart(count: int, taken: Collection[str]) -> list[Look]:
+def _apart(count: int, taken: Collection[str]) -> list[MarkerStyle]:
     """Return so many looks, in colours that are not taken as long as there are others."""
     every = list(looks(map(str, range(count + len(taken)))).values())
     free = [look for look in every if look.style not in taken]
     return [*free, *every][:count]
 
 
-def _line(curve: ScoreCurve, on: str, look: Look, scale: float) -> Line:
+def _line(curve: ScoreCurve, on: str, look: MarkerStyle, scale: float) -> Line:
     bars = [
         (_at(curve, place), scale * ends[0], scale * ends[1])
         for place in curve.places
@@ -108,7 +108,7 @@ def _levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[
     yield from found[:_LEVELS]
 
 
-def _at(curve: ScoreCurve, place: Place) -> float:
+def _at(curve: ScoreCurve, place: CurvePlace) -> float:
     return 100 * place.at if curve.variable == "ratio" else place.at
 
 
@@ -152,7 +152,7 @@ def _numbers(scores: Scores, curves: Sequence[ScoreCurve], merged: Collection[st
     return table(head, rows)
 
 
-def _cell(place: Place, on: str, less: bool) -> Markup:
+def _cell(place: CurvePlace, on: str, less: bool) -> Markup:
     around = place.means[on].interval
     spread = " – ".join(points(end, less) for end in around) if around else None
     return tag("td", points(place.means[on].mean, less), tag("small", spread) if spread else None)

@@ -11,7 +11,7 @@ from emberge.tensor_names import layer_order
 
 from emberge_report.charts.line_chart import Chart, Curve, Line, line_chart, smooth
 from emberge_report.charts.markup import Child, Markup, join, tag
-from emberge_report.charts.svg import Look, number
+from emberge_report.charts.svg import MarkerStyle, number
 from emberge_report.charts.svg import looks as looks_of
 from emberge_report.distances import Distances
 from emberge_report.page.cost import cost_section
@@ -27,7 +27,7 @@ __all__ = ["distance_section", "merge_section", "training_section"]
 _LINES = 8
 # What is shown as a picture or a table already.
 _DRAWN = {"loss_curve", "losses", "trained", "training_cost", "weights_by_layer", "figures"}
-Looks = Mapping[str, Look]
+Looks = Mapping[str, MarkerStyle]
 
 
 def training_section(story: ReportData, looks: Looks) -> Markup:
@@ -201,7 +201,7 @@ def _by_layer(made: Made) -> Markup | None:
     return figure_section([figure_of(found)]) if found is not None else None
 
 
-def _bar(weight: float | None, largest: float, look: Look | None) -> list[Child]:
+def _bar(weight: float | None, largest: float, look: MarkerStyle | None) -> list[Child]:
     if weight is None:
         return ["set by tensor or layer; see the recipe"]
     width = f"width:{100 * abs(weight) / largest:.1f}px"

@@ -9,7 +9,7 @@ from emberge.evaluating import MEANS, Scores
 from emberge.wording import count_noun
 
 from emberge_report.charts.markup import Child, Markup, join, tag
-from emberge_report.charts.svg import NEUTRAL, Look, looks
+from emberge_report.charts.svg import NEUTRAL, MarkerStyle, looks
 from emberge_report.conclusions import conclusions
 from emberge_report.page.data_section import data_section
 from emberge_report.page.document import document
@@ -54,7 +54,7 @@ def page(story: ReportData) -> str:
     return document(story.title, body)
 
 
-def _looks(story: ReportData) -> dict[str, Look]:
+def _looks(story: ReportData) -> dict[str, MarkerStyle]:
     """Return a look for each model; merges come first, so that they have the strongest colours."""
     first = (*story.merges, *story.trained, *story.choices)
     made = dict(looks([m.name for m in (*first, *story.made)]))
@@ -70,7 +70,7 @@ def _looks(story: ReportData) -> dict[str, Look]:
     return scored | dict(looks(arms)) | made
 
 
-def _sections(story: ReportData, chosen: dict[str, Look]) -> Iterator[Section]:
+def _sections(story: ReportData, chosen: dict[str, MarkerStyle]) -> Iterator[Section]:
     for i, (name, scores) in enumerate(story.scores):
         title = "Scores" if len(story.scores) == 1 else f"Scores: {name}"
         yield f"scores-{i}", title, score_section(scores, chosen, _merged(story))

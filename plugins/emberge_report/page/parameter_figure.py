@@ -9,7 +9,7 @@ from emberge.model_folder import ParameterCount
 
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.point_chart import point_chart
-from emberge_report.charts.svg import NEUTRAL, Look
+from emberge_report.charts.svg import NEUTRAL, MarkerStyle
 from emberge_report.page.tables import points, swatch, table
 
 __all__ = ["front_of", "parameter_figure"]
@@ -18,7 +18,7 @@ _MILLION = 1e6
 _AXES = {"total": "parameters, millions", "active": "active parameters, millions"}
 
 
-def parameter_figure(scores: Scores, looks: Mapping[str, Look]) -> Markup | None:
+def parameter_figure(scores: Scores, looks: Mapping[str, MarkerStyle]) -> Markup | None:
     """Return charts of each headline mean over parameters, and the numbers; None for models of one size."""
     known = {m: scores.parameters[m] for m in scores.models if m in scores.parameters}
     axes = [axis for axis in _AXES if len(set(_sizes(known, axis).values())) > 1]
@@ -47,7 +47,9 @@ def _sizes(known: Mapping[str, ParameterCount], axis: str) -> dict[str, float]:
     return {model: getattr(count, axis) / _MILLION for model, count in known.items()}
 
 
-def _chart(scores: Scores, on: str, axis: str, looks: Mapping[str, Look]) -> Iterator[Markup]:
+def _chart(
+    scores: Scores, on: str, axis: str, looks: Mapping[str, MarkerStyle]
+) -> Iterator[Markup]:
     """Yield the chart of one mean, if two models have it."""
     places = {
         model: (size, scores.scale * value)
@@ -85,7 +87,7 @@ def _numbers(
     scores: Scores,
     known: Mapping[str, ParameterCount],
     shown: Sequence[str],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, MarkerStyle],
 ) -> Markup:
     rows = [
         [

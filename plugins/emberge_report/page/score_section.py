@@ -10,7 +10,7 @@ from emberge.wording import count_noun
 
 from emberge_report.charts.dot_chart import Dot, dot_chart, range_of
 from emberge_report.charts.markup import Child, Markup, tag
-from emberge_report.charts.svg import NEUTRAL, Look
+from emberge_report.charts.svg import NEUTRAL, MarkerStyle
 from emberge_report.page.curve_figure import curve_figures
 from emberge_report.page.parameter_figure import parameter_figure
 from emberge_report.page.tables import fold, points, signed, swatch, table, warning
@@ -19,7 +19,7 @@ __all__ = ["score_section"]
 
 # More panels than this are folded away below the means.
 _PANELS = 12
-Looks = Mapping[str, Look]
+Looks = Mapping[str, MarkerStyle]
 
 
 def score_section(scores: Scores, looks: Looks, merged: Mapping[str, Sequence[str]]) -> Markup:

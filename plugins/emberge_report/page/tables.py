@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from emberge_report.charts.markup import Child, Markup, tag
-from emberge_report.charts.svg import Look, marker
+from emberge_report.charts.svg import MarkerStyle, marker
 
 __all__ = [
     "duration",
@@ -54,7 +54,7 @@ def left(words: str) -> Markup:
     return tag("th", words, scope="col", class_="left")
 
 
-def swatch(look: Look) -> Markup:
+def swatch(look: MarkerStyle) -> Markup:
     """Return the marker by which charts show a model, as wide as a letter."""
     return tag(
         "svg", marker(6, 6, look, 4.6), viewBox="0 0 12 12", class_="swatch", aria_hidden="true"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emberge import DataEntry, DataError, DataRef, DatasetInfo
 from emberge.data import count_datasets, load_datasets
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 
 PAIRS = [{"anchor": f"question {i}", "positive": f"answer {i}"} for i in range(9)]
 SCORED = [{"anchor": "a", "positive": f"b{i}", "score": i} for i in range(6)]

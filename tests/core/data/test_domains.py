@@ -10,8 +10,8 @@ import pytest
 from emberge import DataEntry, DataError, DataRef, DatasetInfo, PerDataset
 from emberge.data import in_domain_tasks, load_catalogue, load_datasets
 from emberge.training.plan.batch_plan import BatchPlan
-from emberge_data.json_lines import JsonLines
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_data import JsonLines
+from emberge_train import BatchShuffle
 
 READERS = (JsonLines(),)
 TEXT = """\

@@ -23,11 +23,9 @@ from emberge.data import (
     read_plain_rows,
 )
 from emberge.data.entry import Catalogue
-from emberge.data.rows.columns import Layout, LayoutError, column_kind, find_layout
+from emberge.data.rows.columns import ColumnLayout, LayoutError, column_kind, find_layout
 from emberge.data.sampling import sample_labelled, sample_rows
-from emberge_data.delimited import Delimited
-from emberge_data.json_lines import JsonLines
-from emberge_data.parquet import Parquet
+from emberge_data import Delimited, JsonLines, Parquet
 
 READERS = [JsonLines(), Parquet(), Delimited()]
 
@@ -414,7 +412,7 @@ NEGATIVES = ["neg", "negative", "negatives", "hard_negative", "hard_negatives"]
 def test_every_pair_of_usual_names_is_a_pair(anchor: str, positive: str) -> None:
     found = find_layout([positive, "id", anchor], Columns())
     assert (found.anchor, found.positives, found.negatives) == (anchor, (positive,), ())
-    assert found == Layout(anchor, (positive,))
+    assert found == ColumnLayout(anchor, (positive,))
 
 
 @pytest.mark.parametrize("negative", NEGATIVES)
@@ -440,15 +438,15 @@ def test_every_usual_name_of_negatives_is_known(negative: str) -> None:
 def test_every_usual_name_beside_a_pair_is_known(name: str, part: str) -> None:
     found = find_layout(["query", "pos", name], Columns())
     assert getattr(found, part) == name
-    assert found == dataclasses.replace(Layout("query", ("pos",)), **{part: name})
+    assert found == dataclasses.replace(ColumnLayout("query", ("pos",)), **{part: name})
 
 
 @pytest.mark.parametrize("name", ["text", "sentence", "query", "utterance"])
 def test_every_usual_name_of_a_text_is_known(name: str) -> None:
-    assert find_layout([name], Columns()) == Layout(name, single=True)
-    assert find_layout([name, "id"], Columns(), "text") == Layout(name, single=True)
+    assert find_layout([name], Columns()) == ColumnLayout(name, single=True)
+    assert find_layout([name, "id"], Columns(), "text") == ColumnLayout(name, single=True)
     for label in ("label", "labels", "category"):
-        assert find_layout([name, label], Columns()) == Layout(name, label=label)
+        assert find_layout([name, label], Columns()) == ColumnLayout(name, label=label)
 
 
 def test_one_column_of_any_name_is_a_text_if_the_task_is() -> None:
@@ -463,10 +461,10 @@ def test_one_column_of_any_name_is_a_text_if_the_task_is() -> None:
 def test_every_usual_name_of_an_image_is_known(name: str) -> None:
     assert column_kind(name) == "image"
     for caption in ("caption", "captions", "text", "transcription", "transcript", "description"):
-        assert find_layout([caption, name], Columns()) == Layout(name, (caption,))
-    assert find_layout([name, "query"], Columns()) == Layout("query", (name,))
-    assert find_layout([name, "pos"], Columns()) == Layout(name, ("pos",))
-    assert find_layout([name, "label"], Columns()) == Layout(name, label="label")
+        assert find_layout([caption, name], Columns()) == ColumnLayout(name, (caption,))
+    assert find_layout([name, "query"], Columns()) == ColumnLayout("query", (name,))
+    assert find_layout([name, "pos"], Columns()) == ColumnLayout(name, ("pos",))
+    assert find_layout([name, "label"], Columns()) == ColumnLayout(name, label="label")
     assert find_layout([name, "text", "label"], Columns()).anchor == "text"
 
 
@@ -480,7 +478,7 @@ def test_a_degree_beside_two_sentences_is_a_unit_score() -> None:
     for one in ("sentence1", "sentence_1", "sentence_a", "text1", "question1"):
         for other in ("sentence2", "sentence_2", "sentence_b", "text2", "question2"):
             found = find_layout([one, other, "label"], Columns())
-            assert found == Layout(one, (other,), score="label", unit_score=True)
+            assert found == ColumnLayout(one, (other,), score="label", unit_score=True)
     assert find_layout(["query", "pos", "label"], Columns()).label == "label"
     both = find_layout(["sentence1", "sentence2", "label", "score"], Columns())
     assert (both.score, both.label, both.unit_score) == ("score", "label", False)
@@ -490,10 +488,10 @@ def test_named_columns_alone_are_read() -> None:
     found = find_layout(
         ["a", "b", "neg", "score", "label", "prompt"], Columns(anchor="a", positive="b")
     )
-    assert found == Layout("a", ("b",))
+    assert found == ColumnLayout("a", ("b",))
     given = Columns(anchor="a", positive="b", negative="neg", score="score", label="label")
     found = find_layout(["a", "b", "neg", "score", "label", "prompt"], given)
-    assert found == Layout("a", ("b",), ("neg",), score="score", label="label")
+    assert found == ColumnLayout("a", ("b",), ("neg",), score="score", label="label")
     assert find_layout(["a", "p_1", "p_2"], Columns(anchor="a", positive="p")).positives == (
         "p_1",
         "p_2",
@@ -532,13 +530,13 @@ def test_columns_that_may_be_two_things_are_named(
 
 
 def test_a_layout_is_described_by_its_parts() -> None:
-    layout = Layout("q", ("p", "p_2"), ("n",), score="s", label="l")
+    layout = ColumnLayout("q", ("p", "p_2"), ("n",), score="s", label="l")
     assert layout.describe() == "anchor = q, positive = p, p_2, negative = n, score = s, label = l"
-    assert Layout("t", single=True).describe() == "text = t"
-    assert Layout("q", ("p",), positive_scores="ps").describe().endswith("score = ps")
-    assert not Layout("t", single=True).labelled
+    assert ColumnLayout("t", single=True).describe() == "text = t"
+    assert ColumnLayout("q", ("p",), positive_scores="ps").describe().endswith("score = ps")
+    assert not ColumnLayout("t", single=True).labelled
     assert not layout.labelled
-    assert Layout("t", label="l").labelled
+    assert ColumnLayout("t", label="l").labelled
 
 
 # ── samples and draws ───────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from emberge.data.evaluation.eval_data import (
     RetrievalData,
 )
 from emberge.data.sampling import place, sample_rows
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 from PIL import Image
 
 READERS = [JsonLines()]

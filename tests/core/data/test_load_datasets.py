@@ -12,9 +12,7 @@ import pytest
 from emberge import Columns, DataEntry, DataError, DataRef, Dataset, Example
 from emberge.data import check_entries, expand, load_datasets
 from emberge.data.first_rows import first_examples
-from emberge_data.delimited import Delimited
-from emberge_data.json_lines import JsonLines
-from emberge_data.parquet import Parquet
+from emberge_data import Delimited, JsonLines, Parquet
 
 READERS = [JsonLines(), Parquet(), Delimited()]
 

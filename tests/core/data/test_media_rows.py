@@ -17,9 +17,7 @@ from emberge import DataEntry, DataError, DataRef, EvalSet, Media, join_parts, r
 from emberge.contracts import has_media
 from emberge.data import check_entries, load_datasets, load_eval_set, write_catalogue
 from emberge.media import image_size, read_clip
-from emberge_data.delimited import Delimited
-from emberge_data.json_lines import JsonLines
-from emberge_data.parquet import Parquet
+from emberge_data import Delimited, JsonLines, Parquet
 from scipy.io import wavfile
 
 from tests.support.media_models import RATE, drawing, tone

@@ -30,7 +30,7 @@ from emberge.data.rows.media_values import Look, MediaValues
 from emberge.data.rows.row_parser import Row, RowError, RowParser
 from emberge.data.sampling import place, sample_labelled
 from emberge.media import MediaFolder
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 from PIL import Image
 
 PNG = io.BytesIO()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from emberge import DataEntry, DataError, DataRef
 from emberge.data import check_entries, expand, load_datasets
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 
 from tests.support.loopback_hub import COMMITS, serving
 

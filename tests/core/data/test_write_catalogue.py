@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from emberge import DataEntry, DataRef
 from emberge.data import StoredDataset, load_datasets, write_catalogue
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 
 ROWS: dict[str, list[dict[str, Any]]] = {
     "find": [

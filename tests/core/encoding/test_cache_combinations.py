@@ -17,10 +17,7 @@ from emberge.training import FitOptions, PlannedBatch, PlannedPart
 from emberge.training.objective import Objective
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import build_tables
-from emberge_train.losses.cosent import CoSENT
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.losses.matryoshka import Matryoshka
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train import BatchShuffle, CoSENT, InfoNCE, Matryoshka
 from safetensors.torch import load_file
 from torch import nn
 

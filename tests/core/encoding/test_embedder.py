@@ -11,7 +11,7 @@ from emberge import CheckpointError
 from emberge.contracts import Encoder, TokenisedText
 from emberge.encoding import BatchEmbeddings, EncodePlan, TextEmbedder, encode_and_backward
 from emberge.encoding.chunks import chunks, equal_chunks, padded_tokens
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModel

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge.encoding import EmbeddingStore, TextEmbedder, embedding_store
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 
 from tests.support import tiny
 from tests.support.tolerance import assert_same_pass

@@ -11,7 +11,7 @@ from emberge import Encoder
 from emberge.encoding import TextEmbedder, forward
 from emberge.encoding import packed_linear as packed
 from emberge.encoding.packed_linear import PackedWeights
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 
 from tests.support.tiny import WORDS
 from tests.support.tolerance import assert_same_pass

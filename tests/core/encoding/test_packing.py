@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from emberge.encoding import packing_problem
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from torch import Tensor
 
 from tests.support import tiny

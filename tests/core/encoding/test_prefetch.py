@@ -14,7 +14,7 @@ from emberge import Encoder, TokenisedText
 from emberge.encoding import to_device
 from emberge.encoding.chunks import chunks
 from emberge.encoding.prefetch import feed
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 
 from tests.support.tiny import WORDS
 

@@ -19,7 +19,7 @@ from emberge.evaluating.score_store import ScoreStore
 from emberge.merging import Statistics
 from emberge.merging.statistics.statistics_file import read_statistics
 from emberge.tensor_files import convert_pickles
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 from safetensors.torch import load_file
 
 from tests.support.disk_recorder import DiskRecorder, syncs_skipped

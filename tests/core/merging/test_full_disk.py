@@ -21,7 +21,7 @@ from emberge.merging import MergeInput
 from emberge.merging.streaming.stream import Journal
 from emberge.tensor_files import TensorSpec, TensorWriter
 from emberge.tensor_files.tensor_writer import DIRECT
-from emberge_merge.methods.averages.linear import Linear
+from emberge_merge import Linear
 from safetensors.torch import save_file
 
 from tests.support import tiny

@@ -20,12 +20,7 @@ from emberge.contracts import Rule
 from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files.write_queue import BUFFERS
-from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.averages.passthrough import Passthrough
-from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
-from emberge_merge.methods.sparse.sign_consensus import SignConsensus
-from emberge_merge.methods.sparse.trim import Trim
-from emberge_merge.methods.spherical.multi_slerp import MultiSlerp
+from emberge_merge import Linear, MultiSlerp, Passthrough, SignConsensus, TaskArithmetic, Trim
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 

@@ -18,7 +18,7 @@ from emberge import CheckpointError
 from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, encode_header, read_header
-from emberge_merge.methods.averages.linear import Linear
+from emberge_merge import Linear
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 

@@ -16,10 +16,8 @@ from emberge.contracts import OuterLoss
 from emberge.ranks import shard_rows
 from emberge.ranks.ranks import mark
 from emberge.training import FitOptions
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.cosent import CoSENT
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, CoSENT, InfoNCE
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file

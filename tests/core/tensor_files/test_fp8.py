@@ -13,8 +13,7 @@ from emberge import CheckpointError
 from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorReader
-from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.averages.passthrough import Passthrough
+from emberge_merge import Linear, Passthrough
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 

@@ -14,7 +14,7 @@ from emberge import CheckpointError
 from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import convert_pickles
-from emberge_merge.methods.averages.passthrough import Passthrough
+from emberge_merge import Passthrough
 from safetensors.torch import load_file
 
 from tests.support.merges import merge_models

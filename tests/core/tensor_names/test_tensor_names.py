@@ -14,9 +14,7 @@ from emberge.contracts import Rule
 from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge, summary
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import depths, layer_of, prefix_of
-from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
-from emberge_merge.methods.spherical.slerp import Slerp
+from emberge_merge import Linear, Slerp, TaskArithmetic
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 

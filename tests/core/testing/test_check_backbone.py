@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emberge import Backbone, EncoderFacts
 from emberge.testing import check_backbone
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from torch import Tensor
 
 BROKEN: dict[str, Callable[[Tensor], Tensor]] = {

@@ -11,8 +11,8 @@ import torch
 import transformers
 from emberge import CheckpointError, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.contracts import prediction_problems
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.mlm import MLM
+from emberge_encoder import TextEncoder
+from emberge_train import MLM
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer

@@ -11,7 +11,7 @@ import pytest
 from emberge import join_parts, load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 
 from tests.support.embed_media import ORDER, PROMPT, TEXTS, clips, images

@@ -17,12 +17,12 @@ from emberge_bidirlm.compose.composition import Composition
 from emberge_bidirlm.compose.positions import RopeFrom, rope_parameters
 from emberge_bidirlm.compose.processors import REPLACED
 from emberge_bidirlm.compose.specialist import Kind, Specialist
-from emberge_bidirlm.compose.target import Target
+from emberge_bidirlm.compose.target import ComposedClass
 from emberge_bidirlm.compose.towers import tower_hash
 from emberge_bidirlm.mask_token import MaskToken
 from emberge_bidirlm.random_tower import RandomTower
 from emberge_bidirlm.shuffled_parts import ShuffledParts
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from safetensors.torch import load_file, save_file
 
 from tests.support.bench import Bench
@@ -229,7 +229,7 @@ def test_a_specialist_names_what_it_leaves_behind(models: Path) -> None:
     ],
 )
 def test_a_thinker_has_names_of_its_own_for_projectors(own: str, both: str, models: Path) -> None:
-    found: Target = composition(models).target
+    found: ComposedClass = composition(models).target
     assert found.name(own) == both
     assert composition(models, ["vision"]).target.name(own) == own
 

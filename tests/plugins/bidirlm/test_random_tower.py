@@ -71,7 +71,7 @@ def test_a_tower_stands_on_the_trunk_of_the_text_model(out: Path, root: Path) ->
 
 
 def test_the_composed_model_has_the_towers_and_reads_both(out: Path) -> None:
-    from emberge_encoder.text_encoder import TextEncoder
+    from emberge_encoder import TextEncoder
     from transformers import AutoModel
 
     both, seeing = tensors(out / "both"), tensors(out / "seeing")

@@ -10,8 +10,7 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.encoding import TextEmbedder
-from emberge_encoder.attention import attention_problem, find_mixers
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder, attention_problem, find_mixers
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel

@@ -8,7 +8,7 @@ import pytest
 from emberge import DataEntry, DataError, DataRef, PerDataset
 from emberge_boom.study.study_checks import one_by_one
 from emberge_boom.study.study_run import narrowed, sample_size
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train import BatchShuffle
 
 
 def entry(text: str, folder: Path, **more: object) -> DataEntry:

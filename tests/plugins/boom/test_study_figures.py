@@ -14,7 +14,7 @@ from emberge_boom.study.gather_study import study_of
 from emberge_boom.study.study import Study
 from emberge_boom.study.study_figures import figures_of
 from emberge_boom.study.tree import leaves
-from emberge_report.page.figures import read_figures
+from emberge_report import read_figures
 
 from tests.plugins.boom.studied import worked
 

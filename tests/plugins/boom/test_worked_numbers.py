@@ -13,10 +13,8 @@ import pytest
 import torch
 from emberge import DatasetInfo, PerDataset, Plugins, load_plugins
 from emberge.merging import merge_state_dicts
-from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.spherical.model_stock import ModelStock
-from emberge_merge.methods.spherical.multi_slerp import MultiSlerp
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_merge import Linear, ModelStock, MultiSlerp
+from emberge_train import BatchShuffle
 from torch import Tensor
 
 from tests.plugins.boom.recipes import artifact, details, run

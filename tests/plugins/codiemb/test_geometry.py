@@ -33,8 +33,7 @@ from emberge.recipes import read_artifact, rehearse
 from emberge_codiemb.geometry.geometry_result import Geometry, MeasuredModel, MeasuredSet
 from emberge_codiemb.geometry.geometry_table import table_of
 from emberge_codiemb.geometry.token_geometry import MEASURES
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_encoder.text_model import TextModel
+from emberge_encoder import TextEncoder, TextModel
 from torch import Tensor
 
 from tests.plugins.codiemb.by_numpy import by_numpy, cka_by_kernels

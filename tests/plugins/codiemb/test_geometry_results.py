@@ -40,7 +40,7 @@ from emberge_codiemb.geometry.measure_model import (
     read_models,
 )
 from emberge_codiemb.geometry.token_geometry import MEASURES, TokenGeometry
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 
 from tests.support.bench import Bench, model_at
 

@@ -10,8 +10,7 @@ import torch
 from emberge import Embeddings, Guide, Loss, ModelRef
 from emberge_codiemb.losses.mid_nce import MidNCE
 from emberge_codiemb.losses.rank_kl import RankKL
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.losses.matryoshka import Matryoshka
+from emberge_train import InfoNCE, Matryoshka
 from torch import Tensor
 
 from tests.support.losses import random_batch, scored_pairs

@@ -26,7 +26,7 @@ from emberge_codiemb.losses.pearson import Pearson
 from emberge_codiemb.losses.pro import PRO
 from emberge_codiemb.losses.rank_kl import RankKL
 from emberge_codiemb.mixed import Mixed
-from emberge_train.losses.infonce import InfoNCE
+from emberge_train import InfoNCE
 from safetensors.torch import load_file
 
 from tests.support import ranked_fit

@@ -16,7 +16,7 @@ from emberge_codiemb.geometry.token_geometry import (
     TokenGeometry,
     singular_values,
 )
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 
 from tests.plugins.codiemb.by_numpy import Matrix, by_numpy, cka_by_kernels
 

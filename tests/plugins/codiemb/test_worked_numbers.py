@@ -15,9 +15,7 @@ from emberge_codiemb.losses.pearson import Pearson
 from emberge_codiemb.losses.pro import PRO
 from emberge_codiemb.losses.rank_kl import RankKL
 from emberge_codiemb.losses.ranknet import RankNet
-from emberge_train.losses.cosent import CoSENT
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train import BatchShuffle, CoSENT, InfoNCE
 from torch import Tensor
 
 from tests.support.losses import angled_groups, at, scored_pairs

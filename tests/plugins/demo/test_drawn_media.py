@@ -14,7 +14,7 @@ import pytest
 from emberge import DataEntry, DataRef, Preflight, Problem, Workspace, split_parts
 from emberge.contracts import Rehearsal
 from emberge.data import load_datasets, load_eval_set, pick_eval_sets
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 from emberge_demo.drawings import Drawing
 from emberge_demo.drawn_media import DrawnMedia
 from emberge_demo.draws import Draws

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from emberge import Artifact, DataError, Expected, Preflight, Problem, RetrievalData, Workspace
 from emberge.data import load_eval_set, pick_eval_sets
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 from emberge_demo.probe import probe_sets
 from emberge_demo.probe.probe_sets import ProbeSets
 from emberge_demo.probe.prose import licences, papers

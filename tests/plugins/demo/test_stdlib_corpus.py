@@ -21,7 +21,7 @@ from emberge import (
 )
 from emberge.contracts import Rehearsal
 from emberge.data import load_catalogue, load_datasets, load_eval_set
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 from emberge_demo import corpus
 from emberge_demo.stdlib_corpus import StdlibCorpus
 

@@ -13,7 +13,7 @@ import pytest
 from emberge import Artifact, DataEntry, DataRef, Preflight, Problem, Workspace
 from emberge.contracts import Rehearsal
 from emberge.data import load_datasets
-from emberge_data.json_lines import JsonLines
+from emberge_data import JsonLines
 from emberge_demo.stdlib_tasks import StdlibTasks, labelled_words
 from emberge_demo.stdlib_texts import StdlibTexts
 

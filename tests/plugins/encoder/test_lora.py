@@ -24,7 +24,7 @@ from emberge.merging import MergeInput
 from emberge.recipes import read_artifact
 from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
-from emberge_merge.methods.averages.passthrough import Passthrough
+from emberge_merge import Passthrough
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch import nn

@@ -10,7 +10,7 @@ from emberge import Artifact, Model, ModelRef
 from emberge.evaluating import Scores, read_scores
 from emberge_evaluate.room_for_merges.against_linear import linear_merges
 from emberge_evaluate.seed_groups import Scored
-from emberge_report.charts.markup import tag
+from emberge_report import tag
 from emberge_report.conclusions import conclusions
 
 from tests.support.given_scores import Given, bench, run, step

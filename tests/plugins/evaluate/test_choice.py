@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping
 
 from emberge import TaskInfo, TaskScore
-from emberge_evaluate.select.choice import Choice, choose, value_of
+from emberge_evaluate.select.choice import RankedModels, choose, value_of
 
 VALUES = {"a": 0.70, "b": 0.72, "c": 0.69, "d": 0.71}
 MEANS = {"a": 0.605, "b": 0.58, "c": 0.60, "d": 0.59}
 
 
-def names(choice: Choice) -> list[str]:
+def names(choice: RankedModels) -> list[str]:
     return [one.name for one in choice.chosen]
 
 
-def pick(values: Mapping[str, float] = VALUES, **options: float | bool | None) -> Choice:
+def pick(values: Mapping[str, float] = VALUES, **options: float | bool | None) -> RankedModels:
     given: dict[str, object] = {"top": 2, "within": None, **options}
     return choose(values, MEANS, **given)  # type: ignore[arg-type]
 

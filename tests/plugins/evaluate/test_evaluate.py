@@ -15,7 +15,7 @@ from emberge import (
 )
 from emberge.contracts import Rehearsal
 from emberge.evaluating import means_over_tasks, read_scores
-from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
 
 from tests.support.given_scores import QUALITY, TASKS, Given, bench, run, step
@@ -211,7 +211,7 @@ def test_checkpoints_of_one_reference_get_names_of_their_own(given: Given, tmp_p
     workspace = bench(tmp_path)
     models = [Model(f"run/{i}", tmp_path, f"hash{i}") for i in range(3)]
     workspace.many["$run.checkpoints"] = models
-    entry = ModelEntry(model=ModelRef("$run.checkpoints"), name="kept")
+    entry = EvaluatedModel(model=ModelRef("$run.checkpoints"), name="kept")
     _, result = run(Evaluate(models=(entry,), evaluators=(given,)), workspace)
     assert list(result["scores"]) == ["kept.1", "kept.2", "kept.3"]
 

@@ -13,7 +13,7 @@ import torch
 from emberge import stable_seed
 from emberge.contracts import Rehearsal, TokenEncoder
 from emberge.training import SaveClock
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.heads import TextHead, TokenHead
 from emberge_evaluate.fine_tuning.kinds import Reading, kind_of
 from emberge_evaluate.fine_tuning.task_data import load_task

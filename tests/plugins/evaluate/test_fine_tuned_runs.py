@@ -15,7 +15,7 @@ import pytest
 from emberge import Machine, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.evaluating import read_scores
 from emberge.recipes import read_artifact
-from emberge_report.page.figure_data import figure_data
+from emberge_report import figure_data
 
 from tests.support import tiny
 from tests.support.places import ROOT

@@ -14,7 +14,7 @@ from emberge import Evaluator, Model, ModelRef, RecipeError, TaskInfo, TaskScore
 from emberge.contracts import KeptIndex
 from emberge.evaluating import read_scores
 from emberge_evaluate.bootstrap import ratio_interval
-from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.old_indexes.indexes import index_problems
 from emberge_evaluate.requirements import Requirement
 
@@ -52,7 +52,7 @@ def result(tmp_path: Path, given: Given, *names: str, **options: Any) -> dict[st
     bench = Bench(tmp_path)
     for name in names:
         bench.many[f"${name}"] = [Model(name, tmp_path, f"hash-{name}")]
-    entries = tuple(ModelEntry(model=ModelRef(f"${name}")) for name in names)
+    entries = tuple(EvaluatedModel(model=ModelRef(f"${name}")) for name in names)
     made = Evaluate(models=entries, evaluators=(given,), **options).run(bench)
     found: dict[str, Any] = json.loads((bench.folder / "scores.json").read_text())
     found["unmet"] = made.details["unmet"]

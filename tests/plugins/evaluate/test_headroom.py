@@ -13,13 +13,12 @@ import torch
 from emberge import CheckpointError, Model, ModelRef, RecipeError
 from emberge.encoding import TextEmbedder
 from emberge.evaluating import Scores, read_scores
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+from emberge_encoder import TextEncoder
+from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.room_for_merges.ensemble import Ensemble
 from emberge_evaluate.room_for_merges.headroom import ENSEMBLE, ORACLE
-from emberge_mteb.evaluator import Mteb
-from emberge_mteb.local_sets import EvalEntry
+from emberge_mteb import EvalEntry, Mteb
 
 from tests.support.bench import BACKBONE, Bench, DataRef, model_at, write_catalogue
 from tests.support.given_scores import QUALITY, Given
@@ -31,7 +30,7 @@ TEXTS = ["a file", "the model and its weights", "sort"]
 def evaluation(data: Path, names: Sequence[str], headroom: Sequence[str]) -> Evaluate:
     mteb = Mteb(backbone=BACKBONE, data=(EvalEntry(path=DataRef(str(data))),))
     return Evaluate(
-        models=tuple(ModelEntry(model=ModelRef(f"${name}")) for name in names),
+        models=tuple(EvaluatedModel(model=ModelRef(f"${name}")) for name in names),
         headroom=tuple(ModelRef(f"${name}") for name in headroom),
         evaluators=(mteb,),
         resamples=100,
@@ -140,7 +139,7 @@ def test_one_member_is_no_ensemble(place: Bench, data: Path) -> None:
 
 def test_an_evaluator_that_opens_no_encoder_is_refused_before_the_run() -> None:
     step = Evaluate(
-        models=(ModelEntry(model=ModelRef("$a")),),
+        models=(EvaluatedModel(model=ModelRef("$a")),),
         headroom=(ModelRef("$a"), ModelRef("$b")),
         evaluators=(Given(quality=QUALITY),),
     )

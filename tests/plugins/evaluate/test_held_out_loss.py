@@ -28,10 +28,9 @@ from emberge import (
 from emberge.contracts import Rehearsal
 from emberge.evaluating import plan_tasks, score_model
 from emberge.recipes import read_artifact
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from emberge_evaluate.held_out_loss import HeldOutLoss
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train import BatchShuffle, InfoNCE
 from sentence_transformers import SentenceTransformer
 
 from tests.support.bench import Bench, model_at

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from emberge import Artifact, ModelRef, TaskInfo, TaskScore, Units
 from emberge_evaluate.comparison import Judge
-from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_curves import curves
 from emberge_evaluate.seed_groups import Arm, Scored, arms_of, variables_of
@@ -109,7 +109,7 @@ def test_an_estimate_has_the_spread_of_its_seeds() -> None:
 
 
 def evaluate(workspace: Bench, **options: Any) -> tuple[dict[str, Any], str, Artifact]:
-    entries = tuple(ModelEntry(model=ModelRef(name)) for name in workspace.many)
+    entries = tuple(EvaluatedModel(model=ModelRef(name)) for name in workspace.many)
     artifact = Evaluate(models=entries, evaluators=(Given(),), **options).run(workspace)
     result = json.loads((workspace.folder / "scores.json").read_text())
     return result, (workspace.folder / "scores.md").read_text(), artifact
@@ -185,8 +185,8 @@ def test_a_claim_about_seeds_is_judged_once_of_the_arm(tmp_path: Path) -> None:
 
 def test_a_recipe_may_name_the_arm(tmp_path: Path) -> None:
     workspace = bench(tmp_path, "bls.seed=1", "bag.draw=1", "bag.draw=2")
-    entries = [ModelEntry(model=ModelRef("$bls.seed=1"), name="BLS")]
-    entries += [ModelEntry(model=ModelRef(f"$bag.draw={d}"), arm="one bag") for d in (1, 2)]
+    entries = [EvaluatedModel(model=ModelRef("$bls.seed=1"), name="BLS")]
+    entries += [EvaluatedModel(model=ModelRef(f"$bag.draw={d}"), arm="one bag") for d in (1, 2)]
     Evaluate(models=tuple(entries), evaluators=(Given(),)).run(workspace)
     result = json.loads((workspace.folder / "scores.json").read_text())
     assert list(result["scores"]) == ["BLS.seed=1", "bag.draw=1", "bag.draw=2"]

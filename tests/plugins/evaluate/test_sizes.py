@@ -23,12 +23,11 @@ from emberge import (
 )
 from emberge.encoding import TextEmbedder
 from emberge.evaluating import read_scores
-from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.seed_groups import variables_of
 from emberge_evaluate.sizes import size_problems
-from emberge_mteb.evaluator import Mteb
-from emberge_mteb.local_sets import EvalEntry
+from emberge_mteb import EvalEntry, Mteb
 
 from tests.support.bench import BACKBONE, Bench, model_at, write_catalogue
 from tests.support.glance import Glance
@@ -112,7 +111,7 @@ def test_a_size_above_the_models_is_named_before_any_work(
             return catalogue
 
     step = Evaluate(
-        models=(ModelEntry(model=ModelRef("./bert")),), evaluators=(mteb(catalogue, 64),)
+        models=(EvaluatedModel(model=ModelRef("./bert")),), evaluators=(mteb(catalogue, 64),)
     )
     (fault,) = (p for p in step.check(Here()) if p.severity == "error")
     assert fault.where == "evaluators"
@@ -160,7 +159,7 @@ def evaluated(root: Path, *names: str, **options: Any) -> tuple[dict[str, Any], 
     bench = Bench(root)
     for name in names:
         bench.many[f"${name}"] = [Model(name, root, f"hash-{name}", Artifact(kind="model"))]
-    entries = tuple(ModelEntry(model=ModelRef(text)) for text in bench.many)
+    entries = tuple(EvaluatedModel(model=ModelRef(text)) for text in bench.many)
     Evaluate(models=entries, evaluators=(Sized(),), **options).run(bench)
     return json.loads((bench.folder / "scores.json").read_text()), bench
 

@@ -30,9 +30,7 @@ from emberge import (
 )
 from emberge.evaluating import plan_tasks, read_scores, score_model
 from emberge_evaluate.token_loss import TokenLossOnTexts
-from emberge_train.losses.causal_lm import CausalLM
-from emberge_train.losses.mlm import MLM
-from emberge_train.losses.mntp import MNTP
+from emberge_train import MLM, MNTP, CausalLM
 
 from tests.support import tiny
 from tests.support.bench import Bench, model_at

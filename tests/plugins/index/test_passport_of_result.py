@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from emberge import load_plugins
 from emberge.cli.main import main
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from emberge_index.space.canaries import embed_canaries
 from emberge_index.space.passport import PASSPORT, passport_of, read_passport
 

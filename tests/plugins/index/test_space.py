@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from emberge import CheckpointError, DataError
 from emberge.cli.main import main
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from emberge_index.space.canaries import CANARIES, probe_texts
 from emberge_index.space.compare import canary_distance
 from emberge_index.space.one_space import Compared, ModelSpace, compare

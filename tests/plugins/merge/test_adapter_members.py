@@ -15,7 +15,7 @@ from emberge import FileRef, Stage, load_plugins
 from emberge.merging import MergeInput, MergeRequest, Statistics, plan_merge
 from emberge.model_folder import Checkpoint
 from emberge_merge.methods.averages.passthrough import Passthrough
-from emberge_mergekit.library.strategy import Mergekit
+from emberge_mergekit import Mergekit
 from safetensors.torch import save_file
 
 from tests.benchmarks.measure import run as cost_of

@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import BasePolicy, ChainSpec, PerTensor, Scope, Stage, WeightRole
 from emberge.contracts import Options
-from emberge_codiemb.layer_softmax import LayerSoftmax
+from emberge_codiemb import LayerSoftmax
 from emberge_merge.methods import strategies, transforms
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.group import Group

@@ -140,7 +140,7 @@ def test_an_even_share_of_many_experts_is_not_dead() -> None:
 
 @pytest.mark.parametrize(("layers", "rows"), [(2, 8), (20, 20)])
 def test_loads_over_steps_are_a_figure(layers: int, rows: int) -> None:
-    from emberge_report.page.figure_data import figure_data
+    from emberge_report import figure_data
 
     health = RouterHealth(tuple(range(layers)), 4, 2)
     points = [

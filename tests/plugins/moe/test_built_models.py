@@ -22,7 +22,7 @@ from emberge import (
 from emberge.contracts import Reference
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from emberge_moe.balance import Loads, RouterLosses, balance_loss, sums_of, z_loss
 from emberge_moe.downcycle.downcycle_step import Downcycle
 from emberge_moe.downcycle.load import read_load
@@ -31,10 +31,10 @@ from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
 from emberge_moe.routed_encoder import PredictingRoutedEncoder
 from emberge_moe.router_health import RouterHealth
-from emberge_moe.routers import ROUTERS, RouterTaps, Routing
+from emberge_moe.routers import ROUTERS, LayerRouting, RouterTaps
 from emberge_moe.upcycle.build import Plan
 from emberge_moe.upcycle.dense_model import DenseModel, is_routed
-from emberge_moe.upcycle.expert_tensors import Filled
+from emberge_moe.upcycle.expert_tensors import FilledTensor
 from emberge_moe.upcycle.native import NATIVE, ORIGIN
 from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
 from emberge_moe.upcycle.plan import Beginning, choose_target, refuse_dense, routed_tensors
@@ -47,7 +47,7 @@ from emberge_moe.upcycle.probe import (
     probe_texts,
 )
 from emberge_moe.upcycle.routed_format import ROUTED
-from emberge_moe.upcycle.routing import Routing as Plans
+from emberge_moe.upcycle.routing import LayerRouting as Plans
 from emberge_moe.upcycle.routing import chosen_layers, router_deviation
 from emberge_moe.upcycle.stored_names import fused_name, loaded_name, split_names, stored_name
 from emberge_moe.upcycle.upcycle_step import Upcycle
@@ -289,7 +289,7 @@ def test_checks_count_parameters(models: Path) -> None:
 def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
     one = of(models / "bert")
     routing = Plans(3, (1,), 4, 2)
-    router: dict[int, TensorSpec] = {1: Filled("router", (4, 32), "float32")}
+    router: dict[int, TensorSpec] = {1: FilledTensor("router", (4, 32), "float32")}
     plans = [
         Plan(one, [one], routing, ROUTED, Beginning(), ("a",)),
         Plan(one, [one], routing, ROUTED, Beginning(), ("b",)),
@@ -528,7 +528,7 @@ def test_inputs_of_blocks_are_taken_at_one_module(models: Path, tmp_path: Path) 
 def test_losses_of_routers_are_weighted() -> None:
     torch.manual_seed(0)
     logits = torch.randn(5, 4, dtype=torch.float64)
-    sums = sums_of([Routing(logits, logits.topk(2).indices)], None)
+    sums = sums_of([LayerRouting(logits, logits.topk(2).indices)], None)
     balance, small = balance_loss("paper", sums, sums.loads, 2), z_loss(sums, sums.loads)
     for one, two in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.25), (0.5, 0.25)):
         found = RouterLosses(one, "paper", two).part(sums, sums.loads, 2)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from emberge_moe.architecture import modeling_emberge_routed
 from emberge_moe.architecture.modeling_emberge_routed import (
     AUTO_MAP,

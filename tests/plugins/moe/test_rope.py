@@ -10,7 +10,7 @@ import torch
 import transformers
 from emberge import CheckpointError, Model, ModelRef
 from emberge.model_folder import Checkpoint
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from emberge_moe.rope import Rope, rotary_tensors
 from safetensors.torch import load_file, save_file
 

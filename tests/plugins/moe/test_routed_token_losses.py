@@ -15,11 +15,9 @@ from emberge import Batch, PerDataset, Pool, Sampler, load_plugins, parse_recipe
 from emberge.contracts import AuxiliaryEncoder, BatchPart, TokenPredictor, prediction_problems
 from emberge.encoding import EncodePlan, PassResult, corrupted, predict_and_backward
 from emberge.training import FitOptions, FitResult
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from emberge_moe.routed import Routed
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.losses.mlm import MLM
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train import MLM, BatchShuffle, InfoNCE
 from safetensors.torch import load_file
 
 from tests.support.exact import ExactEncoder

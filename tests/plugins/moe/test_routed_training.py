@@ -21,12 +21,10 @@ from emberge import (
 from emberge.encoding import BatchEmbeddings, EncodePlan, draws_random_numbers, encode_and_backward
 from emberge.testing import check_backbone
 from emberge.training import FitOptions, FitResult
-from emberge_encoder.lora import Lora
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import Lora, TextEncoder
 from emberge_moe.routed import Routed
 from emberge_moe.routed_encoder import RoutedEncoder
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train import BatchShuffle, InfoNCE
 from safetensors.torch import load_file
 
 from tests.support import ranked_fit

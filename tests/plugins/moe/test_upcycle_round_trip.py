@@ -13,7 +13,7 @@ import torch
 from emberge import load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
 from emberge.recipes import read_artifact
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor

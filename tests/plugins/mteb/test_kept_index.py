@@ -12,7 +12,7 @@ import pytest
 from emberge import DataError, DataRef, FileRef, Model, ModelRef, Preflight, Problem, TaskScore
 from emberge.contracts import KeptIndex
 from emberge.encoding import TextEmbedder
-from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+from emberge_evaluate import Evaluate, EvaluatedModel
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
 from safetensors.numpy import save_file
@@ -286,7 +286,7 @@ def test_an_evaluation_shows_old_new_and_new_on_old_side_by_side(
     catalogue: Path, bert: Path, berts: list[Path], tmp_path: Path
 ) -> None:
     bench = two(bert, berts, tmp_path)
-    entries = tuple(ModelEntry(model=ModelRef(name)) for name in ("$old", "$new"))
+    entries = tuple(EvaluatedModel(model=ModelRef(name)) for name in ("$old", "$new"))
     index = KeptIndex(model=ModelRef("$old"), anew=4)
     evaluator = mteb(catalogue, OLD, index, only=("retrieval", "reranking"))
     Evaluate(models=entries, evaluators=(evaluator,)).run(bench)

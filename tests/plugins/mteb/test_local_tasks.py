@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from emberge import DataError, DataRef, Model, TaskScore
 from emberge.contracts import Rehearsal
-from emberge_evaluate.bootstrap import statistic
+from emberge_evaluate import statistic
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
 
@@ -175,7 +175,7 @@ def test_kept_embeddings_are_not_computed_again_and_score_the_same(
 def test_other_models_with_the_tokenizer_tokenise_nothing_again(
     catalogue: Path, bert: Path, berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from emberge_encoder.text_model import TextModel
+    from emberge_encoder import TextModel
 
     evaluator, bench = mteb(catalogue, only=("retrieval", "sts")), Bench(tmp_path)
     scored(evaluator, model_at(bert), bench)

@@ -108,7 +108,7 @@ def test_a_local_set_scores_what_the_models_own_embeddings_rank(
     name: str, scores: dict[str, TaskScore], catalogue: Path, omni: Path
 ) -> None:
     from emberge.data import load_eval_set, pick_eval_sets
-    from emberge_data.json_lines import JsonLines
+    from emberge_data import JsonLines
 
     (eval_set,) = pick_eval_sets(catalogue, [name])
     data = cast("RetrievalData", load_eval_set(eval_set, readers=[JsonLines()]))

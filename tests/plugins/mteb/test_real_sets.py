@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from emberge import DataRef, ModelRef
-from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+from emberge_evaluate import Evaluate, EvaluatedModel
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry, local_sets
 from emberge_mteb.local_tasks import local_task
@@ -48,7 +48,7 @@ def test_scores_are_the_published_baselines(
     bench = Bench(tmp_path)
     bench.many["minilm"] = [model_at(minilm, "MiniLM")]
     evaluator = Mteb(data=(EvalEntry(path=DataRef(str(path)), only=(name,)),), backbone=BACKBONE)
-    entry = ModelEntry(model=ModelRef("minilm"))
+    entry = EvaluatedModel(model=ModelRef("minilm"))
     artifact = Evaluate(models=(entry,), evaluators=(evaluator,)).run(bench)
     assert 100 * artifact.details["means"]["MiniLM"]["task"] == pytest.approx(baseline, abs=0.05)
 

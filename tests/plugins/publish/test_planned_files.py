@@ -12,16 +12,16 @@ from emberge import CheckpointError, RecipeError
 from emberge.contracts import BoardEntry
 from emberge.network import Stop
 from emberge_publish.chosen_files import choose_files, left_notes
-from emberge_publish.hub_repository import HubError, Remote, RemoteFile, Repository
+from emberge_publish.hub_repository import FileOnHub, HubError, Remote, Repository
 from emberge_publish.licences import Terms
-from emberge_publish.planned_files import Planned, plan_files, shown_size
+from emberge_publish.planned_files import PlannedFile, plan_files, shown_size
 from emberge_publish.publication import Choices, Publication
 
 from tests.support.publishing import git_blob
 
 
-def large(content: bytes) -> RemoteFile:
-    return RemoteFile(len(content), "pointer", hashlib.sha256(content).hexdigest())
+def large(content: bytes) -> FileOnHub:
+    return FileOnHub(len(content), "pointer", hashlib.sha256(content).hexdigest())
 
 
 @pytest.mark.parametrize("in_file", [False, True])
@@ -31,23 +31,23 @@ def test_a_file_is_the_same_by_the_hash_that_the_hub_has(tmp_path: Path, in_file
     mine: Any = tmp_path / "f" if in_file else content
     other = b"abd" + content[3:]
     for there, state in (
-        (RemoteFile(len(content), git_blob(content)), "same"),
-        (RemoteFile(len(content), git_blob(other)), "changed"),
-        (RemoteFile(len(content) + 1, git_blob(content)), "changed"),
+        (FileOnHub(len(content), git_blob(content)), "same"),
+        (FileOnHub(len(content), git_blob(other)), "changed"),
+        (FileOnHub(len(content) + 1, git_blob(content)), "changed"),
         (large(content), "same"),
         (large(other), "changed"),
-        (RemoteFile(len(content), git_blob(content), "0" * 64), "changed"),
+        (FileOnHub(len(content), git_blob(content), "0" * 64), "changed"),
     ):
         assert plan_files({"f": mine}, Remote("c", {"f": there})) == [
-            Planned("f", len(content), state)  # type: ignore[arg-type]
+            PlannedFile("f", len(content), state)  # type: ignore[arg-type]
         ]
 
 
 def test_new_files_and_those_that_only_the_hub_has_are_planned() -> None:
-    remote = Remote("c", {"old.txt": RemoteFile(5, "b"), ".gitattributes": RemoteFile(9, "b")})
+    remote = Remote("c", {"old.txt": FileOnHub(5, "b"), ".gitattributes": FileOnHub(9, "b")})
     assert plan_files({"new.txt": b"xy"}, remote) == [
-        Planned("new.txt", 2, "new"),
-        Planned("old.txt", 5, "removed"),
+        PlannedFile("new.txt", 2, "new"),
+        PlannedFile("old.txt", 5, "removed"),
     ]
 
 
@@ -82,10 +82,10 @@ def publication(tmp_path: Path, **choices: Any) -> Publication:
 
 
 PLANNED = [
-    Planned("a", 1_000, "new"),
-    Planned("long/name", 20, "changed"),
-    Planned("same", 7, "same"),
-    Planned("gone", 9_000, "removed"),
+    PlannedFile("a", 1_000, "new"),
+    PlannedFile("long/name", 20, "changed"),
+    PlannedFile("same", 7, "same"),
+    PlannedFile("gone", 9_000, "removed"),
 ]
 
 
@@ -110,11 +110,11 @@ def test_the_list_shows_each_file_and_counts_what_is_sent(tmp_path: Path) -> Non
 
 def test_content_of_others_is_lost_only_where_that_was_asked_for(tmp_path: Path) -> None:
     for lost in ("changed", "removed"):
-        one = [Planned("config.json", 1, lost), Planned("b", 1, "new")]  # type: ignore[arg-type]
+        one = [PlannedFile("config.json", 1, lost), PlannedFile("b", 1, "new")]  # type: ignore[arg-type]
         with pytest.raises(RecipeError, match=r"\(config\.json\).*--replace"):
             publication(tmp_path).require_free(one)
         publication(tmp_path, replace=True).require_free(one)
-    publication(tmp_path).require_free([Planned("a", 1, "new"), Planned("b", 1, "same")])
+    publication(tmp_path).require_free([PlannedFile("a", 1, "new"), PlannedFile("b", 1, "same")])
     assert publication(tmp_path).write_board(tmp_path / "board", None) == []
 
 

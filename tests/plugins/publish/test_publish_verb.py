@@ -14,8 +14,8 @@ import pytest
 from emberge import Artifact, ModelRef, RecipeError
 from emberge.contracts import BoardEntry
 from emberge_publish import publish_step, publish_verb, register_verbs
-from emberge_publish.hub_repository import HubError, Remote, RemoteFile
-from emberge_publish.planned_files import Planned, plan_files
+from emberge_publish.hub_repository import FileOnHub, HubError, Remote
+from emberge_publish.planned_files import PlannedFile, plan_files
 from emberge_publish.publication import Choices, Publication, Published
 from emberge_publish.publish_step import Publish
 
@@ -66,7 +66,7 @@ def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
 class Prepared:
     """A publication in the place of a real one: it notes what it is asked for."""
 
-    def __init__(self, commit: str | None, planned: Sequence[Planned]) -> None:
+    def __init__(self, commit: str | None, planned: Sequence[PlannedFile]) -> None:
         self.remote, self.states = Remote(commit), list(planned)
         self.files = {"b": b"", "a": b""}
         self.notes = ["a note"]
@@ -79,19 +79,19 @@ class Prepared:
             look=lambda: self.remote,
         )
 
-    def planned(self, remote: Remote) -> list[Planned]:
+    def planned(self, remote: Remote) -> list[PlannedFile]:
         assert remote is self.remote
         return self.states
 
-    def lines(self, planned: Sequence[Planned], remote: Remote) -> list[str]:
+    def lines(self, planned: Sequence[PlannedFile], remote: Remote) -> list[str]:
         assert (planned, remote) == (self.states, self.remote)
         return ["one", "two"]
 
-    def require_free(self, planned: Sequence[Planned]) -> None:
+    def require_free(self, planned: Sequence[PlannedFile]) -> None:
         assert planned is self.states
         self.asked.append("free")
 
-    def upload(self, planned: Sequence[Planned], remote: Remote) -> Published:
+    def upload(self, planned: Sequence[PlannedFile], remote: Remote) -> Published:
         assert (planned, remote) == (self.states, self.remote)
         self.asked.append("upload")
         return Published("0123456789abcdef", "https://hub/me/soup", 1, 2)
@@ -110,8 +110,8 @@ def run(prepared: Prepared, monkeypatch: pytest.MonkeyPatch, *more: str) -> list
     return given
 
 
-NEW = [Planned("a", 1, "new"), Planned("b", 2, "same")]
-SAME = [Planned("a", 1, "same"), Planned("b", 2, "same")]
+NEW = [PlannedFile("a", 1, "new"), PlannedFile("b", 2, "same")]
+SAME = [PlannedFile("a", 1, "same"), PlannedFile("b", 2, "same")]
 
 
 def test_what_is_agreed_to_is_shown_checked_and_uploaded(
@@ -293,7 +293,7 @@ def test_a_step_warns_before_the_run_where_nobody_is_logged_in(
 
 
 def remote_of(commit: str, files: Mapping[str, bytes]) -> Remote:
-    return Remote(commit, {p: RemoteFile(len(b), git_blob(b)) for p, b in files.items()})
+    return Remote(commit, {p: FileOnHub(len(b), git_blob(b)) for p, b in files.items()})
 
 
 class Hub:

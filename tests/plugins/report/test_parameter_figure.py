@@ -9,7 +9,7 @@ import pytest
 from emberge import Artifact, Model, ModelRef
 from emberge.evaluating import read_scores
 from emberge.model_folder import ParameterCount
-from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+from emberge_evaluate import Evaluate, EvaluatedModel
 from emberge_report.charts.svg import LogScale
 from emberge_report.page.parameter_figure import front_of
 
@@ -38,7 +38,7 @@ def finished(root: Path, *names: str) -> FinishedRun:
         folder.mkdir(parents=True)
         folder_of(folder, MOE if name.startswith("boom") else {}, SHAPES[name])
         bench.many[f"${name}"] = [Model(name, folder, f"hash-{name}", Artifact(kind="model"))]
-    entries = tuple(ModelEntry(model=ModelRef(text)) for text in bench.many)
+    entries = tuple(EvaluatedModel(model=ModelRef(text)) for text in bench.many)
     Evaluate(models=entries, evaluators=(Given(),)).run(bench)
     out = root / "out"
     out.mkdir()

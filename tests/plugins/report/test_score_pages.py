@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from emberge import Artifact, Evaluator, ModelRef, TaskInfo
 from emberge.evaluating import read_scores
-from emberge_evaluate.evaluate_step import Evaluate, ModelEntry
+from emberge_evaluate import Evaluate, EvaluatedModel
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import BASE, FinishedRun, parsed, report, words
@@ -33,7 +33,7 @@ def scored(root: Path, out: Path, *steps: str, by: Evaluator | None = None) -> F
     """A run whose evaluation scored models of these names."""
     used = {"faq": {"task": "retrieval", "rows": 12, "of": 10}}
     workspace = bench(root / "evaluation", *steps, boom={"datasets": used})
-    entries = tuple(ModelEntry(model=ModelRef(f"${step}")) for step in steps)
+    entries = tuple(EvaluatedModel(model=ModelRef(f"${step}")) for step in steps)
     Evaluate(models=entries, evaluators=(by or Given(),)).run(workspace)
     folder = runs.publish(out, "scores", Artifact(kind="scores"))
     shutil.copy(workspace.folder / "scores.json", folder)

@@ -27,12 +27,11 @@ from emberge.merging.statistics.statistics_file import read_statistics
 from emberge.model_folder import model_fingerprint
 from emberge.recipes import read_artifact
 from emberge.training import FitJob, FitOptions, SaveClock
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from emberge_statistics import gram_matrices
 from emberge_statistics.gram_matrices import GramCounter, plan_passes
 from emberge_statistics.measure_statistics import measure_on_data
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train import BatchShuffle, InfoNCE
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import normalize

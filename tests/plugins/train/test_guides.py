@@ -29,7 +29,7 @@ from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import build_tables
 from emberge.training.tables.guides import with_guides
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle
 from safetensors.torch import load_file

@@ -12,7 +12,7 @@ import pytest
 import torch
 from emberge import Embeddings, Machine, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from emberge_train.losses.keep_space import KeepSpace
 from torch import Tensor
 

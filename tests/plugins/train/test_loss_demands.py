@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 from emberge import Loss
 from emberge.testing import example_embeddings
-from emberge_codiemb.losses.mid_nce import MidNCE
-from emberge_codiemb.losses.pearson import Pearson
-from emberge_codiemb.losses.pro import PRO
-from emberge_codiemb.losses.rank_kl import RankKL
-from emberge_codiemb.losses.ranknet import RankNet
+from emberge_codiemb import PRO, MidNCE, Pearson, RankKL, RankNet
 from emberge_train.losses import losses
 from emberge_train.losses.angle import AnglE
 from emberge_train.losses.cosent import CoSENT

@@ -15,7 +15,7 @@ import torch
 from emberge import Guide, Loss, Machine, Model, ModelRef, PerDataset, TokenisedText
 from emberge.contracts import COLUMNS
 from emberge.training import FitJob, FitOptions, Session, fit, open_session
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.keep_space import KeepSpace
 from emberge_train.samplers.batch_shuffle import BatchShuffle

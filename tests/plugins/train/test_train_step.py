@@ -23,9 +23,9 @@ from emberge import (
     Reader,
 )
 from emberge.contracts import Rehearsal
-from emberge_boom.samplers.bagging import Bagging
-from emberge_data.json_lines import JsonLines
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_boom import Bagging
+from emberge_data import JsonLines
+from emberge_encoder import TextEncoder
 from emberge_train.losses.cosent import CoSENT
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.losses.matryoshka import Matryoshka

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emberge import Units
-from emberge_evaluate.bootstrap import resample, statistic
+from emberge_evaluate import resample, statistic
 from emberge_weights.inputs.weight_sets import Statistic
 from emberge_weights.search.candidates import EQUAL, draw_candidates, from_equal
 from emberge_weights.search.choice import choose, simplest

@@ -14,8 +14,8 @@ import pytest
 import torch
 from emberge import CheckpointError
 from emberge.contracts import Rehearsal
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_merge.methods.averages.linear import Linear
+from emberge_encoder import TextEncoder
+from emberge_merge import Linear
 from emberge_weights.inputs.embed_sets import SetEmbedder
 from emberge_weights.inputs.member_faults import member_inputs, plan_members
 from emberge_weights.inputs.members import SideVectors, before_length_one

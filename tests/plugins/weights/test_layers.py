@@ -29,8 +29,8 @@ from emberge import (
 from emberge.encoding import TextEmbedder
 from emberge.merging import FoundWeights
 from emberge.model_folder import model_fingerprint
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_merge.methods.averages.linear import Linear
+from emberge_encoder import TextEncoder
+from emberge_merge import Linear
 from emberge_weights.inputs.embed_sets import SetEmbedder
 from emberge_weights.inputs.member_faults import plan_members
 from emberge_weights.inputs.members import before_length_one

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emberge import DataRef
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_mteb.evaluator import Mteb
-from emberge_mteb.local_sets import EvalEntry
+from emberge_encoder import TextEncoder
+from emberge_mteb import EvalEntry, Mteb
 from emberge_weights.inputs.embed_sets import SetEmbedder
 from emberge_weights.inputs.members import SideVectors
 from emberge_weights.inputs.weight_sets import SetEntry, WeightSet, read_sets

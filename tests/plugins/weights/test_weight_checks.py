@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from emberge import Plugins, check_recipe, load_plugins, parse_recipe
-from emberge.recipes import Report
+from emberge.recipes import CheckReport
 
 from tests.plugins.weights.places import write_sets
 from tests.support import tiny
@@ -44,12 +44,14 @@ def place(bert: Path, berts: list[Path], sets: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def checked(place: Path, plugins: Plugins, old: str = "", new: str = "", more: str = "") -> Report:
+def checked(
+    place: Path, plugins: Plugins, old: str = "", new: str = "", more: str = ""
+) -> CheckReport:
     text = RECIPE.replace(old, new) + "".join(f"      {line}\n" for line in more.splitlines())
     return check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
 
 
-def told(report: Report) -> list[tuple[str, int]]:
+def told(report: CheckReport) -> list[tuple[str, int]]:
     """How bad each problem is, and its line."""
     return [(one.severity, int(one.where.rpartition(":")[2])) for one in report.problems]
 

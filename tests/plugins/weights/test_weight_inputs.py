@@ -13,9 +13,9 @@ import pytest
 import torch
 import yaml
 from emberge import CheckpointError, DataError, DataRef, EvalSet, PerTensor, TokenisedText
-from emberge_data.json_lines import JsonLines
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_merge.methods.averages.linear import Linear
+from emberge_data import JsonLines
+from emberge_encoder import TextEncoder
+from emberge_merge import Linear
 from emberge_weights.inputs.member_faults import member_inputs, plan_members
 from emberge_weights.inputs.members import Prompting, SideVectors, before_length_one
 from emberge_weights.inputs.weight_sets import SetEntry, WeightSet, read_sets, unusable

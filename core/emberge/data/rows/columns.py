@@ -10,7 +10,7 @@ from emberge.contracts import MediaKind, TaskKind
 from emberge.data.entry import Columns
 from emberge.errors import suggest
 
-__all__ = ["Layout", "LayoutError", "column_kind", "find_layout"]
+__all__ = ["ColumnLayout", "LayoutError", "column_kind", "find_layout"]
 
 ANCHORS = (
     *("query", "anchor", "question", "sentence1", "sentence_1", "sentence_a", "premise"),
@@ -46,7 +46,7 @@ class LayoutError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnLayout:
     """The names of the columns of each part; without positives, rows are a text, with its label or alone."""
 
     anchor: str
@@ -80,7 +80,9 @@ class Layout:
         return ", ".join(f"{part} = {name}" for part, name in parts.items() if name)
 
 
-def find_layout(names: Sequence[str], columns: Columns, task: TaskKind | None = None) -> Layout:
+def find_layout(
+    names: Sequence[str], columns: Columns, task: TaskKind | None = None
+) -> ColumnLayout:
     """Assign each column its part, by explicit `columns` first and by the usual names for the rest.
 
     Rows are single texts if the `task` is text, or where there is no column but one for them.
@@ -96,7 +98,7 @@ def find_layout(names: Sequence[str], columns: Columns, task: TaskKind | None = 
                 f"(columns: {', '.join(names)})"
             )
     if task == "text" or (task is None and len(names) == 1 and names[0] in TEXTS):
-        return Layout(columns.anchor or _text_column(names), single=True)
+        return ColumnLayout(columns.anchor or _text_column(names), single=True)
     rest = [name for name in names if name not in explicit.values()]
     anchor = columns.anchor or _one(rest, ANCHORS, "anchor", names)
     rest = [name for name in rest if name != anchor]
@@ -104,10 +106,10 @@ def find_layout(names: Sequence[str], columns: Columns, task: TaskKind | None = 
     rest = [name for name in rest if name != positive]
     anchor, positive = _beside_media(rest, anchor, positive, names)
     if explicit:
-        layout = Layout(anchor or "", label=columns.label, score=columns.score)
+        layout = ColumnLayout(anchor or "", label=columns.label, score=columns.score)
         negative = columns.negative
     else:
-        layout = Layout(
+        layout = ColumnLayout(
             anchor or "",
             score=_one(rest, SCORES, "score", names),
             label=_one(rest, LABELS, "label", names),
@@ -160,7 +162,7 @@ def _text_column(names: Sequence[str]) -> str:
     return found
 
 
-def _labelled_layout(layout: Layout, columns: Columns, names: Sequence[str]) -> Layout:
+def _labelled_layout(layout: ColumnLayout, columns: Columns, names: Sequence[str]) -> ColumnLayout:
     text = layout.anchor or _one(names, TEXTS, "text", names)
     if text and layout.label and not (layout.score or layout.positive_scores):
         return replace(layout, anchor=text)
@@ -170,7 +172,7 @@ def _labelled_layout(layout: Layout, columns: Columns, names: Sequence[str]) -> 
     )
 
 
-def _label_or_score(layout: Layout, positive: str) -> Layout:
+def _label_or_score(layout: ColumnLayout, positive: str) -> ColumnLayout:
     """Return the label column, or the score column if a label beside such a pair is a degree."""
     if layout.label is None or layout.score is not None:
         return layout

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from emberge.contracts import TaskKind, join_parts, plain_text
 from emberge.data.entry import Columns
-from emberge.data.rows.columns import Layout, LayoutError, column_kind, find_layout
+from emberge.data.rows.columns import ColumnLayout, LayoutError, column_kind, find_layout
 from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
 
@@ -47,8 +47,8 @@ class RowParser:
         self.columns = columns
         self.task = task
         self.media = media or MediaValues()
-        self.layout: Layout | None = None
-        self._known: dict[tuple[str, ...], Layout | str] = {}
+        self.layout: ColumnLayout | None = None
+        self._known: dict[tuple[str, ...], ColumnLayout | str] = {}
 
     def __call__(self, row: Mapping[str, Any]) -> Row:
         """Parse the row's texts, scores and label.
@@ -69,7 +69,7 @@ class RowParser:
             raise RowError(layout)
         return _read(row, layout, self.media)
 
-    def _look(self, names: tuple[str, ...]) -> Layout | str:
+    def _look(self, names: tuple[str, ...]) -> ColumnLayout | str:
         if self.layout is None:
             self.layout = find_layout(names, self.columns, self.task)
             return self.layout
@@ -90,7 +90,7 @@ class RowParser:
         return replace(found, positives=()) if first.labelled else found
 
 
-def _read(row: Mapping[str, Any], layout: Layout, media: MediaValues) -> Row:
+def _read(row: Mapping[str, Any], layout: ColumnLayout, media: MediaValues) -> Row:
     anchor = _text(row[layout.anchor], layout.anchor, media)
     if layout.single:
         return Row(anchor)
@@ -170,7 +170,7 @@ def _optional(row: Mapping[str, Any], column: str | None) -> str | None:
 
 
 def _both_scores(
-    row: Mapping[str, Any], layout: Layout, positives: int, negatives: int
+    row: Mapping[str, Any], layout: ColumnLayout, positives: int, negatives: int
 ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
     if layout.score is None:
         return (

@@ -55,7 +55,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class MeasuredJobs:
     """Jobs that are measured together, and those of them that are also produced."""
 
     jobs: Sequence[TensorJob]
@@ -81,7 +81,9 @@ def run_jobs(
         units = by_unit(jobs)
     meter = _Meter(sum(job.spec.nbytes for job in jobs), progress)
     wanted = {id(job) for job in jobs}
-    groups = [Unit(group, [job for job in group if id(job) in wanted]) for group in units.values()]
+    groups = [
+        MeasuredJobs(group, [job for job in group if id(job) in wanted]) for group in units.values()
+    ]
     _require_memory(jobs, limits)
     keep_freed_blocks()
     one = functools.partial(torch.set_num_threads, 1)
@@ -144,7 +146,7 @@ class _TensorScheduler:
         self._error: BaseException | None = None
         self._streams = DeviceStreams(limits.devices)
 
-    def run(self, units: Iterable[Unit], failed: Callable[[], None] | None) -> None:
+    def run(self, units: Iterable[MeasuredJobs], failed: Callable[[], None] | None) -> None:
         """Do all units, as many at a time as threads need; raise the first error, after `failed()`."""
         try:
             for unit in units:
@@ -167,7 +169,7 @@ class _TensorScheduler:
 
     # ── the work of a unit, in order ────────────────────────────────────────────────────────────
 
-    def _phases(self, unit: Unit) -> Iterator[list[Work]]:
+    def _phases(self, unit: MeasuredJobs) -> Iterator[list[Work]]:
         """Yield a unit's work: in each pass, measure granules; at last, produce blocks."""
         stats: Stats = {id(job): [] for job in unit.jobs}
         for number in range(len(unit.jobs[0].passes)):
@@ -181,7 +183,7 @@ class _TensorScheduler:
         yield list(self._producing(unit, stats))
 
     def _measuring(
-        self, unit: Unit, number: int, stats: Stats, reducers: dict[str, _OrderedReducer]
+        self, unit: MeasuredJobs, number: int, stats: Stats, reducers: dict[str, _OrderedReducer]
     ) -> Iterator[Work]:
         """Yield the measuring of each granule that a pass needs, each with its place in a reducer."""
         for job in unit.jobs:
@@ -192,7 +194,7 @@ class _TensorScheduler:
                     place = reducer.reserve()
                     yield functools.partial(self._measure, job, rows, index, own, reducer, place)
 
-    def _producing(self, unit: Unit, stats: Stats) -> Iterator[Work]:
+    def _producing(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Work]:
         """Yield the producing of each block of the unit's wanted tensors."""
         for job in unit.wanted:
             pieces = list(_pieces(job, _block(job, self._limits)))

@@ -26,7 +26,7 @@ from emberge.recipes.options.component_tree import parts_of, references
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.workspace import installed_readers
 
-__all__ = ["Note", "Report", "check_recipe"]
+__all__ = ["CheckReport", "Note", "check_recipe"]
 
 Severity = Literal["error", "warning", "unseen"]
 
@@ -41,7 +41,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """The problems and notes of a check."""
 
     problems: tuple[Problem, ...] = ()
@@ -68,7 +68,7 @@ class Report:
 
 def check_recipe(
     recipe: Recipe, plugins: Plugins, *, deep: bool = True, out: Path | None = None
-) -> Report:
+) -> CheckReport:
     """Check a recipe without loading any weights, and return every problem.
 
     In `out` an earlier run may have left results to look at. With `deep=False` no network is used. What could
@@ -81,7 +81,7 @@ def check_recipe(
         context = _StepCheck(step, lookup)
         problems += context.problems()
         notes += context.notes
-    return Report(tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(notes)))
+    return CheckReport(tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(notes)))
 
 
 @dataclass

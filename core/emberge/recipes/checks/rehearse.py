@@ -74,7 +74,7 @@ def rehearse(
     this is the first of its ranks, and memory is this one's; with a `launcher` it is not measured.
     """
     machine = machine or find_machine()
-    watch = _Watch({step.id: RehearsedStep(step.id) for step in recipe.steps}, machine)
+    watch = _RehearsalWatch({step.id: RehearsedStep(step.id) for step in recipe.steps}, machine)
     watch.here = launcher is None
     error: Exception | None = None
     with _somewhere(out) as place, _listening(plugins, watch):
@@ -98,7 +98,7 @@ def rehearse(
     return list(watch.steps.values()), error
 
 
-class _Watch:
+class _RehearsalWatch:
     """The listener that keeps each step's outcome and measures memory between its start and end."""
 
     def __init__(self, steps: dict[str, RehearsedStep], machine: Machine) -> None:

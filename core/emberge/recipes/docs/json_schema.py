@@ -35,7 +35,7 @@ def recipe_schema(plugins: Plugins) -> Schema:
     Raises:
         PluginError: for an option whose type cannot be found or expressed in a recipe.
     """
-    writing = _Writing(plugins)
+    writing = _SchemaWriting(plugins)
     steps = {"type": "object", "minProperties": 1, "additionalProperties": False}
     steps["patternProperties"] = {f"^{NAME}$": writing.step()}
     steps["description"] = "Steps by id; each is `kind: {options}`, with foreach beside the kind."
@@ -53,7 +53,7 @@ def recipe_schema(plugins: Plugins) -> Schema:
     }
 
 
-class _Writing:
+class _SchemaWriting:
     """The schemas of components and nested mappings, each written once, as a definition."""
 
     def __init__(self, plugins: Plugins) -> None:
@@ -243,7 +243,7 @@ def _any_of(*schemas: Schema) -> Schema:
     return {"anyOf": [c for i, c in enumerate(choices) if c not in choices[:i]]}
 
 
-def _value(_: _Writing, form: forms.Value) -> Schema:
+def _value(_: _SchemaWriting, form: forms.Value) -> Schema:
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticInvalidForJsonSchema
 
@@ -270,38 +270,38 @@ def _schedule(within: tuple[float, float] | None) -> Schema:
     return _any_of(number, depth, {"type": "array", "items": entry, "minItems": 1})
 
 
-def _reference(_: _Writing, form: forms.Ref) -> Schema:
+def _reference(_: _SchemaWriting, form: forms.Ref) -> Schema:
     step_only = {"scores", "report"} <= set(form.type.accepts)
     return {"type": "string", "pattern": r"^\$" if step_only else "."}
 
 
-def _many(writing: _Writing, form: forms.Many) -> Schema:
+def _many(writing: _SchemaWriting, form: forms.Many) -> Schema:
     item = writing.form(form.item)
     return _any_of(item, {"type": "array", "items": item})
 
 
-def _fixed(writing: _Writing, form: forms.Fixed) -> Schema:
+def _fixed(writing: _SchemaWriting, form: forms.Fixed) -> Schema:
     items = [writing.form(item) for item in form.items]
     count = len(items)
     return {"type": "array", "prefixItems": items, "minItems": count, "maxItems": count}
 
 
-_FORMS: Mapping[type, Callable[[_Writing, Any], Schema]] = {
+_FORMS: Mapping[type, Callable[[_SchemaWriting, Any], Schema]] = {
     forms.Value: _value,
     forms.Choice: lambda _, form: {"enum": list(form.values)},
     forms.Anything: lambda _w, _f: {},
     forms.Folder: lambda _w, _f: {"type": "string"},
     forms.Ref: _reference,
     forms.Part: lambda writing, form: writing.part(form.contracts),
-    forms.Parts: _Writing.parts,
-    forms.Record: _Writing.record,
+    forms.Parts: _SchemaWriting.parts,
+    forms.Record: _SchemaWriting.record,
     forms.Many: _many,
     forms.Fixed: _fixed,
     forms.Table: lambda writing, form: {
         "type": "object",
         "additionalProperties": writing.form(form.item),
     },
-    forms.ByData: _Writing.by_data,
+    forms.ByData: _SchemaWriting.by_data,
     forms.Maybe: lambda writing, form: _any_of(writing.form(form.item), {"type": "null"}),
     forms.Either: lambda writing, form: _any_of(*(writing.form(one) for one in form.forms)),
 }

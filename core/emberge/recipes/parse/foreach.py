@@ -13,7 +13,7 @@ from emberge.contracts import is_sound_number
 from emberge.errors import Problem, suggest
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words
 
-__all__ = ["LOGSPACE", "NAME", "Row", "Substitution", "rows_of", "uses"]
+__all__ = ["LOGSPACE", "NAME", "Combination", "Substitution", "rows_of", "uses"]
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
 _USE = re.compile(rf"\$({NAME})(\.checkpoints)?(\+.+)?")
@@ -24,7 +24,7 @@ LOGSPACE = "logspace"
 
 
 @dataclass(frozen=True)
-class Row:
+class Combination:
     """One combination of a `foreach`: its variables as nodes, and what to add to the step's id."""
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
@@ -39,13 +39,13 @@ class Row:
 # ── foreach ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_of(node: Node | None, problems: list[Problem]) -> list[Row]:
+def rows_of(node: Node | None, problems: list[Problem]) -> list[Combination]:
     """Return the combinations of a `foreach`: a mapping of lists is their product, a list is its rows.
 
     In a mapping `{logspace: [first, last, count]}` is a list of numbers at equal ratios, with four digits.
     """
     if node is None:
-        return [Row()]
+        return [Combination()]
     if isinstance(node, Fields) and node.entries:
         rows = _product(node, problems)
     elif isinstance(node, Items) and node.items:
@@ -127,7 +127,7 @@ def _rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
     return rows
 
 
-def _with_ids(rows: Sequence[dict[str, Node]]) -> list[Row]:
+def _with_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
     if not rows:
         return []
     slugs = {name: _slugs([row[name] for row in rows]) for name in rows[0]}
@@ -138,7 +138,7 @@ def _with_ids(rows: Sequence[dict[str, Node]]) -> list[Row]:
     folded = [suffix.casefold() for suffix in suffixes]
     if len(set(folded)) < len(folded) or max(map(len, suffixes)) > 3 * _LONGEST:
         suffixes = [f".{index}" for index in range(len(rows))]
-    return [Row(row, suffix) for row, suffix in zip(rows, suffixes, strict=True)]
+    return [Combination(row, suffix) for row, suffix in zip(rows, suffixes, strict=True)]
 
 
 def _slugs(column: Sequence[Node]) -> list[str]:

@@ -14,7 +14,7 @@ from emberge.plugins import Plugins
 from emberge.recipes.options import components, construct, nested, values
 from emberge.recipes.options import resolve_references as references
 from emberge.recipes.options.builder import BROKEN, Builder, Instance, OptionPath
-from emberge.recipes.parse.foreach import NAME, Row, Substitution, rows_of, uses
+from emberge.recipes.parse.foreach import NAME, Combination, Substitution, rows_of, uses
 from emberge.recipes.parse.overrides import override
 from emberge.recipes.parse.translate import read_text, to_recipe_text
 from emberge.recipes.recipe import Recipe, RecipeStep
@@ -70,7 +70,7 @@ def build_recipe(
     Raises:
         RecipeError: with every problem of the recipe, and the `problems` that were found before.
     """
-    reading = _Reading(plugins, folder, [*problems])
+    reading = _RecipeReading(plugins, folder, [*problems])
     recipe = reading.recipe(root)
     if reading.problems:
         raise RecipeError(sorted(dict.fromkeys(reading.problems), key=_place))
@@ -91,7 +91,7 @@ class _Group:
     where: str
     kind: str
     kind_where: str
-    options: list[tuple[Row, Node]] = field(default_factory=list)
+    options: list[tuple[Combination, Node]] = field(default_factory=list)
     variables: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
 
@@ -102,7 +102,7 @@ class _Group:
 
 
 @dataclass
-class _Reading:
+class _RecipeReading:
     """One reading of a recipe, which notes every problem on the way."""
 
     plugins: Plugins

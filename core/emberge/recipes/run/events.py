@@ -15,7 +15,7 @@ from typing import Any
 
 from emberge import errors
 from emberge.errors import EmbergeError
-from emberge.recipes.run.run_log import JsonLines
+from emberge.recipes.run.run_log import JsonLineFile
 
 __all__ = ["EventWriter", "LaunchedError", "error_of", "new_lines"]
 
@@ -32,7 +32,7 @@ class EventWriter:
     """The listener of a launched step: it writes each event for the process that launched it."""
 
     def __init__(self, path: Path) -> None:
-        self._lines = JsonLines(path)
+        self._lines = JsonLineFile(path)
 
     def close(self) -> None:
         """Close the file."""

@@ -20,10 +20,10 @@ from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import RecipeStep
 from emberge.wording import printable_lines
 
-__all__ = ["JsonLines", "RunLog", "StepListener"]
+__all__ = ["JsonLineFile", "RunLog", "StepListener"]
 
 
-class JsonLines:
+class JsonLineFile:
     """A file to append to, one JSON object a line; lines that a kill or a power cut broke are dropped."""
 
     def __init__(self, path: Path) -> None:
@@ -68,7 +68,7 @@ class RunLog:
     def __init__(self, place: OutFolder, plugins: Plugins, steps: Sequence[RecipeStep]) -> None:
         self.place = place
         self.plugins = plugins
-        self._metrics = JsonLines(place.path / "metrics.jsonl")
+        self._metrics = JsonLineFile(place.path / "metrics.jsonl")
         with contextlib.ExitStack() as opened:
             opened.callback(self._metrics.close)
             self._log = open_ours(place.path / "run.log", "ab")

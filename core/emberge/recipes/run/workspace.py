@@ -22,13 +22,12 @@ from emberge.contracts import (
     Rehearsal,
 )
 from emberge.files import write_json
-from emberge.merging import whole_model
 from emberge.plugins import Plugins
 from emberge.recipes.folder.provenance import plugins_behind
 from emberge.recipes.folder.results import Results
 from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import RecipeStep
-from emberge.recipes.run.run_log import JsonLines, StepListener
+from emberge.recipes.run.run_log import JsonLineFile, StepListener
 from emberge.tensor_files import versions
 
 __all__ = ["METRICS", "PROGRESS", "StepWorkspace", "installed_readers"]
@@ -86,9 +85,9 @@ class StepWorkspace:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._metrics = JsonLines(self.work / f".{METRICS}")
-        self._kept_warnings = JsonLines(self.work / f".{_WARNINGS}")
-        self.warnings += [row["message"] for row in JsonLines.read(self._kept_warnings.path)]
+        self._metrics = JsonLineFile(self.work / f".{METRICS}")
+        self._kept_warnings = JsonLineFile(self.work / f".{_WARNINGS}")
+        self.warnings += [row["message"] for row in JsonLineFile.read(self._kept_warnings.path)]
         self._event, self._file = _Clock(_EVENT_EVERY), _Clock(_FILE_EVERY)
         self._warned: set[str] = set()
         self._since: tuple[float, float] | None = None
@@ -156,6 +155,8 @@ class StepWorkspace:
         return self.context.results.models(reference)
 
     def whole_model(self, model: Model) -> AbstractContextManager[Path]:
+        from emberge.merging import whole_model  # a merge alone needs none of it
+
         return whole_model(model, self.work, self.machine)
 
     def data(self, reference: DataRef | FileRef) -> Path:
@@ -194,12 +195,12 @@ class StepWorkspace:
 
     def write_metrics(self) -> None:
         """Write the step's numbers beside its result; of those that a resumed step logged twice, the last."""
-        rows = JsonLines.read(self._metrics.path)
+        rows = JsonLineFile.read(self._metrics.path)
         if not rows:
             return
         latest = {(row["name"], row["at"]): row for row in rows}
         (self.folder / METRICS).unlink(missing_ok=True)
-        lines = JsonLines(self.folder / METRICS)
+        lines = JsonLineFile(self.folder / METRICS)
         for row in latest.values():
             lines.append(row)
         lines.close()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from emberge.contracts import Side
     from emberge.data import StoredDataset
 
-    from emberge_data.steps.decontaminate.findings import Findings, Verdict
+    from emberge_data.steps.decontaminate.findings import Findings, RowFate
     from emberge_data.steps.decontaminate.test_texts import TestTexts
     from emberge_data.steps.row_texts import RowTexts
 
@@ -202,7 +202,7 @@ class Decontaminate(DataStep):
                 workspace.progress(done, len(training.distinct), "texts", note)
         return findings
 
-    def _verdicts(self, findings: Findings, training: RowTexts) -> dict[int, Verdict]:
+    def _verdicts(self, findings: Findings, training: RowTexts) -> dict[int, RowFate]:
         """Return the verdicts on all rows that contain a test text, and count them by task."""
         import numpy as np
 
@@ -215,7 +215,7 @@ class Decontaminate(DataStep):
             findings.count(verdict)
         return verdicts
 
-    def _outcome(self, row: int, example: Example, verdict: Verdict | None) -> Outcome:
+    def _outcome(self, row: int, example: Example, verdict: RowFate | None) -> Outcome:
         if verdict is None or verdict.why is None:
             return Outcome(row, example, example)
         note = verdict.why.note(self.words)
@@ -228,7 +228,7 @@ class Decontaminate(DataStep):
         self,
         dataset: StoredDataset,
         training: RowTexts,
-        verdicts: Mapping[int, Verdict],
+        verdicts: Mapping[int, RowFate],
         workspace: Workspace,
     ) -> None:
         start = training.starts[dataset.info.name]

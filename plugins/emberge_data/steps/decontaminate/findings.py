@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from emberge_data.steps.decontaminate.test_texts import TestTexts
     from emberge_data.steps.row_texts import RowTexts
 
-__all__ = ["Finding", "Findings", "TaskCounts", "Verdict", "lowest_of_text", "tests_table"]
+__all__ = ["Findings", "RowFate", "TaskCounts", "TextOverlap", "lowest_of_text", "tests_table"]
 
 _AT_ONCE = 256
 _COLUMNS = (
@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TextOverlap:
     """One test text's part in a training text."""
 
     task: str
@@ -46,7 +46,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RowFate:
     """Fate of a row that contains test texts: it goes, or its negatives at `negatives` do.
 
     `why` is the finding that decides, None where nothing is done. `before` and `after` are the tasks whose
@@ -55,7 +55,7 @@ class Verdict:
 
     dropped: bool
     negatives: tuple[int, ...]
-    why: Finding | None
+    why: TextOverlap | None
     before: frozenset[str]
     after: frozenset[str]
 
@@ -83,7 +83,7 @@ class Findings:
 
     least: NDArray[np.float64]
     tasks: dict[str, TaskCounts] = field(default_factory=lambda: defaultdict(TaskCounts))
-    by_text: dict[int, dict[tuple[str, Side], Finding]] = field(
+    by_text: dict[int, dict[tuple[str, Side], TextOverlap]] = field(
         default_factory=lambda: defaultdict(dict)
     )
 
@@ -110,7 +110,9 @@ class Findings:
         for use in tests.uses[match.test]:
             known = kept.get(use)
             if known is None or match.similarity > known.similarity:
-                kept[use] = Finding(*use, match.way, match.similarity, tests.originals[match.test])
+                kept[use] = TextOverlap(
+                    *use, match.way, match.similarity, tests.originals[match.test]
+                )
 
     def _count(self, task: str, side: Side, found: bool) -> None:
         counts = self.tasks[task]
@@ -121,7 +123,7 @@ class Findings:
             counts.documents += 1
             counts.documents_found += found
 
-    def verdict(self, training: RowTexts, row: int, drop: Collection[Side]) -> Verdict:
+    def verdict(self, training: RowTexts, row: int, drop: Collection[Side]) -> RowFate:
         """Return what becomes of a row, given the sides of tests whose texts go."""
         own, negatives = training.of_row(row)
         held = [one for place in own for one in self._of(place)]
@@ -134,17 +136,17 @@ class Findings:
         beside = {number: self._of(place) for number, place in enumerate(negatives)}
         before = {one.task for one in [*held, *(one for some in beside.values() for one in some)]}
         if why is not None:
-            return Verdict(True, (), why, frozenset(before), frozenset())
+            return RowFate(True, (), why, frozenset(before), frozenset())
         left = [some for number, some in beside.items() if number not in gone]
         after = {one.task for one in [*held, *(one for some in left for one in some)]}
         if gone:
             why = next(one for one in beside[gone[0]] if one.side in drop)
-        return Verdict(False, gone, why, frozenset(before), frozenset(after))
+        return RowFate(False, gone, why, frozenset(before), frozenset(after))
 
-    def _of(self, text: int) -> list[Finding]:
+    def _of(self, text: int) -> list[TextOverlap]:
         return list(self.by_text.get(text, {}).values())
 
-    def count(self, verdict: Verdict) -> None:
+    def count(self, verdict: RowFate) -> None:
         """Count one row's verdict for each task whose texts it had."""
         for task in verdict.before:
             counts = self.tasks[task]

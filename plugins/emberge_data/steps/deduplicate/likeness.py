@@ -18,7 +18,7 @@ from emberge_data.steps.near.shingles import jaccard, mixed, shingles
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emberge_data.steps.deduplicate.units import RowsInOrder, Unit
+    from emberge_data.steps.deduplicate.units import ComparedTexts, RowsInOrder
 
 __all__ = ["equal_copies", "near_copies"]
 
@@ -89,13 +89,15 @@ class _UnitAt:
         self._rows = rows
         self._row_of = shared.rows
 
-    def __call__(self, number: int) -> Unit:
+    def __call__(self, number: int) -> ComparedTexts:
         row = int(self._row_of[number])
         first = int(np.searchsorted(self._row_of, row))
         return self._rows.units(row)[number - first]
 
 
-def _blocks(units: Iterable[tuple[int, Unit]]) -> Iterator[tuple[list[int], list[Unit]]]:
+def _blocks(
+    units: Iterable[tuple[int, ComparedTexts]],
+) -> Iterator[tuple[list[int], list[ComparedTexts]]]:
     """Yield the row numbers and the units of one block after another."""
     rest = iter(units)
     while block := list(islice(rest, _AT_ONCE)):

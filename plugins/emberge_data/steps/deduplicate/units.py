@@ -17,20 +17,22 @@ if TYPE_CHECKING:
     from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
-__all__ = ["Of", "RowsInOrder", "Unit", "units_of"]
+__all__ = ["ComparedTexts", "Of", "RowsInOrder", "units_of"]
 
 Of = Literal["rows", "anchors", "texts"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ComparedTexts:
     """Normalised texts, each to be compared with the one at its place; the tags of copies are equal."""
 
     tag: str
     parts: tuple[str, ...]
 
 
-def units_of(dataset: StoredDataset, example: Example, of: Of, tag: str = "") -> list[Unit]:
+def units_of(
+    dataset: StoredDataset, example: Example, of: Of, tag: str = ""
+) -> list[ComparedTexts]:
     """Return what is compared of a row; a row is a copy if any of its units is.
 
     - `rows`: anchor and positives, each with the other row's; in a symmetric set in either order. Of a row
@@ -41,15 +43,15 @@ def units_of(dataset: StoredDataset, example: Example, of: Of, tag: str = "") ->
     """
     anchor = normalise(example.anchor)
     if of == "anchors":
-        return [Unit(tag, (anchor,))]
+        return [ComparedTexts(tag, (anchor,))]
     positives = () if dataset.draws else example.positives
     if of == "texts":
         texts = dict.fromkeys([anchor, *map(normalise, positives)])
-        return [Unit(tag, (text,)) for text in texts]
+        return [ComparedTexts(tag, (text,)) for text in texts]
     if example.label is not None or not positives:
-        return [Unit(f"{tag}\0{example.label}", (anchor,))]
+        return [ComparedTexts(f"{tag}\0{example.label}", (anchor,))]
     parts = [anchor, "\n".join(sorted(map(normalise, positives)))]
-    return [Unit(tag, tuple(sorted(parts) if dataset.symmetric else parts))]
+    return [ComparedTexts(tag, tuple(sorted(parts) if dataset.symmetric else parts))]
 
 
 class RowsInOrder:
@@ -70,12 +72,12 @@ class RowsInOrder:
         number = bisect.bisect_right(self.starts, row) - 1
         return self.datasets[number], row - self.starts[number]
 
-    def _units(self, row: int) -> list[Unit]:
+    def _units(self, row: int) -> list[ComparedTexts]:
         dataset, own = self.place(row)
         tag = "" if self._across else dataset.info.name
         return units_of(dataset, dataset[own], self._of, tag)
 
-    def every_unit(self, kept: NDArray[np.bool_]) -> Iterator[tuple[int, Unit]]:
+    def every_unit(self, kept: NDArray[np.bool_]) -> Iterator[tuple[int, ComparedTexts]]:
         """Yield (row, unit) of the rows that are kept so far."""
         for row in kept.nonzero()[0].tolist():
             yield from ((row, unit) for unit in self._units(row))

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from emberge_data.steps.search.exclusions import Exclusions, Lists
     from emberge_data.steps.search.space import Space
-    from emberge_data.steps.search.tiles import Limits
+    from emberge_data.steps.search.tiles import SearchMemory
 
-__all__ = ["Choice", "Mined", "Passages", "choose", "in_turns"]
+__all__ = ["ChoiceOptions", "Mined", "Passages", "choose", "in_turns"]
 
 # Passages looked at for a place that is still empty, at most: most of a corpus is below a threshold.
 DRAWS = 64
@@ -25,7 +25,7 @@ EMPTY = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChoiceOptions:
     """Options of a choice; `ranks` are the first and last rank, from 1, and None allows all."""
 
     count: int
@@ -61,8 +61,8 @@ def choose(
     spaces: Sequence[Space],
     queries: NDArray[np.int64],
     passages: Passages,
-    choice: Choice,
-    limits: Limits | None = None,
+    choice: ChoiceOptions,
+    limits: SearchMemory | None = None,
 ) -> Mined:
     """Return the negatives of these queries, one space for each teacher.
 
@@ -125,7 +125,7 @@ def _chosen(
     lists: Sequence[NDArray[np.int64]],
     queries: NDArray[np.int64],
     passages: Passages,
-    choice: Choice,
+    choice: ChoiceOptions,
 ) -> NDArray[np.int64]:
     import numpy as np
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emberge_data.steps.search.tiles import Limits, full_precision, rounded_down, rounded_up
+from emberge_data.steps.search.tiles import SearchMemory, full_precision, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ def count_higher(
     among: NDArray[np.int64],
     *,
     spared: Lists | None = None,
-    limits: Limits | None = None,
+    limits: SearchMemory | None = None,
 ) -> NDArray[np.int64]:
     """Return how many documents of `among` score strictly higher with each query than the one given for it.
 
@@ -34,7 +34,7 @@ def count_higher(
     import numpy as np
     import torch
 
-    limits = limits or Limits()
+    limits = limits or SearchMemory()
     scores = space.scores(queries, documents)
     highest = rounded_up(scores + space.slack, space.device)
     lowest = rounded_down(scores - space.slack, space.device)

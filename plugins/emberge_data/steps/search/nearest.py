@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge_data.steps.search.tiles import Limits, full_precision, rounded_up
+from emberge_data.steps.search.tiles import SearchMemory, full_precision, rounded_up
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from emberge_data.steps.search.exclusions import Exclusions
     from emberge_data.steps.search.space import Space
 
-__all__ = ["Found", "nearest"]
+__all__ = ["NearestDocuments", "nearest"]
 
 # More candidates than asked for: the last of them shows that none beyond can be among the nearest.
 SPARE = 8
@@ -27,7 +27,7 @@ CANDIDATE = 2 * (4 + 8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class NearestDocuments:
     """Documents found for queries: places [n, k], nearest first, and exact scores; -1 and -inf pad."""
 
     places: NDArray[np.int64]
@@ -41,8 +41,8 @@ def nearest(
     *,
     ceilings: NDArray[np.float64] | None = None,
     excluded: Exclusions | None = None,
-    limits: Limits | None = None,
-) -> list[Found]:
+    limits: SearchMemory | None = None,
+) -> list[NearestDocuments]:
     """Return, for each space, the `count` nearest documents of these queries that are allowed.
 
     A document is allowed if `excluded` does not name it and if in no space its score is above the query's
@@ -54,9 +54,9 @@ def nearest(
     """
     import numpy as np
 
-    limits = limits or Limits()
+    limits = limits or SearchMemory()
     shape = (len(queries), count)
-    results = [Found(np.full(shape, -1), np.full(shape, -np.inf)) for _ in spaces]
+    results = [NearestDocuments(np.full(shape, -1), np.full(shape, -np.inf)) for _ in spaces]
     todo, size = np.arange(len(queries)), count + SPARE
     while len(todo):
         left = []
@@ -88,7 +88,7 @@ class _Search:
         size: int,
         ceilings: NDArray[np.float64] | None,
         excluded: Exclusions | None,
-        limits: Limits,
+        limits: SearchMemory,
     ) -> None:
         self.spaces, self.queries, self.ceilings = spaces, queries, ceilings
         self.size = min(size, len(spaces[0].documents))
@@ -115,7 +115,7 @@ class _Search:
             torch.full(shape, -1, dtype=torch.int64, device=space.device),
         )
 
-    def _look_at_all(self, excluded: Exclusions | None, limits: Limits) -> None:
+    def _look_at_all(self, excluded: Exclusions | None, limits: SearchMemory) -> None:
         units = [space.queries.units(self.queries) for space in self.spaces]
         rows, columns = limits.tile(self.spaces[0].device, len(self.queries), len(self.spaces))
         documents = len(self.spaces[0].documents)

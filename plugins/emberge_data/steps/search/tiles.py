@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["Limits", "full_precision", "rounded_down", "rounded_up"]
+__all__ = ["SearchMemory", "full_precision", "rounded_down", "rounded_up"]
 
 # Bytes of one block of products: larger ones are no faster.
 CPU_TILE = 64 << 20
@@ -21,7 +21,7 @@ COLUMNS = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchMemory:
     """Memory that a search may take beside vectors' lengths and its result: it decides only the speed."""
 
     memory: int = 512 << 20

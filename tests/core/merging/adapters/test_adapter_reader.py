@@ -16,8 +16,7 @@ from emberge.merging.adapters.adapter_reader import adapted_names
 from emberge.merging.adapters.apply_adapter import AdaptedSpec, LowRank, Magnitude
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorReader, TensorSpec, read_header
-from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.averages.passthrough import Passthrough
+from emberge_merge import Linear, Passthrough
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny

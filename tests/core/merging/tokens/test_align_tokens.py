@@ -36,9 +36,7 @@ from emberge.merging.tokens.token_rows import TokenRows
 from emberge.merging.tokens.tokenizer import tokenizer_differences
 from emberge.model_folder import Checkpoint, model_fingerprint
 from emberge.tensor_files import TensorReader, read_header
-from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
-from emberge_merge.methods.fisher import Fisher
+from emberge_merge import Fisher, Linear, TaskArithmetic
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 

@@ -13,7 +13,7 @@ from emberge import CheckpointError, PerTensor
 from emberge.cli.main import main
 from emberge.merging import MergeInput, Tokenizer, VocabularyPolicy
 from emberge.model_folder import Checkpoint
-from emberge_merge.methods.averages.linear import Linear
+from emberge_merge import Linear
 from safetensors.torch import load_file, save_file
 
 from tests.support.merges import merge_models

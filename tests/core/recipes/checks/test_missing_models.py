@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emberge import ModelRef, check_recipe, load_plugins, parse_recipe
 from emberge.cli.main import main
-from emberge.recipes import Report
+from emberge.recipes import CheckReport
 
 from tests.support.steps import Write, recipe, toy
 
@@ -25,14 +25,14 @@ def place(berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return tmp_path
 
 
-def check(*steps: str) -> Report:
+def check(*steps: str) -> CheckReport:
     """What a check finds of steps that are written a line each, from line 2 on."""
     text = "\n".join(["steps:", *(f"  {step}" for step in steps)])
     plugins = load_plugins()
     return check_recipe(parse_recipe(text, plugins, path=Path("r.yaml")), plugins)
 
 
-def errors(report: Report) -> list[tuple[str, str]]:
+def errors(report: CheckReport) -> list[tuple[str, str]]:
     return [(problem.where, problem.message) for problem in report.errors]
 
 

@@ -18,9 +18,7 @@ from emberge.cli.main import main
 from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge, summary
 from emberge.merging.streaming.cost import forecast
 from emberge.model_folder import Checkpoint, licence_of
-from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.sparse.sign_consensus import SignConsensus
-from emberge_merge.methods.sparse.trim import Trim
+from emberge_merge import Linear, SignConsensus, Trim
 from safetensors.torch import load_file, save_file
 
 from tests.benchmarks.measure import run as measured

@@ -19,8 +19,7 @@ from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint, model_fingerprint
 from emberge.recipes import verify_result
 from emberge.tensor_files import FileContent, contents_of
-from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.spherical.slerp import Slerp
+from emberge_merge import Linear, Slerp
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 

@@ -35,7 +35,7 @@ from emberge.devices import torch_threads
 from emberge.hashes import HashCache
 from emberge.recipes import StepsFailedError, status
 from emberge.recipes.run import parallel as schedule
-from emberge_local.local import Local
+from emberge_local import Local
 
 from tests.support.launched import (
     LIMIT,

@@ -13,7 +13,7 @@ from emberge.files import clear_torn, replace_folder
 from emberge.training import FitOptions, latest_state, save_state
 from emberge.training.loop.checkpoints import KeptCheckpoints
 from emberge.training.plan.batch_plan import BatchPlan, steps_to_keep
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train import BatchShuffle
 
 # Two epochs of five steps.
 PLAN = BatchPlan(

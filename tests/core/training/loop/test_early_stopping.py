@@ -11,10 +11,8 @@ import torch
 from emberge import EmbergeError, Loss, PerDataset
 from emberge.training import EarlyStopping, FitOptions, FitResult
 from emberge.training.loop.early_stopping import ScoreHistory
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.cosent import CoSENT
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, CoSENT, InfoNCE
 from safetensors.torch import load_file
 
 from tests.support.fitting import run_fit

@@ -17,12 +17,9 @@ import torch
 from emberge import DataError, Embeddings, EmbergeError, Example, Loss, PerDataset, PluginError
 from emberge.contracts import Rehearsal
 from emberge.training import FitOptions, FitResult
-from emberge_boom.samplers.bagging import Bagging
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.cosent import CoSENT
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
-from emberge_train.samplers.dataset_sequential import DatasetSequential
+from emberge_boom import Bagging
+from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, CoSENT, DatasetSequential, InfoNCE
 from safetensors.torch import load_file
 
 from tests.support import tiny

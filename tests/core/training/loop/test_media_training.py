@@ -12,10 +12,9 @@ import torch
 from emberge import DataError, DatasetInfo, MediaFacts, PerDataset
 from emberge.training import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan
-from emberge_codiemb.mixed import Mixed
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_codiemb import Mixed
+from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, InfoNCE
 from safetensors import safe_open
 
 from tests.support import ranked_fit, tiny

@@ -14,10 +14,8 @@ from emberge.ranks import Ranks
 from emberge.training import FitOptions
 from emberge.training.loop.metrics import MetricLog, TrainingError, memory_used
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.cosent import CoSENT
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, CoSENT, InfoNCE
 
 from tests.support.fitting import run_fit
 from tests.support.training_data import retrieval, similarity

@@ -12,10 +12,7 @@ from emberge import CheckpointError, PerDataset, TokenLoss
 from emberge.encoding import EncodePlan, PassResult, corrupted, predict_and_backward
 from emberge.encoding.packing import packed_rows
 from emberge.training import FitOptions, FitResult
-from emberge_train.losses.causal_lm import CausalLM
-from emberge_train.losses.mlm import MLM
-from emberge_train.losses.mntp import MNTP
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_train import MLM, MNTP, BatchShuffle, CausalLM
 
 from tests.support import ranked_fit, tiny
 from tests.support.decoders import decoder

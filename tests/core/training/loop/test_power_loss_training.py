@@ -14,9 +14,9 @@ import pytest
 import torch
 from emberge import Backbone
 from emberge.files import clear_torn
-from emberge.recipes.run.run_log import JsonLines
+from emberge.recipes.run.run_log import JsonLineFile
 from emberge.training import latest_state, save_state
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 
 from tests.support import tiny
 from tests.support.disk_recorder import DiskRecorder, syncs_skipped
@@ -132,9 +132,9 @@ class Training:
 
 
 def logged(disk: Path) -> set[tuple[str, int]]:
-    lines = JsonLines(disk / "work" / "numbers.jsonl")
+    lines = JsonLineFile(disk / "work" / "numbers.jsonl")
     lines.close()
-    return {(row["name"], row["at"]) for row in JsonLines.read(lines.path)}
+    return {(row["name"], row["at"]) for row in JsonLineFile.read(lines.path)}
 
 
 @pytest.mark.parametrize(

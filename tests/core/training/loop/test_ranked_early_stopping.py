@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from emberge import PerDataset
 from emberge.training import EarlyStopping, FitOptions
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.cosent import CoSENT
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, CoSENT, InfoNCE
 
 from tests.support import ranked_fit
 from tests.support.ranked_fit import Death, Training

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from emberge import PerDataset
 from emberge.training import FitOptions
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.cosent import CoSENT
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, CoSENT, InfoNCE
 
 from tests.support import ranked_fit, tiny
 from tests.support.exact import ExactEncoder

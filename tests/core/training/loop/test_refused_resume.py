@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 from emberge import DatasetInfo, EmbergeError, PerDataset
 from emberge.training import FitOptions, FitResult
-from emberge_boom.samplers.bagging import Bagging
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.cosent import CoSENT
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.losses.matryoshka import Matryoshka
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_boom import Bagging
+from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, CoSENT, InfoNCE, Matryoshka
 
 from tests.support import tiny
 from tests.support.fitting import run_fit

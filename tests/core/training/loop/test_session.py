@@ -8,9 +8,8 @@ import pytest
 import torch
 from emberge import Machine, PerDataset
 from emberge.training import FitJob, FitOptions, SaveClock, open_session
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, InfoNCE
 
 from tests.support.training_data import retrieval
 

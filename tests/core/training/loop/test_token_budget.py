@@ -14,9 +14,8 @@ from emberge.encoding import activation_memory as memory
 from emberge.encoding import default_token_budget
 from emberge.training import FitOptions, FitResult
 from emberge.training.loop.token_budget import LEAST, activation_bytes, halved_to_fit
-from emberge_encoder.text_encoder import TextEncoder
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_encoder import TextEncoder
+from emberge_train import BatchShuffle, InfoNCE
 
 from tests.support import tiny
 from tests.support.exact import ExactEncoder

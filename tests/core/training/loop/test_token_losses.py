@@ -13,10 +13,8 @@ import transformers
 from emberge import Batch, CheckpointError, DataError, Loss, PerDataset, Pool, Sampler, TokenLoss
 from emberge.contracts import BatchPart
 from emberge.training import FitOptions, FitResult
-from emberge_boom.samplers.bagging import Bagging
-from emberge_train.losses.infonce import InfoNCE
-from emberge_train.losses.mlm import MLM
-from emberge_train.samplers.batch_shuffle import BatchShuffle
+from emberge_boom import Bagging
+from emberge_train import MLM, BatchShuffle, InfoNCE
 from safetensors.torch import load_file
 
 from tests.support import ranked_fit, tiny
@@ -246,7 +244,7 @@ def test_a_model_without_a_head_is_refused_with_what_to_do(bert: Path, tmp_path:
 
 
 def test_half_precision_learns_too(tmp_path: Path) -> None:
-    from emberge_encoder.text_encoder import TextEncoder
+    from emberge_encoder import TextEncoder
 
     options = OPTIONS | {"precision": "bfloat16", "epochs": 12, "learning_rate": 3e-3}
     result = _fit(

@@ -12,8 +12,7 @@ import pytest
 from emberge import Batch, Machine, PerDataset, Pool, Sampler, TokenLoss, Tokens
 from emberge.contracts import BatchPart
 from emberge.training import FitJob, FitOptions, FitResult, open_session
-from emberge_train.losses.mlm import MLM
-from emberge_train.samplers.mixture import Mixture
+from emberge_train import MLM, Mixture
 
 from tests.support import ranked_fit, tiny
 from tests.support.exact import ExactEncoder

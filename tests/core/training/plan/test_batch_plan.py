@@ -14,11 +14,8 @@ from emberge.training import Shuffled
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import TextSide, build_table
-from emberge_boom.samplers.bagging import Bagging
-from emberge_train.samplers.batch_shuffle import BatchShuffle
-from emberge_train.samplers.dataset_sequential import DatasetSequential
-from emberge_train.samplers.task_sequential import TaskSequential
-from emberge_train.samplers.two_stage import TwoStage
+from emberge_boom import Bagging
+from emberge_train import BatchShuffle, DatasetSequential, TaskSequential, TwoStage
 
 POOL = {
     DatasetInfo("find", "retrieval", 50): range(50),
@@ -264,7 +261,7 @@ def test_nothing_to_train_on_is_said() -> None:
 
 def test_rows_draw_their_texts_by_seed_epoch_and_row(tmp_path, bert) -> None:  # type: ignore[no-untyped-def]
     from emberge import Example
-    from emberge_encoder.text_encoder import TextEncoder
+    from emberge_encoder import TextEncoder
 
     from tests.support.training_data import dataset
 
@@ -304,7 +301,7 @@ def test_rows_draw_their_texts_by_seed_epoch_and_row(tmp_path, bert) -> None:  #
 
 
 def test_the_same_texts_are_tokenised_once(tmp_path, bert) -> None:  # type: ignore[no-untyped-def]
-    from emberge_encoder.text_encoder import TextEncoder
+    from emberge_encoder import TextEncoder
 
     from tests.support.training_data import retrieval
 

@@ -23,7 +23,7 @@ from emberge.training.plan.lazy_rows import (
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 from emberge.training.tables.batch_texts import DrawnBatch, TextSampling, draw_batch
 from emberge.training.tables.example_table import TextSide, build_tables, sides
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 
 from tests.support.training_data import InMemory, retrieval, similarity
 

@@ -7,7 +7,7 @@ import pytest
 from emberge import DataError, Example, PerDataset
 from emberge.training import BatchOptions
 from emberge.training.tables.text_windows import WindowTable, build_windows
-from emberge_encoder.text_encoder import TextEncoder
+from emberge_encoder import TextEncoder
 
 from tests.support import tiny
 from tests.support.training_data import InMemory, dataset

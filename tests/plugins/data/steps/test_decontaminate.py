@@ -19,8 +19,7 @@ from emberge_data.json_lines import JsonLines
 from emberge_data.steps.decontaminate.decontaminate_step import Decontaminate
 from emberge_data.steps.decontaminate.test_texts import EvalSets, gathered
 from emberge_data.steps.near.normalise import normalise
-from emberge_mteb.evaluator import Mteb
-from emberge_mteb.local_sets import EvalEntry
+from emberge_mteb import EvalEntry, Mteb
 
 from tests.plugins.data.steps.steps import written
 from tests.support.bench import BACKBONE, Bench

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DatasetInfo, Example
-from emberge_data.steps.deduplicate.units import RowsInOrder, Unit, units_of
+from emberge_data.steps.deduplicate.units import ComparedTexts, RowsInOrder, units_of
 from emberge_data.steps.lonely import drop_lonely
 from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.row_texts import RowTexts
@@ -36,20 +36,25 @@ LABELLED = Example("t", ("u",), ("v",), label="one")
 @pytest.mark.parametrize(
     ("example", "options", "of", "units"),
     [
-        (PAIR, {}, "anchors", [Unit("x", ("b",))]),
-        (PAIR, {}, "texts", [Unit("x", (text,)) for text in ("b", "c", "a")]),
-        (PAIR, {"draws": True}, "texts", [Unit("x", ("b",))]),
-        (PAIR, {}, "rows", [Unit("x", ("b", "a\nc"))]),
-        (PAIR, {"symmetric": True}, "rows", [Unit("x", ("a\nc", "b"))]),
-        (PAIR, {"draws": True}, "rows", [Unit("x\0None", ("b",))]),
-        (Example("t"), {}, "rows", [Unit("x\0None", ("t",))]),
-        (LABELLED, {}, "rows", [Unit("x\0one", ("t",))]),
-        (LABELLED, {}, "anchors", [Unit("x", ("t",))]),
-        (Example("a", ("A", "b")), {}, "texts", [Unit("x", ("a",)), Unit("x", ("b",))]),
+        (PAIR, {}, "anchors", [ComparedTexts("x", ("b",))]),
+        (PAIR, {}, "texts", [ComparedTexts("x", (text,)) for text in ("b", "c", "a")]),
+        (PAIR, {"draws": True}, "texts", [ComparedTexts("x", ("b",))]),
+        (PAIR, {}, "rows", [ComparedTexts("x", ("b", "a\nc"))]),
+        (PAIR, {"symmetric": True}, "rows", [ComparedTexts("x", ("a\nc", "b"))]),
+        (PAIR, {"draws": True}, "rows", [ComparedTexts("x\0None", ("b",))]),
+        (Example("t"), {}, "rows", [ComparedTexts("x\0None", ("t",))]),
+        (LABELLED, {}, "rows", [ComparedTexts("x\0one", ("t",))]),
+        (LABELLED, {}, "anchors", [ComparedTexts("x", ("t",))]),
+        (
+            Example("a", ("A", "b")),
+            {},
+            "texts",
+            [ComparedTexts("x", ("a",)), ComparedTexts("x", ("b",))],
+        ),
     ],
 )
 def test_units_of_a_row_are_what_is_compared(
-    example: Example, options: dict[str, Any], of: Any, units: list[Unit]
+    example: Example, options: dict[str, Any], of: Any, units: list[ComparedTexts]
 ) -> None:
     assert units_of(dataset("a", example, **options), example, of, "x") == units
 
@@ -61,7 +66,7 @@ def test_rows_of_all_sets_are_numbered_in_order(across: bool) -> None:
     assert (len(rows), rows.starts) == (3, [0, 2, 2, 3])
     assert [rows.place(row) for row in range(3)] == [(one, 0), (one, 1), (two, 0)]
     tags = ["", "", ""] if across else ["one", "one", "two"]
-    units = [Unit(tag, (text,)) for tag, text in zip(tags, ("b", "t", "b"), strict=True)]
+    units = [ComparedTexts(tag, (text,)) for tag, text in zip(tags, ("b", "t", "b"), strict=True)]
     assert [rows.units(row) for row in range(3)] == [[unit] for unit in units]
     kept = np.array([True, False, True])
     assert list(rows.every_unit(kept)) == [(0, units[0]), (2, units[2])]

@@ -8,7 +8,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from emberge_data.steps.mining.choice import Choice, choose, in_turns
+from emberge_data.steps.mining.choice import ChoiceOptions, choose, in_turns
 from emberge_data.steps.mining.threshold import lowest_positives, margin_problem, thresholds
 from emberge_data.steps.search.exclusions import Lists
 from emberge_data.steps.search.space import Space
@@ -24,7 +24,7 @@ def on_a_circle(*cosines: float) -> NDArray[np.float32]:
     return np.stack([x, np.sqrt(1 - x**2)], axis=1).astype(np.float32)
 
 
-def one_query(choice: Choice, *cosines: float, positives: list[int]) -> list[int]:
+def one_query(choice: ChoiceOptions, *cosines: float, positives: list[int]) -> list[int]:
     """The places chosen for a query beside documents of these cosines."""
     space = Space(on_a_circle(1.0), on_a_circle(*cosines))
     places = choose([space], np.array([0]), passages(space, [positives]), choice).places
@@ -33,20 +33,20 @@ def one_query(choice: Choice, *cosines: float, positives: list[int]) -> list[int
 
 def test_a_margin_keeps_what_is_below_its_share_of_the_positives_score() -> None:
     cosines = (0.80, 0.79, 0.77, 0.7601, 0.7599, 0.74, 0.60)
-    chosen = one_query(Choice(count=6), *cosines, positives=[0])
+    chosen = one_query(ChoiceOptions(count=6), *cosines, positives=[0])
     assert [cosines[place] for place in chosen] == [0.7599, 0.74, 0.60]
 
 
 def test_below_a_negative_score_the_threshold_is_lower_still() -> None:
     found = thresholds(np.array([0.8, -0.2, 0.0]), 0.95)
     assert found.tolist() == exactly([0.76, -0.21, 0.0], size=1.0)
-    chosen = one_query(Choice(count=9), -0.2, -0.195, -0.205, -0.215, positives=[0])
+    chosen = one_query(ChoiceOptions(count=9), -0.2, -0.195, -0.205, -0.215, positives=[0])
     assert chosen == [3]
 
 
 def test_the_lowest_of_several_positives_sets_the_threshold() -> None:
     cosines = (0.9, 0.5, 0.6, 0.49, 0.47)
-    assert one_query(Choice(count=9), *cosines, positives=[0, 1]) == [4]
+    assert one_query(ChoiceOptions(count=9), *cosines, positives=[0, 1]) == [4]
     space = Space(on_a_circle(1.0, 1.0), on_a_circle(*cosines))
     lowest = lowest_positives(space, np.array([1, 0]), Lists.of([[0, 1], [2]]))
     scores = space.scores(np.array([0, 0]), np.array([2, 1]))
@@ -54,16 +54,16 @@ def test_the_lowest_of_several_positives_sets_the_threshold() -> None:
 
 
 def test_without_a_margin_all_but_the_positives_are_taken() -> None:
-    chosen = one_query(Choice(count=9, margin=None), 0.5, 0.9, 0.7, positives=[0])
+    chosen = one_query(ChoiceOptions(count=9, margin=None), 0.5, 0.9, 0.7, positives=[0])
     assert chosen == [1, 2]
 
 
 def test_ranks_count_what_is_allowed_before_the_threshold() -> None:
     cosines = (0.99, 0.8, 0.795, 0.75, 0.7, 0.65)
-    choice = Choice(count=2, ranks=(2, 4))
+    choice = ChoiceOptions(count=2, ranks=(2, 4))
     # Ranks 1 to 5 are places 0, 2, 3, 4, 5; 0.795 is above the threshold of 0.76.
     assert one_query(choice, *cosines, positives=[1]) == [3, 4]
-    assert one_query(Choice(count=1, ranks=(1, 2)), *cosines, positives=[1]) == []
+    assert one_query(ChoiceOptions(count=1, ranks=(1, 2)), *cosines, positives=[1]) == []
 
 
 @pytest.mark.parametrize("margin", [-0.1, 1.1, float("nan")])
@@ -93,7 +93,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "spaces": [Space(side(n), side(m)) for _ in range(draw(st.integers(1, 3)))],
         "positives": draw(st.lists(positives, min_size=n, max_size=n)),
-        "choice": Choice(
+        "choice": ChoiceOptions(
             count=count,
             margin=draw(st.sampled_from([None, 0.5, 0.95, 1.0])),
             ranks=ranks,
@@ -147,7 +147,7 @@ def test_negatives_are_what_the_options_promise(case: dict[str, Any]) -> None:
 def test_places_stay_empty_when_every_draw_is_a_positive() -> None:
     space = Space(on_a_circle(1.0), on_a_circle(0.9, 0.8))
     given = passages(space, [[0, 1]])
-    choice = Choice(count=1, margin=0.5, fill=True)
+    choice = ChoiceOptions(count=1, margin=0.5, fill=True)
     assert choose([space], np.arange(1), given, choice).places.tolist() == [[-1]]
 
 
@@ -155,14 +155,14 @@ def test_draws_depend_on_the_texts_and_not_on_what_is_beside_them() -> None:
     draw = np.random.default_rng(1)
     vectors = draw.normal(size=(40, 5)).astype(np.float32)
     queries = draw.normal(size=(6, 5)).astype(np.float32)
-    choice = Choice(count=4, margin=None, ranks=(1, 20), sampling="random")
+    choice = ChoiceOptions(count=4, margin=None, ranks=(1, 20), sampling="random")
     space = Space(queries, vectors)
     given = passages(space, [[0]] * 6)
     found = choose([space], np.arange(6), given, choice).places
     order = draw.permutation(6)
     alone = [choose([space], order[i : i + 1], given, choice).places[0] for i in range(6)]
     np.testing.assert_array_equal(np.stack(alone), found[order])
-    nearest = choose([space], np.arange(6), given, Choice(count=4, margin=None)).places
+    nearest = choose([space], np.arange(6), given, ChoiceOptions(count=4, margin=None)).places
     assert (found != nearest).any()
     other = choose([space], np.arange(6), passages(space, [[0]] * 6, seed=9), choice).places
     assert (found != other).any()
@@ -172,7 +172,7 @@ def test_an_empty_place_is_filled_from_a_large_corpus_too() -> None:
     draw = np.random.default_rng(2)
     space = Space(on_a_circle(1.0), on_a_circle(0.9, *draw.uniform(-1, 0.95, 5000)))
     given = passages(space, [[0]])
-    choice = Choice(count=8, ranks=(1, 8), fill=True)
+    choice = ChoiceOptions(count=8, ranks=(1, 8), fill=True)
     (places,) = choose([space], np.array([0]), given, choice).places
     scores = space.scores(np.zeros(8, np.int64), places)
     ceiling = thresholds(space.scores(np.array([0]), np.array([0])), 0.95)

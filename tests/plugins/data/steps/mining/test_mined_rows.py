@@ -25,7 +25,7 @@ from emberge_data.steps.mining.kept_blocks import KeptBlocks
 from emberge_data.steps.mining.passages import passages_of, places_of_passages
 from emberge_data.steps.search.exclusions import Lists
 from emberge_data.steps.search.space import Side, Space
-from emberge_data.steps.search.tiles import Limits
+from emberge_data.steps.search.tiles import SearchMemory
 from emberge_data.steps.teacher import Teacher
 from numpy.typing import NDArray
 
@@ -361,22 +361,22 @@ def test_rows_keep_the_positives_that_are_found_again(tmp_path: Path) -> None:
 
 def test_a_search_may_take_the_memory_of_the_machine(tmp_path: Path) -> None:
     machine = SimpleNamespace(memory=1 << 20)
-    assert mine().limits(workspace(tmp_path)) == Limits() == Limits(512 << 20)
-    assert mine().limits(workspace(tmp_path, machine=machine)) == Limits(1 << 20)
+    assert mine().limits(workspace(tmp_path)) == SearchMemory() == SearchMemory(512 << 20)
+    assert mine().limits(workspace(tmp_path, machine=machine)) == SearchMemory(1 << 20)
 
 
 # ── parts ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_tile_is_as_large_as_memory_and_device_allow() -> None:
-    assert Limits().tile("cpu", 10_000) == (2048, 8192)
-    assert Limits().tile("cpu", 10_000, 2) == (1024, 8192)
-    assert Limits().tile("cpu", 100) == (100, 8192)
-    assert Limits(8 << 30).tile("cuda", 100_000) == (32768, 8192)
-    assert Limits(4 << 14).tile("cpu", 100) == (1, 4096)
-    assert Limits(1).tile("cpu", 100) == (1, 1024)
-    assert Limits(1 << 20).queries(64) == 256
-    assert Limits(1).queries(64) == 1
+    assert SearchMemory().tile("cpu", 10_000) == (2048, 8192)
+    assert SearchMemory().tile("cpu", 10_000, 2) == (1024, 8192)
+    assert SearchMemory().tile("cpu", 100) == (100, 8192)
+    assert SearchMemory(8 << 30).tile("cuda", 100_000) == (32768, 8192)
+    assert SearchMemory(4 << 14).tile("cpu", 100) == (1, 4096)
+    assert SearchMemory(1).tile("cpu", 100) == (1, 1024)
+    assert SearchMemory(1 << 20).queries(64) == 256
+    assert SearchMemory(1).queries(64) == 1
 
 
 def test_vectors_are_looked_at_in_pieces_with_the_same_result(

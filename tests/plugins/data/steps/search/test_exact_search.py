@@ -17,11 +17,11 @@ from emberge_data.steps.search.exclusions import Exclusions, Lists
 from emberge_data.steps.search.higher import count_higher
 from emberge_data.steps.search.nearest import nearest
 from emberge_data.steps.search.space import Space
-from emberge_data.steps.search.tiles import Limits
+from emberge_data.steps.search.tiles import SearchMemory
 from numpy.typing import NDArray
 
 # One byte is as little as can be asked for: blocks of 1024 products.
-TIGHT = Limits(memory=1)
+TIGHT = SearchMemory(memory=1)
 
 
 def all_scores(space: Space) -> NDArray[np.float64]:
@@ -129,7 +129,7 @@ def test_documents_that_float32_cannot_tell_apart_are_in_exact_order(
     torch.set_float32_matmul_precision(precision)
     try:
         space = crowded()
-        found = nearest([space], np.arange(30), 70, limits=Limits(memory))[0]
+        found = nearest([space], np.arange(30), 70, limits=SearchMemory(memory))[0]
         assert torch.get_float32_matmul_precision() == precision
     finally:
         torch.set_float32_matmul_precision(before)

@@ -1,0 +1,9 @@
+"""Public names of emberge_bidirlm, each with the module that defines it."""
+
+from .as_encoder import AsEncoder as AsEncoder
+from .as_encoder import encoder_config as encoder_config
+from .as_encoder import encoder_layout as encoder_layout
+from .compose.compose_step import Compose as Compose
+from .compose.composition import Composition as Composition
+from .compose.specialist import Specialist as Specialist
+from .mask_token import find_mask_token as find_mask_token

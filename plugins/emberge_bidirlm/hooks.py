@@ -1,0 +1,17 @@
+"""BidirLM: causal language models made encoders, of text and of more (arXiv:2604.02045)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emberge import hookimpl
+
+
+@hookimpl
+def register_steps() -> Mapping[str, str]:
+    return {
+        "as_encoder": "emberge_bidirlm.as_encoder:AsEncoder",
+        "compose": "emberge_bidirlm.compose.compose_step:Compose",
+        "random_tower": "emberge_bidirlm.random_tower:RandomTower",
+        "shuffled_parts": "emberge_bidirlm.shuffled_parts:ShuffledParts",
+    }

@@ -1,0 +1,7 @@
+"""Public names of emberge_encoder, each with the module that defines it."""
+
+from .attention import attention_problem as attention_problem
+from .attention import find_mixers as find_mixers
+from .lora import Lora as Lora
+from .text_encoder import TextEncoder as TextEncoder
+from .text_model import TextModel as TextModel

@@ -1,0 +1,17 @@
+"""Models of transformers and sentence-transformers as encoders; random ones to train from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emberge import hookimpl
+
+
+@hookimpl
+def register_backbones() -> Mapping[str, str]:
+    return {"text_encoder": "emberge_encoder.text_encoder:TextEncoder"}
+
+
+@hookimpl
+def register_steps() -> Mapping[str, str]:
+    return {"random_model": "emberge_encoder.random_model:RandomModel"}

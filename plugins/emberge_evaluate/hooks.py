@@ -1,0 +1,25 @@
+"""Evaluation: models are scored, compared with intervals, checked against requirements, and chosen from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emberge import hookimpl
+
+
+@hookimpl
+def register_steps() -> Mapping[str, str]:
+    return {
+        "evaluate": "emberge_evaluate.evaluate_step:Evaluate",
+        "select": "emberge_evaluate.select.select_step:Select",
+    }
+
+
+@hookimpl
+def register_evaluators() -> Mapping[str, str]:
+    return {
+        "fine_tuned": "emberge_evaluate.fine_tuning.fine_tuned:FineTuned",
+        "held_out_loss": "emberge_evaluate.held_out_loss:HeldOutLoss",
+        "token_loss": "emberge_evaluate.token_loss:TokenLossOnTexts",
+        "training_loss": "emberge_evaluate.training_loss:TrainingLoss",
+    }

@@ -1,0 +1,12 @@
+"""Models for servers and other runtimes: ONNX and OpenVINO, each measured against torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emberge import hookimpl
+
+
+@hookimpl
+def register_steps() -> Mapping[str, str]:
+    return {"export": "emberge_export.export_step:Export"}

@@ -1,0 +1,17 @@
+"""Evaluation with mteb's own evaluators; the only importer of mteb."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emberge import hookimpl
+
+
+@hookimpl
+def register_evaluators() -> Mapping[str, str]:
+    return {"mteb": "emberge_mteb.evaluator:Mteb"}
+
+
+@hookimpl
+def register_leaderboards() -> Mapping[str, str]:
+    return {"mteb": "emberge_mteb.leaderboard:MtebLeaderboard"}

@@ -1,0 +1,63 @@
+"""Publishing of models on a hub: what is uploaded, under which licence, and with what known of its origin."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from emberge import hookimpl
+from emberge.plugin_verbs import Verb
+
+__all__ = ["register_steps", "register_verbs"]  # hooks
+
+
+@hookimpl
+def register_steps() -> Mapping[str, str]:
+    return {"publish": "emberge_publish.publish_step:Publish"}
+
+
+@hookimpl
+def register_verbs() -> Mapping[str, Verb]:
+    return {
+        "publish": Verb(
+            summary="publish a model on a hub with card, lineage and licence, after showing it and asking",
+            examples="emberge publish out/soup me/soup\n"
+            "emberge publish merged me/soup --private --licence-of ./ft-legal=apache-2.0\n"
+            "emberge publish out/soup me/soup --replace --mteb board --yes",
+            add_options=_publish,
+            run="emberge_publish.publish_verb:run",
+        )
+    }
+
+
+def _publish(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="DIR", help="a step's result or merged model")
+    parser.add_argument("name", metavar="OWNER/NAME", help="its name on the hub")
+    parser.add_argument("--private", action="store_true", help="only you and your team see it")
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="replace the other files of a repository that is there",
+    )
+    parser.add_argument(
+        "--licence", metavar="ID", help="one that all parents allow, if not the freest"
+    )
+    parser.add_argument(
+        "--licence-of",
+        action="append",
+        default=[],
+        metavar="PARENT=ID",
+        help="of a parent whose card states none; may be given several times",
+    )
+    parser.add_argument(
+        "--inputs",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="where relative paths of its recipe start (default: here)",
+    )
+    parser.add_argument(
+        "--mteb", type=Path, metavar="FOLDER", help="write results for mteb's leaderboard here"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")

@@ -1,0 +1,19 @@
+"""Public names of emberge_train, each with the module that defines it."""
+
+from .losses.angle import AnglE as AnglE
+from .losses.causal_lm import CausalLM as CausalLM
+from .losses.cosent import CoSENT as CoSENT
+from .losses.infonce import InfoNCE as InfoNCE
+from .losses.keep_space import KeepSpace as KeepSpace
+from .losses.kl_distillation import KLDistillation as KLDistillation
+from .losses.margin_mse import MarginMSE as MarginMSE
+from .losses.matryoshka import Matryoshka as Matryoshka
+from .losses.mlm import MLM as MLM
+from .losses.mntp import MNTP as MNTP
+from .losses.sentence_transformers import SentenceTransformersLoss as SentenceTransformersLoss
+from .samplers.batch_shuffle import BatchShuffle as BatchShuffle
+from .samplers.dataset_sequential import DatasetSequential as DatasetSequential
+from .samplers.mixture import Mixture as Mixture
+from .samplers.task_sequential import TaskSequential as TaskSequential
+from .samplers.temperature import Temperature as Temperature
+from .samplers.two_stage import TwoStage as TwoStage
