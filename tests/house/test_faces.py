@@ -29,7 +29,6 @@ TOGETHER = {
     "core/encoding/test_cache_combinations.py": " ".join(
         (
             "emberge.training.objective",
-            "emberge.training.plan.batch_plan",
             "emberge.training.tables.batch_texts",
             "emberge.training.tables.example_table",
         )
