@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from emberge import Artifact
 from emberge.recipes import read_artifact
-from emberge_report import card_of_finished, card_of_skipped
+from emberge_report.hooks import card_of_finished, card_of_skipped
 
 from tests.support import finished_run as runs
 from tests.support.finished_run import BASE
