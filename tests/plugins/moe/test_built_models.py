@@ -31,7 +31,7 @@ from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
 from emberge_moe.routed_encoder import PredictingRoutedEncoder
 from emberge_moe.router_health import RouterHealth
-from emberge_moe.routers import ROUTERS, LayerRouting, RouterTaps
+from emberge_moe.routers import ROUTERS, RouterTaps, Routing
 from emberge_moe.upcycle.build import Plan
 from emberge_moe.upcycle.dense_model import DenseModel, is_routed
 from emberge_moe.upcycle.expert_tensors import FilledTensor
@@ -528,7 +528,7 @@ def test_inputs_of_blocks_are_taken_at_one_module(models: Path, tmp_path: Path) 
 def test_losses_of_routers_are_weighted() -> None:
     torch.manual_seed(0)
     logits = torch.randn(5, 4, dtype=torch.float64)
-    sums = sums_of([LayerRouting(logits, logits.topk(2).indices)], None)
+    sums = sums_of([Routing(logits, logits.topk(2).indices)], None)
     balance, small = balance_loss("paper", sums, sums.loads, 2), z_loss(sums, sums.loads)
     for one, two in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.25), (0.5, 0.25)):
         found = RouterLosses(one, "paper", two).part(sums, sums.loads, 2)

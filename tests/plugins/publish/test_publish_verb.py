@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from emberge import Artifact, ModelRef, RecipeError
 from emberge.contracts import BoardEntry
-from emberge_publish import publish_step, publish_verb, register_verbs
+from emberge_publish import publish_step, publish_verb
+from emberge_publish.hooks import register_verbs
 from emberge_publish.hub_repository import FileOnHub, HubError, Remote
 from emberge_publish.planned_files import PlannedFile, plan_files
 from emberge_publish.publication import Choices, Publication, Published
