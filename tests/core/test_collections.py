@@ -38,7 +38,7 @@ def test_a_check_collects_no_garbage_of_what_it_imports(
         enabled.append(gc.isenabled())
         return CheckReport()
 
-    monkeypatch.setattr("emberge.recipes.checks.preflight.check_recipe", checked)
+    monkeypatch.setattr("emberge.recipes.check_recipe", checked)
     (tmp_path / "r.yaml").write_text("steps: {a: {merge: {models: [./a, ./b], strategy: linear}}}")
     assert main(["check", str(tmp_path / "r.yaml")]) == 0
     assert enabled == [False]

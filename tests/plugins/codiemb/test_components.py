@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import emberge_codiemb
+import emberge_codiemb.hooks
 import pytest
 from emberge import Plugins
 
@@ -23,6 +23,6 @@ COMPONENTS = {
 @pytest.mark.parametrize("kind", COMPONENTS)
 def test_each_name_leads_to_its_class(kind: str) -> None:
     plugins = Plugins()
-    plugins.register(emberge_codiemb, "codiemb")
+    plugins.register(emberge_codiemb.hooks, "codiemb")
     found = {one.name: one.type.__name__ for one in plugins.components if one.kind == kind}
     assert found == COMPONENTS[kind]

@@ -192,7 +192,7 @@ def test_collapsed_embeddings_have_no_cka() -> None:
 def test_shared_neighbours_are_those_that_sorting_finds(
     cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emberge_codiemb.geometry.drift._CELLS", cells)
+    monkeypatch.setattr("emberge.numerics.nearest._CELLS", cells)
     x, y = vectors(0), vectors(1)
     for count in (1, 5, 39):
         shares = []

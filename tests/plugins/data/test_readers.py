@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import emberge_data
 import pytest
 from emberge import BadRow, DataError, Reader, Step
+from emberge_data import hooks
 from emberge_data.delimited import Delimited
 from emberge_data.json_lines import JsonLines
 from emberge_data.parquet import Parquet
@@ -28,7 +28,7 @@ def faults(reader: Reader, path: Path) -> list[tuple[int, str]]:
 
 
 def test_readers_and_steps_are_registered_by_these_names() -> None:
-    readers, steps = emberge_data.register_readers(), emberge_data.register_steps()
+    readers, steps = hooks.register_readers(), hooks.register_steps()
     assert sorted(readers) == ["delimited", "json_lines", "parquet"]
     assert sorted(steps) == [
         "consistency_filter",

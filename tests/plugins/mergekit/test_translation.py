@@ -127,8 +127,8 @@ def test_what_is_no_config_is_left_alone(text: str) -> None:
 
 def test_a_config_is_read_without_importing_mergekit() -> None:
     code = (
-        "import sys; from pathlib import Path; import emberge_mergekit;"
-        f"assert emberge_mergekit.read_recipe({CONFIG!r}, Path('config.yml'));"
+        "import sys; from pathlib import Path; import emberge_mergekit.hooks;"
+        f"assert emberge_mergekit.hooks.read_recipe({CONFIG!r}, Path('config.yml'));"
         "assert not {'mergekit', 'torch', 'transformers'} & set(sys.modules)"
     )
     assert python("-c", code).returncode == 0

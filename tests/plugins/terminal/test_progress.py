@@ -6,10 +6,9 @@ import io
 import time
 from pathlib import Path
 
-import emberge_terminal
 import pytest
 from emberge import ModelRef, run_recipe
-from emberge_terminal import progress
+from emberge_terminal import hooks, progress
 from emberge_terminal.progress import StepView, duration, open_view, table
 
 from tests.support.steps import Write, recipe, toy
@@ -178,4 +177,4 @@ def test_durations_read_well(seconds: float, text: str) -> None:
 
 
 def test_the_plugin_reports() -> None:
-    assert emberge_terminal.step_finished is progress.step_finished
+    assert hooks.step_finished is progress.step_finished

@@ -140,7 +140,7 @@ def test_only_the_datasets_of_such_losses_are_spared(job: FitJob, tmp_path: Path
     with opened(mixed, tmp_path) as session:
         for batch in session.plan:
             (part,) = batch.parts
-            drawn = session._draw(batch, session.objective.embeds)
+            drawn = session._draw_texts(batch, session.objective.embeds)
             spared = part.dataset == "find"
             assert (len(drawn.texts) == len(part.rows)) == spared
             assert (len(drawn.texts) < len(session.texts(batch))) == spared
