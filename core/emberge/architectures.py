@@ -17,8 +17,6 @@ from typing import Any
 
 from emberge.errors import PluginError
 
-__all__ = ["Architecture", "add_architecture", "find_config_class", "find_source"]
-
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _TABLES = ("auto_mappings.py", "configuration_auto.py")
 _ENTRY = re.compile(r'"([\w.-]+)"[,:] "\w+Config"')

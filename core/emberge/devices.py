@@ -11,13 +11,6 @@ from emberge.contracts import Machine
 from emberge.errors import RecipeError
 from emberge.wording import parse_size
 
-__all__ = [
-    "dtype_for",
-    "find_machine",
-    "memory_here",
-    "torch_threads",
-]
-
 # Device files of CUDA, of CUDA under Windows' Linux, and of ROCm: without one, torch need not be asked.
 _ACCELERATOR_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 

@@ -12,17 +12,6 @@ from typing import Any, TypeAlias
 
 from emberge.wording import code_block, prose, table_lines
 
-__all__ = [
-    "BulletList",
-    "Card",
-    "CodeLines",
-    "Page",
-    "Passage",
-    "Section",
-    "TextTable",
-    "draw_card",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CodeLines:

@@ -32,16 +32,6 @@ from emberge.files import (
     write_text,
 )
 
-__all__ = [
-    "LARGE",
-    "HashCache",
-    "UserHashes",
-    "file_pieces",
-    "sha256_of",
-    "stable_hash",
-    "text_keys",
-]
-
 SWITCH = "EMBERGE_HASH_CACHE"
 """Environment variable: with `never` no hash outlives its run."""
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["keep_freed_blocks", "pause_collections", "return_freed_memory"]
-
 # Numbers of mallopt's parameters, from malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 

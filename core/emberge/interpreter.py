@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["python_command", "safe_paths"]
-
 
 def python_command(*words: str) -> list[str]:
     """Return the command that runs this interpreter with the words, such as `-m emberge run`.

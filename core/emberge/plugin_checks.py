@@ -12,16 +12,6 @@ from emberge import hookspecs
 from emberge.contracts import ChainSpec
 from emberge.errors import PluginError, suggest
 
-__all__ = [
-    "BLOCK",
-    "PluginSource",
-    "failed",
-    "misspelt",
-    "refuse_unmarked",
-    "require_contract",
-    "require_place",
-]
-
 BLOCK = "EMBERGE_BLOCK"
 
 

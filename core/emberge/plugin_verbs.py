@@ -14,8 +14,6 @@ from typing import Any, get_args
 from emberge.contracts import is_sound_number, limits_of
 from emberge.errors import PluginError
 
-__all__ = ["Verb", "number_option", "output_file"]
-
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 

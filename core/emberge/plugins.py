@@ -53,8 +53,6 @@ from emberge.plugin_checks import (
 from emberge.plugin_verbs import Verb
 from emberge.wording import printable
 
-__all__ = ["KINDS", "Completion", "Component", "Plugins", "load_plugins"]
-
 GROUP = "emberge"
 # The record of a result, which is written last.
 _ARTIFACT = "artifact.json"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["random_bits", "shuffled", "stable_seed"]
-
 
 def stable_seed(*parts: Any) -> int:
     """Return a 63-bit seed that depends on the text of every part and on their order."""

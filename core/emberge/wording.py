@@ -15,25 +15,6 @@ from urllib.parse import quote, urlsplit
 
 from emberge.errors import RecipeError
 
-__all__ = [
-    "Markdown",
-    "bold",
-    "code_block",
-    "code_span",
-    "count_by_first_word",
-    "count_noun",
-    "human_size",
-    "join_some",
-    "parse_size",
-    "plural",
-    "printable",
-    "printable_lines",
-    "prose",
-    "table_lines",
-    "table_row",
-    "web_link",
-]
-
 # Text that is shown as it is without looking at each character.
 _PLAIN = re.compile(r"[\n\t -~]*")
 _UNITS = {

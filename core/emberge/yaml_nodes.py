@@ -24,21 +24,6 @@ from yaml.scanner import Scanner
 
 from emberge.errors import Problem
 
-__all__ = [
-    "MOST_REPEATED",
-    "Fields",
-    "Items",
-    "Node",
-    "Scalar",
-    "StepUse",
-    "alias_problem",
-    "is_number",
-    "node_of",
-    "plain",
-    "read_yaml",
-    "words",
-]
-
 
 @dataclass(frozen=True)
 class Scalar:

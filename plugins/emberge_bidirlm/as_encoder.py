@@ -31,8 +31,6 @@ from emberge.model_folder import (
 
 from emberge_bidirlm.mask_token import MaskToken, find_mask_token, text_config
 
-__all__ = ["AsEncoder"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class AsEncoder(Step):

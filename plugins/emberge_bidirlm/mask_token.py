@@ -11,8 +11,6 @@ from emberge import CheckpointError, suggest
 from emberge.architectures import find_config_class
 from emberge.model_folder import Checkpoint, load_tokenizer, with_mask_token
 
-__all__ = ["MaskToken", "class_config", "find_mask_token", "text_config"]
-
 
 @dataclass(frozen=True, slots=True)
 class MaskToken:

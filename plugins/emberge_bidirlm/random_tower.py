@@ -20,8 +20,6 @@ from emberge import (
 )
 from emberge.model_folder import Checkpoint, load_tokenizer
 
-__all__ = ["RandomTower"]
-
 # Qwen's own tokens; those of speech models come after those of vision models, so that no id has two.
 _VISION = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 _AUDIO = ("<|audio_start|>", "<|audio_end|>", "<|audio_pad|>")

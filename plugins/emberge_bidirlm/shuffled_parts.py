@@ -24,8 +24,6 @@ from emberge.tensor_files import DerivedTensor, RowReader, TensorSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ShuffledParts"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ShuffledParts(Step):

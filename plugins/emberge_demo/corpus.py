@@ -14,19 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "STDLIB",
-    "Definition",
-    "definitions",
-    "import_names",
-    "licence",
-    "locate",
-    "missing_package",
-    "parsed",
-    "source_files",
-    "version",
-]
-
 STDLIB = "stdlib"
 # What `pip install "emberge[demo]"` brings.
 _DEMO_EXTRA = ("pandas", "sklearn")

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["NUMBERS", "Drawing"]
 
 SIDE = 64  # pixels: 2 by 2 patches of 32, which is 16 merged by two, or any power of two below
 NUMBERS = ("one", "two", "three", "four")

@@ -14,8 +14,6 @@ from emberge_demo.draws import Draws
 from emberge_demo.package_files import even_place, write_catalogue, write_rows
 from emberge_demo.tones import Tones
 
-__all__ = ["DrawnMedia"]
-
 _Content = Drawing | Tones
 # By the name of a training set: what its media show, and the words for both sides in names of sets.
 _SETS: Mapping[str, tuple[type[_Content], str]] = {

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from emberge_demo.package_files import even_place
 
-__all__ = ["Draws"]
-
 
 @dataclass(frozen=True)
 class Draws:

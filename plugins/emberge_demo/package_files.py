@@ -10,8 +10,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-__all__ = ["even_place", "write_catalogue", "write_rows"]
-
 
 def even_place(*words: str) -> int:
     """Return a number below 2**64 that is even over words and the same on every machine."""

@@ -15,8 +15,6 @@ from emberge import Artifact, ArtifactKind, Count, DataError, Preflight, Problem
 from emberge_demo.corpus import STDLIB, Definition, definitions, locate, version
 from emberge_demo.package_files import even_place, write_catalogue, write_rows
 
-__all__ = ["StdlibTasks", "labelled_words"]
-
 _HALVES = ("train", "dev", "test")
 _SHORTEST = 8  # words of a function
 _KINDS = {tokenize.OP: "operator", tokenize.NUMBER: "number", tokenize.STRING: "text"}

@@ -30,8 +30,6 @@ from emberge_demo.corpus import (
 )
 from emberge_demo.package_files import even_place, write_catalogue, write_rows
 
-__all__ = ["StdlibTexts"]
-
 _SETS = ("prose", "code")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["RATE", "Tones"]
 
 RATE = 16_000
 """Samples a second."""

@@ -14,8 +14,6 @@ from emberge.architectures import find_config_class
 from emberge.model_folder import Layout, read_trunk_settings
 from emberge.wording import join_some
 
-__all__ = ["message_of", "refuse_foreign_classes", "refuse_modalities"]
-
 _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 # Options of a chat template that are the tokenizer's.
 _SIZES = ("padding", "truncation", "max_length", "return_tensors")

@@ -11,8 +11,6 @@ import torch
 from emberge.wording import join_some
 from torch import Tensor, nn
 
-__all__ = ["Mixer", "attention_problem", "find_mixers"]
-
 # Length of the probe's text, and the place whose output is differentiated: within reach of every window.
 _LENGTH, _MIDDLE = 5, 2
 

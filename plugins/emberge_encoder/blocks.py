@@ -9,8 +9,6 @@ from typing import Any
 from emberge import CheckpointError
 from torch import Tensor, nn
 
-__all__ = ["BlockInputs", "find_blocks"]
-
 
 class BlockInputs:
     """Inputs of the blocks that intermediate layers need, recorded by hooks during a forward pass."""

@@ -11,8 +11,6 @@ from emberge.model_folder import Layout, read_trunk_settings
 from emberge_encoder.accepted_folders import message_of
 from emberge_encoder.tokenizer import load_tokenizer
 
-__all__ = ["ChatFormat", "chat_format"]
-
 # Texts whose last tokens differ, so that the tokens at the end of both conversations are the template's.
 _FILLERS = ("0", "1 2 3 4")
 _TASKS = ("query", "document")

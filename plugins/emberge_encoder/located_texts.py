@@ -9,8 +9,6 @@ from typing import Any
 from emberge import CheckpointError, TokenisedText
 from emberge.contracts import LocatedText
 
-__all__ = ["locate", "without_types"]
-
 # Separator of the texts of a pair, for tokenizers that put none between them.
 _BREAK = "\n"
 

@@ -13,8 +13,6 @@ from typing import Annotated, Any
 
 from emberge import CheckpointError, Count, NumberRange, Positive, WholeNumber, stable_seed, suggest
 
-__all__ = ["Lora", "LoraTrunk"]
-
 _OUTER = "base_model.model."
 
 

@@ -11,8 +11,6 @@ import torch
 from emberge import TokenisedText
 from torch import Tensor
 
-__all__ = ["DOCUMENTS", "collate_rows", "packed_states"]
-
 DOCUMENTS = "documents"
 _NO_TEXT = -1
 

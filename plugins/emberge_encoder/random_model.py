@@ -28,8 +28,6 @@ from emberge.devices import memory_here
 from emberge.model_folder import load_tokenizer
 from emberge.wording import human_size
 
-__all__ = ["RandomModel"]
-
 # Largest sizes that are built: more than any model has, and a build beyond them would take minutes.
 _LARGEST = {
     "hidden_size": 2**17,

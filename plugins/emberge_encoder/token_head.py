@@ -21,14 +21,6 @@ from emberge_encoder.packed_rows import collate_rows
 from emberge_encoder.text_model import TextModel
 from emberge_encoder.trunk_weights import build_config, load_weights, tensor_names
 
-__all__ = [
-    "PredictingModel",
-    "find_mask_id",
-    "head_problems",
-    "language_model_loader",
-    "load_language_model",
-]
-
 
 class PredictingModel(TextModel):
     """An encoder of text that predicts tokens, too (see `TokenPredictor`); `language_model` has its trunk.

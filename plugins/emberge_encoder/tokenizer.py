@@ -8,8 +8,6 @@ from typing import Any
 from emberge.model_folder import Layout
 from emberge.model_folder import load_tokenizer as load_folder_tokenizer
 
-__all__ = ["load_tokenizer", "prompt_lengths"]
-
 
 def load_tokenizer(layout: Layout) -> Any:
     """Return the tokenizer of a folder; it makes texts lower case where the folder asks for that.

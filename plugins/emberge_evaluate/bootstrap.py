@@ -13,8 +13,6 @@ import numpy as np
 from emberge import Units, stable_seed
 from numpy.typing import NDArray
 
-__all__ = ["interval", "lower_bound", "ratio_interval", "resample", "statistic", "unitless_mean"]
-
 Array = NDArray[np.float64]
 _CELLS = 4_000_000  # draws × units in memory at once: about 32 MB an array
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["Judge"]
-
 
 class Judge:
     """Comparison of models, and of arms of several seeds, on the same bootstrap draws of every task.

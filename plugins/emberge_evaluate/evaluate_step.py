@@ -54,8 +54,6 @@ from emberge_evaluate.seed_columns import columns_by_seed, seed_problems
 from emberge_evaluate.seed_groups import Scored
 from emberge_evaluate.sizes import columns_by_size, size_problems, tasks_of_columns
 
-__all__ = ["Evaluate", "EvaluatedModel"]
-
 TABLE = "scores.md"
 TaskScores = dict[str, dict[str, TaskScore]]
 

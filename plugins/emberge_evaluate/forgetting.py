@@ -11,8 +11,6 @@ from emberge.evaluating import Comparison, required_tasks
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.seed_groups import Arm, Scored
 
-__all__ = ["bases_of", "forgetting", "forgetting_group", "with_elsewhere"]
-
 Models = Mapping[str, tuple[Scored, Model]]
 
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from emberge.data import CheckedData
     from emberge.training import FitJob
 
-__all__ = ["LOSS", "HeldOutLoss"]
 
 LOSS = "loss"  # the metric of a task of which less is better
 

@@ -9,8 +9,6 @@ from typing import Annotated, Literal
 from emberge import AnyNumber, ModelRef, NonNegative, NumberRange, Requires, suggest
 from emberge.wording import join_some
 
-__all__ = ["Demand", "Requirement"]
-
 Demand = Literal["not_worse_than", "better_than", "forgetting"]
 
 

@@ -11,8 +11,6 @@ from emberge.evaluating import MEAN_OF, CurvePlace, ScoreCurve
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.seed_groups import Arm, Scored, variables_of
 
-__all__ = ["curves"]
-
 # Variables of a `foreach` that only draw lots, so that models which differ by them are repetitions.
 LOTS = frozenset({"seed", "draw", "part"})
 # A curve needs so many places; for fewer there is the table.

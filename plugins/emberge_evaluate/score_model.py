@@ -30,17 +30,6 @@ from emberge.evaluating import (
     write_score,
 )
 
-__all__ = [
-    "DOMAINS",
-    "ScoreModel",
-    "free_name",
-    "parts_by_model",
-    "scores_of_part",
-    "scoring_parts",
-    "tasks_ahead",
-    "unknown_words",
-]
-
 # Words for tasks that mean nothing while domains are not known, as before a run.
 DOMAINS = ("ind", "ood", "elsewhere")
 

@@ -31,8 +31,6 @@ from emberge_evaluate.score_curves import curves
 from emberge_evaluate.seed_groups import Arm, Scored, arms_of
 from emberge_evaluate.sizes import ScoredModels
 
-__all__ = ["scores_of"]
-
 _Fact = TypeVar("_Fact")
 TaskScores = Mapping[str, Mapping[str, TaskScore]]
 

@@ -11,8 +11,6 @@ from emberge.wording import Markdown, bold, prose, table_lines, table_row
 
 from emberge_evaluate.token_loss import NATS_PER_TOKEN
 
-__all__ = ["table"]
-
 MEANS = {
     "task": "mean over tasks",
     "type": "mean over kinds of task",

@@ -11,8 +11,6 @@ from emberge.wording import join_some
 from emberge_evaluate.seed_groups import Scored
 from emberge_evaluate.sizes import ScoredModels
 
-__all__ = ["columns_by_seed", "seed_problems"]
-
 
 def columns_by_seed(columns: ScoredModels) -> ScoredModels:
     """Return a column `model#seed` for every model and seed, or the columns where tasks have no seeds.

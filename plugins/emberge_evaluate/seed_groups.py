@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from emberge import ModelRef
 
-__all__ = ["Arm", "Scored", "arms_of", "variables_of"]
-
 SEED = "seed"
 
 

@@ -10,8 +10,6 @@ from emberge.wording import join_some
 
 from emberge_evaluate.seed_groups import Scored
 
-__all__ = ["ScoredModels", "columns_by_size", "size_problems", "tasks_of_columns"]
-
 Models = Mapping[str, tuple[Scored, Model]]
 TaskScores = Mapping[str, Mapping[str, TaskScore]]
 

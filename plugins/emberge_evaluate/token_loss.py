@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
-__all__ = ["NATS_PER_TOKEN", "TokenLossOnTexts"]
 
 NATS_PER_TOKEN, BITS_PER_BYTE = "nats/token", "bits/byte"
 

@@ -19,8 +19,6 @@ from emberge import (
 
 from emberge_evaluate.held_out_loss import LOSS
 
-__all__ = ["TrainingLoss"]
-
 # The mean loss over a training's last tenth of steps, in its artifact.
 _LAST = "last_loss"
 _TASK = TaskInfo("training_loss", "training", LOSS, split="dev")

@@ -32,7 +32,6 @@ from emberge_export.serving import serving_lines
 if TYPE_CHECKING:
     from emberge_export.parity import Parity
 
-__all__ = ["Export", "require_same", "too_lossy"]
 
 Format = Literal["float32", "float16", "int8", "openvino"]
 FILES: dict[Format, str] = {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["keep_to_ourselves"]
-
 
 def keep_to_ourselves() -> None:
     """Keep OpenVINO, which is imported after this, from its telemetry, as if that package were missing."""

@@ -20,8 +20,6 @@ from emberge_export.probe import Probe
 from emberge_export.programs import Exporting
 from emberge_export.runtimes import load_runtime
 
-__all__ = ["Parity", "mean_ndcg", "measured", "parity_table"]
-
 Array = NDArray[np.float64]
 # A measurement of fewer texts is mostly one of starting.
 _TIMED = 256

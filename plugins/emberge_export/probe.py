@@ -13,7 +13,6 @@ from emberge.data import load_eval_set, pick_eval_sets
 if TYPE_CHECKING:
     from emberge import Reader
 
-__all__ = ["Probe", "read_probe"]
 
 # Short and long, in several scripts, with numbers and code.
 _SENTENCES = (

@@ -18,8 +18,6 @@ from emberge.model_folder import require_vocabulary
 
 from emberge_export.openvino_import import keep_to_ourselves
 
-__all__ = ["Exporting"]
-
 # A program with its weights in one file has to be smaller; servers fetch what is beside it by this name.
 _LARGEST = 1_900_000_000
 _BESIDE = "_data"

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from emberge_export.openvino_import import keep_to_ourselves
 
-__all__ = ["load_runtime"]
-
 _OUTPUT = "last_hidden_state"
 
 

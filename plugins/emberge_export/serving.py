@@ -11,8 +11,6 @@ from typing import Any
 
 from emberge.model_folder import Checkpoint, Layout, read_modules, read_object
 
-__all__ = ["serving_lines"]
-
 # Model types that text-embeddings-inference names as supported.
 _TEI_TYPES = frozenset(
     {

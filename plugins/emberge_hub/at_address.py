@@ -23,8 +23,6 @@ from emberge.tensor_files import ServerFile
 from emberge_hub.hub import commit_of, on_hub
 from emberge_hub.wanted_files import PICKLE, Files, metadata_among, weights_among
 
-__all__ = ["at_address"]
-
 _HUB = "hf://"
 _WEB = ("http://", "https://")
 _INDEX = "model.safetensors.index.json"

@@ -9,8 +9,6 @@ from emberge import hookimpl
 
 from emberge_hub.wanted_files import Files
 
-__all__ = ["locate_model"]
-
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 
 

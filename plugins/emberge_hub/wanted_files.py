@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import Literal
 
-__all__ = ["METADATA", "OTHER_FORMATS", "PICKLE", "Files", "metadata_among", "weights_among"]
-
 Files = Literal["all", "metadata", "ranges"]
 METADATA = (
     "*.json",

@@ -22,13 +22,6 @@ from emberge_index.space.options import (
 if TYPE_CHECKING:
     from emberge import Artifact, Plugins
 
-__all__ = [  # hooks
-    "complete_publication",
-    "complete_result",
-    "register_steps",
-    "register_verbs",
-]
-
 
 @hookimpl
 def register_steps() -> Mapping[str, type[Step] | str]:

@@ -13,8 +13,6 @@ from emberge.devices import memory_here
 from emberge.processes import StepProcess
 from emberge.wording import parse_size
 
-__all__ = ["Local"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Launcher):

@@ -16,8 +16,6 @@ from torch.nn.functional import one_hot
 
 from emberge_moe.routers import Routing
 
-__all__ = ["Form", "Loads", "RouterLosses", "RouterSums", "balance_loss", "sums_of", "z_loss"]
-
 Form = Literal["switch", "paper", "hf"]
 
 

@@ -28,8 +28,6 @@ from emberge.wording import join_some
 
 from emberge_moe.upcycle.expert_tensors import Joined
 
-__all__ = ["Rope", "rotary_config", "rotary_tensors"]
-
 _FROM, _TO = "xlm-roberta", "jina_embeddings_v3"
 # Names of XLM-R and, as its own class stores them, of the rotary model.
 _RENAMED = (

@@ -18,8 +18,6 @@ from emberge import (
 )
 from emberge.model_folder import Layout, read_object
 
-__all__ = ["Routed"]
-
 _COMPILED = "routed listens to routers, which torch_compile makes impossible: leave that out"
 
 

@@ -16,8 +16,6 @@ from emberge_moe.balance import Loads, RouterLosses, sums_of
 from emberge_moe.router_health import RouterHealth
 from emberge_moe.routers import RouterTaps, Routing
 
-__all__ = ["PredictingRoutedEncoder", "RoutedEncoder"]
-
 
 class RoutedEncoder:
     """An encoder (see `Encoder`) that hands the balance of its routers to the training."""

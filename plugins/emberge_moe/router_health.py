@@ -12,7 +12,6 @@ from emberge.contracts import AuxiliaryMetrics
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["RouterHealth"]
 
 # An expert with a smaller share of the tokens is dead, unless there are so many that an even share is small.
 _DEAD = 0.01

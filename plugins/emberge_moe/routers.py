@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-__all__ = ["ROUTERS", "RouterTaps", "Routing"]
-
 ROUTERS = {
     "qwen3_moe": "mlp.gate",
     "qwen2_moe": "mlp.gate",

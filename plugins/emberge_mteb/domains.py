@@ -9,8 +9,6 @@ from pathlib import Path
 from emberge import DataEntry, DataError, DataRef, Preflight, Problem
 from emberge.data import in_domain_tasks
 
-__all__ = ["Domains"]
-
 
 @dataclass(frozen=True)
 class Domains:

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     from emberge_mteb.model import MtebModel
 
-__all__ = ["Mteb"]
-
 
 @dataclass(frozen=True)
 class _Source:

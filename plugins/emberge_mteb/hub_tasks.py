@@ -11,17 +11,6 @@ from emberge import DataError
 
 from emberge_mteb.nearest_names import nearest_benchmarks, nearest_names, nearest_tasks
 
-__all__ = [
-    "cached",
-    "cut_task",
-    "hub_tasks",
-    "instruction_of",
-    "kind_of",
-    "load_task",
-    "split_of",
-    "unknown",
-]
-
 # Names that data sets give to what is there for choosing settings.
 _DEVELOPMENT = frozenset({"dev", "development", "val", "valid", "validation"})
 

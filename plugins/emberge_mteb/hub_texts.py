@@ -7,8 +7,6 @@ from typing import Any
 
 from emberge.contracts import Side
 
-__all__ = ["task_texts"]
-
 # Attributes in which kinds of tasks name their columns of texts.
 _COLUMNS = (
     *("column_names", "input_column_name", "input1_column_name", "input2_column_name"),

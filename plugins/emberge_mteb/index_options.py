@@ -9,14 +9,6 @@ from pathlib import Path
 from emberge import Backbone, Preflight, TaskInfo, Workspace
 from emberge.contracts import KeptIndex
 
-__all__ = [
-    "index_contents",
-    "index_faults",
-    "index_widths",
-    "unsearched",
-    "wrong_width",
-]
-
 # Ends of the kinds of task that have documents, which an index is of.
 _SEARCHED = ("retrieval", "reranking")
 

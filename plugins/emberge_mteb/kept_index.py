@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     Matrix = NDArray[np.float32]
     Hits = dict[str, dict[str, float]]
 
-__all__ = ["Indexes", "OnIndex", "with_first_hits_anew"]
-
 
 class Indexes:
     """Indexes that a model is scored on, its own among them; other models are loaded when first needed.

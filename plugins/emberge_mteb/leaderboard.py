@@ -12,8 +12,6 @@ from typing import Any, get_args
 from emberge import CheckpointError, DataError, Leaderboard
 from emberge.contracts import BoardEntry
 
-__all__ = ["MtebLeaderboard"]
-
 # mteb's own word for a model without a commit.
 _NO_REVISION = "no_revision_available"
 

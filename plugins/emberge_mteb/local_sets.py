@@ -23,8 +23,6 @@ from emberge import (
 )
 from emberge.data import load_eval_set, pick_eval_sets
 
-__all__ = ["EvalEntry", "LocalSet", "SetLimits", "Split", "cut", "local_sets"]
-
 T = TypeVar("T")
 Split = Literal["test", "dev"]
 

@@ -18,8 +18,6 @@ from emberge import (
 
 from emberge_mteb.media_sides import Sides, media_sides
 
-__all__ = ["METRICS", "local_task", "main_metric", "text_count"]
-
 # Main metric of each kind of task unless its catalogue names another, in mteb's words.
 METRICS: Mapping[TaskKind, str] = {
     "retrieval": "ndcg_at_10",

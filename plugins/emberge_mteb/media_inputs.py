@@ -10,8 +10,6 @@ from typing import Any, get_args
 from emberge import Backbone, DataError, Media, MediaFacts, MediaKind, join_parts
 from emberge.media import MediaFolder
 
-__all__ = ["batch_inputs", "first_tasks", "missing_packages", "unread_media"]
-
 _KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 # Module that mteb's data of a kind is read with, and the package that has it.
 _PACKAGES: Mapping[MediaKind, tuple[str, str]] = {

@@ -9,8 +9,6 @@ from emberge import EvalData, MediaKind, RerankingData, RetrievalData, split_par
 from emberge.contracts import media_kinds
 from emberge.data import eval_texts
 
-__all__ = ["Sides", "local_media", "media_sides"]
-
 
 class Sides(NamedTuple):
     """Modalities of queries and of documents, at least one each."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float32]
 
-__all__ = ["SIMILARITIES", "MtebModel", "cut_rows"]
 
 SIMILARITIES = ("cosine", "dot", "euclidean")  # what mteb ranks by
 _REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again

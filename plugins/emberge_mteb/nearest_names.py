@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["nearest_benchmarks", "nearest_names", "nearest_tasks"]
-
 _OFFERED = 3
 _SHORTEST_PART = 3
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from emberge import DataError, Units
 
-__all__ = ["quiet", "score_task"]
-
 _BATCH = 1024  # texts that mteb's loader hands over at once; the encoder batches by itself
 
 

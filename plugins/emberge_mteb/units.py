@@ -14,8 +14,6 @@ from typing import Any
 
 from emberge import Units
 
-__all__ = ["read_units", "record_queries"]
-
 # Per-query figures: {(split, subset): {query: {metric: value}}}.
 Queries = dict[tuple[str, str], Mapping[str, Mapping[str, float]]]
 # What one part (split and subset) of a task gives: values, and gold where the statistic needs it.

@@ -10,8 +10,6 @@ from emberge import Artifact, CheckpointError, ModelRef, Preflight, RecipeError,
 from emberge.recipes import Parent, Trained, ancestry, model_outside, read_artifact, with_card
 from emberge.wording import join_some
 
-__all__ = ["Ancestors", "expected_ancestors", "find_ancestors", "is_of_hub", "shown_name"]
-
 FetchCard = Callable[[str, str | None], Path | None]
 
 

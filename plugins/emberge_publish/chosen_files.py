@@ -12,8 +12,6 @@ from emberge import CheckpointError
 from emberge.model_folder import published_files
 from emberge.wording import join_some, printable
 
-__all__ = ["CARD", "RECORD", "ChosenFiles", "choose_files", "left_notes"]
-
 CARD, RECORD = "README.md", "artifact.json"
 # Written into a result after its step, so not all of them are in its record.
 _ADDED = (CARD, RECORD, "space.json")

@@ -12,8 +12,6 @@ from emberge import EmbergeError
 from emberge.files import open_regular
 from emberge.wording import printable
 
-__all__ = ["Content", "hide_credentials", "require_no_credentials"]
-
 Content = Path | bytes
 # Letters before a form belong to a word, as in `risk-…`; the letter of an escaped line end does not.
 _APART = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"

@@ -9,8 +9,6 @@ from pathlib import Path
 from emberge import hookimpl
 from emberge.plugin_verbs import Verb
 
-__all__ = ["register_steps", "register_verbs"]  # hooks
-
 
 @hookimpl
 def register_steps() -> Mapping[str, str]:

@@ -16,7 +16,6 @@ from emberge_publish.credentials import Content, hide_credentials
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["FileOnHub", "HubError", "Remote", "Repository", "card_on_hub"]
 
 _Answer = TypeVar("_Answer")
 _NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Terms", "joint_terms"]
-
 # Licences that ask for notices at most, from the freest on: of several, the last asks for what all ask for.
 _FREE = (
     *("cc0-1.0", "unlicense", "wtfpl", "mit", "isc", "bsd-2-clause", "bsd", "bsd-3-clause"),

@@ -10,8 +10,6 @@ from typing import Literal
 from emberge_publish.credentials import Content
 from emberge_publish.hub_repository import FileOnHub, Remote
 
-__all__ = ["PlannedFile", "plan_files", "shown_size"]
-
 # Files that hubs write into a repository themselves.
 _OF_THE_HUB = (".gitattributes",)
 State = Literal["new", "changed", "same", "removed"]

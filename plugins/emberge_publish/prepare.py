@@ -33,8 +33,6 @@ from emberge_publish.licences import Terms, joint_terms
 from emberge_publish.publication import Choices, Publication
 from emberge_publish.published_card import authors_card, overlap_of, published_card
 
-__all__ = ["prepare"]
-
 
 def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> Publication:
     """Gather what is published of the model that a step left in `folder`, and check it; nothing is uploaded.

@@ -16,8 +16,6 @@ from emberge_publish.hub_repository import HubError, Remote, Repository
 from emberge_publish.licences import Terms
 from emberge_publish.planned_files import PlannedFile, plan_files, shown_size
 
-__all__ = ["Choices", "Publication", "Published"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:

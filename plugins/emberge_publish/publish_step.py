@@ -21,8 +21,6 @@ from emberge import (
 )
 from emberge.wording import code_block
 
-__all__ = ["Publish"]
-
 TABLE, RECORD, BOARD = "published.md", "published.json", "mteb"
 _NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 

@@ -11,8 +11,6 @@ from emberge import Plugins, RecipeError
 from emberge_publish.prepare import prepare
 from emberge_publish.publication import Choices, Publication
 
-__all__ = ["run"]
-
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Publish a model's folder under a name and return the exit code."""

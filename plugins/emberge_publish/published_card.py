@@ -17,8 +17,6 @@ from emberge.wording import Markdown, join_some, prose, web_link
 from emberge_publish.ancestors import Ancestors, is_of_hub, shown_name
 from emberge_publish.licences import Terms
 
-__all__ = ["authors_card", "overlap_of", "published_card"]
-
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 # Terms of an author's own that hubs have an identifier for.
 _KNOWN_TERMS = re.compile(r"(gemma|llama[\d.]+|.*openrail.*|deepfloyd-if-license|etalab-2\.0)")

@@ -17,8 +17,6 @@ from emberge import EmbergeError, Launch, Machine
 from emberge.contracts import Ended, Launched
 from emberge.processes import StepProcess
 
-__all__ = ["Resources", "connected", "on_cluster", "run_launch"]
-
 # How long a cluster's head may take to take up a connection.
 _ANSWER = 10.0
 # How long tasks may take to end when a run is stopped.

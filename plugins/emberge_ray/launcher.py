@@ -11,8 +11,6 @@ from emberge import Launcher, Machine, NonNegative
 from emberge.contracts import StepPool
 from emberge.wording import parse_size
 
-__all__ = ["Ray"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ray(Launcher):

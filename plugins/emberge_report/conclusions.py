@@ -10,8 +10,6 @@ from emberge.wording import count_noun
 from emberge_report.charts.markup import Child, tag
 from emberge_report.page.tables import points, signed
 
-__all__ = ["WHERE", "conclusions", "loss_in_words"]
-
 # Words for the tasks that forgetting is measured on.
 WHERE = {"elsewhere": "that are nobody's training domain", "out": "out of domain"}
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from emberge import Machine, Model
 
-__all__ = ["Distances", "kinship", "layer_distances"]
 
 # Parents of a merge whose changes are compared pair by pair; more tell nothing new about the others.
 _MOST = 5

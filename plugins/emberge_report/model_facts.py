@@ -13,8 +13,6 @@ from emberge.model_folder import Layout, code_of_class, read_settings, read_trun
 
 from emberge_report.model_kind import EMBEDDER, ModelKind, purpose_of
 
-__all__ = ["Anatomy", "anatomy"]
-
 # The names of sentence-transformers.
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan", "maxsim")
 _KINDS_OF_INPUT = ("text", "image", "audio", "video")

@@ -11,8 +11,6 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.model_folder import read_modules, read_settings
 
-__all__ = ["EMBEDDER", "ModelKind", "purpose_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class ModelKind:

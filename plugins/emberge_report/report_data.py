@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from emberge_report.distances import Distances
 
-__all__ = ["Made", "ReportData", "gather", "read_curves"]
 
 # What a run keeps beside the results, and in each of them.
 RECIPE, METRICS, RECORD = "recipe.yaml", "metrics.jsonl", "artifact.json"

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from emberge import Artifact, ModelRef, Preflight, Problem, Step, StepRef, Workspace
 
-__all__ = ["Report"]
-
 FILE = "report.html"
 
 

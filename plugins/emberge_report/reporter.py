@@ -8,8 +8,6 @@ from pathlib import Path
 from emberge import Reporter
 from emberge.documents import Card, Page
 
-__all__ = ["Html"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Html(Reporter):

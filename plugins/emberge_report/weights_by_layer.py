@@ -10,8 +10,6 @@ from pydantic import ConfigDict, RootModel
 
 from emberge_report.page.figure_data import FigureData, HeatMapData, checked, number_table
 
-__all__ = ["COMPUTED", "weights_by_layer"]
-
 COMPUTED = (
     "The strategy computed these weights from the models. Where the tensors of a layer have weights of their "
     "own, it is their mean over elements."

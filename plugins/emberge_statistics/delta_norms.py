@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from emberge import CheckpointError, Machine, Model
 
-__all__ = ["delta_norms"]
-
 
 def delta_norms(base: Model, model: Model, machine: Machine | None = None) -> dict[str, float]:
     """Return ‖theta − theta₀‖ by layer, over the tensors of floating-point numbers.

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from emberge_statistics.stored_tensors import StoredTensors
 
-__all__ = ["measure_fisher"]
-
 
 def measure_fisher(session: Session, stored: StoredTensors, work: Path) -> Mapping[str, Tensor]:
     """Return the Fisher information of each tensor, float32, with states in `work` to go on from.

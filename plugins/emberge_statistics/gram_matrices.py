@@ -17,8 +17,6 @@ from torch import Tensor, nn
 
 from emberge_statistics.stored_tensors import StoredTensors
 
-__all__ = ["GramCounter", "Layer", "measure_grams", "plan_passes"]
-
 # Texts that are put in order of their length at once: more fill chunks better.
 WINDOW = 512
 # Sums of Gram matrices in memory at once where no limit is given.

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from emberge.training import FitJob, SaveClock, Session
     from torch import Tensor
 
-__all__ = ["MeasureStatistics", "measure_on_data"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureStatistics(BatchOptions, Step):

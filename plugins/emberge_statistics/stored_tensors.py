@@ -12,8 +12,6 @@ from emberge import CheckpointError
 if TYPE_CHECKING:
     from emberge import Encoder
 
-__all__ = ["StoredTensors", "stored_tensors"]
-
 
 @dataclass(frozen=True)
 class StoredTensors:

@@ -25,7 +25,6 @@ from emberge.wording import join_some
 if TYPE_CHECKING:
     from emberge.training import EarlyStopping
 
-__all__ = ["EvaluateDuringTraining"]
 
 # Groups of tasks by their domains, which a check does not know.
 _DOMAINS = ("ind", "ood")

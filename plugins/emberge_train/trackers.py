@@ -10,8 +10,6 @@ from typing import Any
 
 from emberge import RecipeError, suggest
 
-__all__ = ["tracker_problems", "tracking"]
-
 # accelerate's own, each under the name of the module that it needs.
 _MODULES = (
     *("aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio"),

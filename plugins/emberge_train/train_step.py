@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from emberge.data import CheckedData
     from emberge.training import TrainingPreview
 
-__all__ = ["Train", "expected_of"]
 
 TRACKERS = "trackers"
 

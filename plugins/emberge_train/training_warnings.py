@@ -9,8 +9,6 @@ from emberge import Loss, PerDataset, TokenLoss
 from emberge.data import CheckedData
 from emberge.training import FitOptions
 
-__all__ = ["data_warnings", "loss_warnings", "option_warnings"]
-
 # AdamW moves each weight by about the learning rate a step, and few weights of a model are above 1.
 _LARGEST_RATE = 1.0
 # A warm-up longer than all that comes after it.

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from emberge_weights.search.candidates import EQUAL
 from emberge_weights.search.search import Search
 
-__all__ = ["Front", "front_of"]
-
 Array = NDArray[np.float64]
 # Candidates that are drawn, and rows of the front that are listed.
 DRAWN = 300

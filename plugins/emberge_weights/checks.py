@@ -28,8 +28,6 @@ from emberge_weights.layers.sizes import CHUNK, ROUNDS, TEXTS
 from emberge_weights.search.candidates import fixed_candidates
 from emberge_weights.search_options import SearchOptions
 
-__all__ = ["problems"]
-
 # Standard deviation over queries of the difference of a specialist and a mean of specialists, in points of
 # nDCG@10: 5 to 10 for all-MiniLM-L6-v2 on nl2bash and squad.
 _SPREAD = 10.0

@@ -10,8 +10,6 @@ from emberge import Artifact, Preflight, Problem, Workspace
 from emberge_weights.inputs.weight_sets import read_sets
 from emberge_weights.search_options import SearchOptions
 
-__all__ = ["FindWeights"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FindWeights(SearchOptions):

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from emberge_weights.inputs.members import SideVectors, VectorRows
 
-__all__ = ["PairProducts", "products_of", "quadratic", "stacked"]
-
 Places = NDArray[np.int64]
 # Numbers of gathered embeddings in memory at once.
 GATHERED = 16 << 20

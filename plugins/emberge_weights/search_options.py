@@ -8,8 +8,6 @@ from emberge import Backbone, Count, ModelRef, Stage, Step, TextLength, WholeNum
 
 from emberge_weights.inputs.weight_sets import Metric, SetEntry
 
-__all__ = ["SearchOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(Step):

@@ -22,8 +22,6 @@ from emberge_weights.search.search import Search
 from emberge_weights.unit_scores import UnitScores, mean_score
 from emberge_weights.weights_table import table
 
-__all__ = ["SearchResult", "describe_trials"]
-
 TABLE = "weights.md"
 
 

@@ -15,8 +15,6 @@ from emberge_weights.inputs.weight_sets import WeightSet
 from emberge_weights.score_products import PairProducts, products_of, quadratic, stacked
 from emberge_weights.unit_scores import UnitScores
 
-__all__ = ["first_documents", "score_set"]
-
 Array = NDArray[np.float64]
 # Documents of a query that are ranked: the first ones of any single member and of equal weights.
 DEPTH = 100

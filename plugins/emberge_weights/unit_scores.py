@@ -11,8 +11,6 @@ from scipy.stats import rankdata
 
 from emberge_weights.inputs.weight_sets import Statistic
 
-__all__ = ["UnitScores", "mean_score", "standard_error"]
-
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 

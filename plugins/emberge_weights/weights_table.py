@@ -7,8 +7,6 @@ from typing import Any
 
 from emberge.wording import Markdown, prose, table_lines
 
-__all__ = ["table"]
-
 Facts = Mapping[str, Any]
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from tests.gpu.without_install import ROOT
 
-__all__ = ["BenchRun", "Done"]
-
 _LINES = 3
 
 

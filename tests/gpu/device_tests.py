@@ -8,8 +8,6 @@ from xml.etree import ElementTree
 from tests.gpu.bench_run import BenchRun
 from tests.gpu.bench_table import Row
 
-__all__ = ["run_tests"]
-
 PART = "tests"
 
 

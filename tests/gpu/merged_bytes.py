@@ -10,8 +10,6 @@ from pathlib import Path
 from tests.gpu.bench_run import BenchRun
 from tests.gpu.bench_table import Row
 
-__all__ = ["METHODS", "run_merges"]
-
 PART = "merge"
 # BERT-base's shape, and one that a rehearsal builds in a second.
 FULL = {"vocab_size": 30522, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}

@@ -15,8 +15,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["main"]
-
 
 def main(words: list[str]) -> None:
     """Train the peer and print one line of JSON."""

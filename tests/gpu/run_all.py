@@ -27,8 +27,6 @@ from tests.gpu.merged_bytes import run_merges
 from tests.gpu.training_speed import run_trainings
 from tests.gpu.without_install import ROOT, environment
 
-__all__ = ["PARTS", "main"]
-
 _MERGES = ("torch", "numpy", "pluggy", "yaml", "pydantic", "xxhash", "safetensors")
 # What builds the models that are merged and trained.
 _MODELS = ("transformers", "tokenizers", "huggingface_hub", "rich")

@@ -16,8 +16,6 @@ from typing import Any
 from tests.gpu.bench_run import BenchRun
 from tests.gpu.bench_table import Row
 
-__all__ = ["VARIANTS", "Variant", "run_trainings"]
-
 PART = "train"
 LONGEST = 256
 RECIPE = """\

@@ -7,8 +7,6 @@ import shutil
 import tomllib
 from pathlib import Path
 
-__all__ = ["ROOT", "environment"]
-
 ROOT = Path(__file__).parents[2]
 
 

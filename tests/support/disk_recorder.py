@@ -33,8 +33,6 @@ from tests.support.power_cuts import (
     Sync,
 )
 
-__all__ = ["DiskRecorder", "syncs_skipped"]
-
 # Events of `sys.addaudithook` that come right before a change of names or lengths.
 _CHANGES = {
     "os.rename",

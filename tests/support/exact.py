@@ -15,8 +15,6 @@ import torch
 from emberge import Backbone, hookimpl
 from emberge_encoder import TextEncoder
 
-__all__ = ["ExactEncoder", "in_float64", "register_backbones"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExactEncoder(TextEncoder):

@@ -30,8 +30,6 @@ from tests.support.power_cuts import (
     Sync,
 )
 
-__all__ = ["mounted"]
-
 _HEADER = struct.Struct("<IIQQIIIHH")
 _OPEN = struct.pack("<QIi", 0, 0, 0)
 _BIG_WRITES = 1 << 5

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["HostileServer", "Request", "answer", "hostile"]
-
 
 @dataclass(frozen=True)
 class Request:

@@ -15,8 +15,6 @@ from typing import Any
 
 from tests.support.tiny import WORDS
 
-__all__ = ["HEADERS", "build", "kept", "tensors_of", "write_model"]
-
 HEADERS = Path(__file__).parent / "headers"
 _INDEX = re.compile(r"(?<=\.)\d+(?=\.)")
 _QWEN3 = {

@@ -6,8 +6,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-__all__ = ["adapted", "save_adapter"]
-
 
 def save_adapter(
     folder: Path,

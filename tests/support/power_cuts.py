@@ -38,8 +38,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Announced", "Cut", "Data", "DiskLog", "Made", "Moved", "Removed", "Sync", "contents"]
-
 SECTOR = 512
 ROOT = 0
 Kind = Literal["file", "folder", "symlink"]

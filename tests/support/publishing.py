@@ -12,8 +12,6 @@ from emberge.cli.main import main
 
 from tests.support.loopback_hub import Hub, serving
 
-__all__ = ["TOKEN", "Merged", "hub", "merged"]
-
 TOKEN = "hf_" + "Secret7" * 5
 
 

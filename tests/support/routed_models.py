@@ -23,8 +23,6 @@ from emberge_moe import (
 from tests.support import tiny
 from tests.support.exact import ExactEncoder
 
-__all__ = ["DENSE", "NATIVE", "ExactRouted", "dense_model", "native", "routed", "routed_state"]
-
 load_plugins(block=())  # ranks find our architecture too
 find_config_class("emberge_routed")  # transformers alone loads it from here on
 

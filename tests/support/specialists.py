@@ -10,20 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "AUDIO_TOKENS",
-    "ROPE",
-    "ROWS",
-    "STEPS",
-    "VISION_TOKENS",
-    "asr",
-    "change_config",
-    "text_model",
-    "vision_model",
-    "write_specialists",
-    "write_tokenizer",
-]
-
 ROWS = 320
 ROPE: Mapping[str, Any] = {"rope_type": "default", "rope_theta": 1e6}
 _TEXT_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|repo_name|>")

@@ -17,8 +17,6 @@ from tests.support.ranked_fit import Training
 from tests.support.tolerance import EXACT, exactly, of_adamw
 from tests.support.training_data import InMemory
 
-__all__ = ["EPSILON", "MASKED", "OPTIONS", "assert_two_ranks_are_one", "by_hand", "windows_of"]
-
 MASKED = MLM(share=0.4, masked=0.8, random=0.1)
 EPSILON = 1e-4
 OPTIONS: dict[str, Any] = {

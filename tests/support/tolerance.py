@@ -37,21 +37,6 @@ import pytest
 import torch
 from torch import Tensor
 
-__all__ = [
-    "EXACT",
-    "assert_combined",
-    "assert_exact",
-    "assert_near",
-    "assert_same_pass",
-    "exactly",
-    "gamma",
-    "likely",
-    "near",
-    "of_adamw",
-    "of_pass",
-    "unit",
-]
-
 EXACT = 2.0**-29
 DEVIATIONS = 6.0
 

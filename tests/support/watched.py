@@ -11,8 +11,6 @@ from safetensors import safe_open
 
 from tests.support.bench import Bench
 
-__all__ = ["Watched", "assert_built_as_promised"]
-
 SIZE = 1234
 
 

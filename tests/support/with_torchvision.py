@@ -17,8 +17,6 @@ import pytest
 
 from tests.support.places import ROOT
 
-__all__ = ["define_operators", "run_with_torchvision"]
-
 _BESIDE = Path(sys.prefix) / "beside"
 
 

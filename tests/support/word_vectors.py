@@ -14,8 +14,6 @@ from emberge.contracts import Embedded
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-__all__ = ["WordVectors", "word_vectors"]
-
 WORDS, WIDTH = 64, 8
 
 

@@ -13,8 +13,6 @@ from emberge.contracts import Count
 from emberge.errors import PluginError, RecipeError, suggest
 from emberge.plugin_verbs import Verb, number_option, output_file
 
-__all__ = ["VERBS", "parse", "plugin_files", "requires_plugins"]
-
 _DESCRIPTION = (
     "The merge engine for embedding models: train members, merge, evaluate, from one recipe."
 )

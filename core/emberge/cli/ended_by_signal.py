@@ -18,8 +18,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["AGAIN", "Terminated", "ended_by_signal"]
-
 AGAIN = 2.0
 """Seconds after a signal in which another counts as the same: groups and supervisors send it twice."""
 LONGEST_END = 30.0

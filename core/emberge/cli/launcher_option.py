@@ -11,8 +11,6 @@ from emberge.processes import adopt_launcher, rank_and_size
 from emberge.recipes import BROKEN, HANDLERS, Builder, OptionPath, build_component
 from emberge.yaml_nodes import read_yaml
 
-__all__ = ["launcher_of"]
-
 _WHERE = "--launcher"
 
 

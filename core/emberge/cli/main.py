@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from emberge.plugins import Plugins
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""

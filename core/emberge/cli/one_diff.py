@@ -13,8 +13,6 @@ from emberge.merging import compare_weights
 from emberge.plugins import Plugins
 from emberge.recipes import is_folder, locate_model
 
-__all__ = ["OneDiff", "run_one_diff"]
-
 
 @dataclass(frozen=True)
 class OneDiff:

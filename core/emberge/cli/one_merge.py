@@ -28,8 +28,6 @@ from emberge.recipes import (
 )
 from emberge.yaml_nodes import Fields, node_of, plain, read_yaml
 
-__all__ = ["MergeConfig", "OneMerge", "run_one_merge"]
-
 STEP = "merged"
 _PLACE = "command line"
 

@@ -14,8 +14,6 @@ from typing import Any, TextIO, cast
 
 from emberge.wording import printable, printable_lines
 
-__all__ = ["guarded_output", "print_error"]
-
 
 class _GuardedStream:
     """A text stream that writes control characters as escapes; `unguarded` is the stream behind it."""

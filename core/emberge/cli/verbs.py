@@ -25,24 +25,6 @@ if TYPE_CHECKING:
 
     _CheckedRun = tuple[Recipe, Plugins, dict[str, Any]]
 
-__all__ = [
-    "check",
-    "clean",
-    "convert",
-    "diff",
-    "list",
-    "merge",
-    "new_plugin",
-    "recipes",
-    "rehearse",
-    "run",
-    "safetensors",
-    "schema",
-    "show",
-    "status",
-    "verify",
-]
-
 
 def run(options: argparse.Namespace) -> int:
     """Check a recipe, run it, and show the folder of each result."""

@@ -16,21 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = [
-    "Auxiliary",
-    "AuxiliaryEncoder",
-    "AuxiliaryMetrics",
-    "Backbone",
-    "Embedded",
-    "Encoder",
-    "EncoderFacts",
-    "LocatedText",
-    "PredictionFacts",
-    "TokenEncoder",
-    "TokenPredictor",
-    "TokenisedText",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class TokenisedText:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from emberge.numerics import Bracket, BracketCount, DeltaChange, DeltaProgram, Limit
 
-__all__ = ["Block", "Options", "rows_of"]
-
 
 class Options:
     """The numbers that a stage's schedules resolve to for one tensor, read as attributes."""

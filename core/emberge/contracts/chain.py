@@ -13,8 +13,6 @@ from emberge.contracts.stage import Measures, MergeStrategy, MergeTransform, Sco
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Chain", "Resolve", "Rule", "merge_blocks", "resolve_plain", "scope_key"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:

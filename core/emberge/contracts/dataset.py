@@ -13,17 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "TASK_KINDS",
-    "BadRow",
-    "Dataset",
-    "DatasetInfo",
-    "Domain",
-    "Example",
-    "Reader",
-    "Rows",
-    "TaskKind",
-]
 
 TaskKind = Literal[
     "retrieval", "reranking", "classification", "clustering", "sts", "pair_classification", "text"

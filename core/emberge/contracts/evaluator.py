@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from emberge.contracts.step import Preflight, Workspace
     from emberge.errors import Problem
 
-__all__ = [
-    "LESS_IS_BETTER",
-    "Evaluator",
-    "KeptIndex",
-    "Side",
-    "TaskInfo",
-    "TaskScore",
-    "Units",
-]
 
 # Metrics of which less is better.
 LESS_IS_BETTER = frozenset({"loss", "nats/token", "bits/byte"})

@@ -11,8 +11,6 @@ from typing import Any, ClassVar, Protocol
 from emberge.contracts.option import Count, WholeNumber
 from emberge.contracts.step import Machine
 
-__all__ = ["Ended", "Launch", "Launched", "Launcher", "StepPool"]
-
 
 @dataclass(frozen=True, slots=True)
 class Launch:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BoardEntry", "Leaderboard"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoardEntry:

@@ -18,23 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = [
-    "COLUMNS",
-    "AnyLoss",
-    "Embeddings",
-    "Guide",
-    "LinearHead",
-    "Loss",
-    "OuterLoss",
-    "TokenLoss",
-    "Tokens",
-    "dimension_problems",
-    "kind_problems",
-    "loss_problems",
-    "prediction_problems",
-    "score_problems",
-]
-
 
 COLUMNS = frozenset({"anchor", "positive", "negative"})
 

@@ -14,22 +14,6 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal, get_args
 
-__all__ = [
-    "MEDIA_KINDS",
-    "Media",
-    "MediaFacts",
-    "MediaKind",
-    "content_key",
-    "has_media",
-    "join_parts",
-    "media_hash",
-    "media_kinds",
-    "pair_kind",
-    "plain_text",
-    "readable",
-    "split_parts",
-]
-
 MediaKind = Literal["image", "audio"]
 MEDIA_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 _MARK = "\ufffc"

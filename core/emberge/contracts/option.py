@@ -11,26 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeVar
 
-__all__ = [
-    "AnyNumber",
-    "Cosine",
-    "Count",
-    "NonNegative",
-    "NumberRange",
-    "PerDataset",
-    "Positive",
-    "PositiveShare",
-    "Requires",
-    "Share",
-    "TextLength",
-    "WholeNumber",
-    "component",
-    "default_component",
-    "is_sound_number",
-    "limits_of",
-    "unsound_number",
-]
-
 _LARGEST_FLOAT = 3.4028234663852886e38  # of float32
 _LARGEST_INT = 2**63 - 1
 

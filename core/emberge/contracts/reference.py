@@ -8,19 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
-__all__ = [
-    "Artifact",
-    "ArtifactKind",
-    "DataRef",
-    "FileRef",
-    "Model",
-    "ModelRef",
-    "Reference",
-    "StepRef",
-    "TensorRef",
-    "total_size",
-]
-
 # Where an adapter begins: a plus sign before a folder, a hub id or `pkg:`.
 _ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
 # The longest name of a part; what is longer keeps its end, where models' folders differ.

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from emberge.documents import Card, Page
 
-__all__ = ["Reporter"]
-
 
 class Reporter(ABC):
     """Maker of documents: it draws pages, and makes the cards of models.

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from emberge.contracts.step import Preflight
     from emberge.errors import Problem
 
-__all__ = ["Batch", "BatchPart", "Batches", "Negatives", "Pool", "Sampler", "Tail"]
 
 Negatives = Literal["auto", "in_batch", "hard_only"]
 # Treatment of rows that do not fill a last batch.

@@ -8,8 +8,6 @@ from typing import Any
 
 from emberge.contracts.option import is_sound_number
 
-__all__ = ["Filtered", "PerModel", "PerTensor"]
-
 Number = int | float
 
 

@@ -19,18 +19,6 @@ from emberge.contracts.schedule import PerModel, PerTensor
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "BasePolicy",
-    "ChainSpec",
-    "Measures",
-    "MergeStrategy",
-    "MergeTransform",
-    "Scope",
-    "Stage",
-    "Stats",
-    "WeightRole",
-    "chain",
-]
 
 BasePolicy = Literal["required", "optional", "forbidden"]
 WeightRole = Literal["share", "scale", "unused"]

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from emberge.contracts.dataset import Reader, Rows, TaskKind
     from emberge.errors import Problem
 
-__all__ = ["Expected", "Machine", "Preflight", "Rehearsal", "Step", "Workspace"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:

@@ -26,8 +26,6 @@ from emberge.files import UnsoundFileError, read_regular
 from emberge.wording import printable
 from emberge.yaml_nodes import alias_problem
 
-__all__ = ["CATALOGUE_BYTES", "FREE", "INSTRUCTION", "instruction_prompt", "load_catalogue"]
-
 CATALOGUE_BYTES = 4 << 20
 """Bytes that a catalogue may have; one of a thousand sets has a tenth of them."""
 

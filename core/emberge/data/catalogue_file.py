@@ -14,8 +14,6 @@ from emberge.contracts import Example, Media, has_media, split_parts
 from emberge.data.dataset_store import StoredDataset
 from emberge.files import write_text
 
-__all__ = ["write_catalogue"]
-
 FILE = "datasets.yaml"
 
 

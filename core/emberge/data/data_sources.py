@@ -21,8 +21,6 @@ from emberge.data.hub_datasets import hub_key, hub_name, hub_rows
 from emberge.errors import DataError, suggest
 from emberge.wording import printable
 
-__all__ = ["DataSource", "expand", "find_reader", "pick", "refuse_clashes"]
-
 Resolve = Callable[[DataRef], Path | None]
 
 

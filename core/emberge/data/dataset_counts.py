@@ -17,8 +17,6 @@ from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
 from emberge.media import MediaFolder
 
-__all__ = ["count_datasets"]
-
 
 def count_datasets(
     entries: Sequence[DataEntry],

@@ -15,8 +15,6 @@ from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
 from emberge.media import MediaFolder
 
-__all__ = ["load_datasets"]
-
 
 def load_datasets(
     entries: Sequence[DataEntry],

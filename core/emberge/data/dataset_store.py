@@ -22,16 +22,6 @@ from emberge.data.sampling import place
 from emberge.errors import DataError
 from emberge.files import publish, write_json
 
-__all__ = [
-    "FORMAT",
-    "Rows",
-    "StoredDataset",
-    "dataset_info",
-    "open_rows",
-    "require_pairs",
-    "write_rows",
-]
-
 FORMAT = 2
 _MEDIA = "media.json"
 DRAWN_NEGATIVES = 3

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from emberge.hashes import text_keys
 
-__all__ = ["DistinctTexts"]
-
 
 class DistinctTexts(Sequence[str]):
     """Distinct texts in the order in which they first come; `places` [n] has the place of each given text.

@@ -12,8 +12,6 @@ from emberge.data.entry import DataEntry
 from emberge.data.file_summary import shown
 from emberge.errors import DataError
 
-__all__ = ["in_domain_tasks"]
-
 
 def in_domain_tasks(
     entries: Sequence[DataEntry], resolve: Callable[[DataRef], Path | None]

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from emberge.contracts import AnyNumber, Count, DataRef, Domain, Negatives, Positive, TaskKind
 
-__all__ = ["Catalogue", "Columns", "DataEntry", "EvalSet"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:

@@ -26,8 +26,6 @@ from emberge.data.rows.row_parser import Row, RowError, RowParser
 from emberge.errors import DataError, Problem
 from emberge.wording import printable
 
-__all__ = ["SHOWN_BAD_ROWS", "DataDecisions", "FileSummary", "decide_data", "shown", "understood"]
-
 SHOWN_BAD_ROWS = 20
 # Names of task kinds in records of other tools.
 _KINDS: Mapping[str, TaskKind] = {

@@ -20,8 +20,6 @@ from emberge.errors import DataError, EmbergeError, Problem
 from emberge.media import MediaFolder
 from emberge.wording import printable
 
-__all__ = ["CheckedData", "FirstRows", "check_entries", "first_examples"]
-
 SHOWN_CHARACTERS = 100
 
 

@@ -14,8 +14,6 @@ from emberge.data.entry import DataEntry
 from emberge.errors import DataError
 from emberge.network import hub_client
 
-__all__ = ["hub_key", "hub_name", "hub_rows", "recently"]
-
 _PATIENCE = 3.0  # seconds to wait for a hub's answer
 _REMEMBERED = 300.0  # seconds that an answer is good for
 

@@ -15,8 +15,6 @@ from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
 from emberge.wording import printable
 
-__all__ = ["PlainRows", "read_plain_rows"]
-
 _SHOWN = 20  # bad rows that an error lists
 
 

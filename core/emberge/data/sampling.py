@@ -6,8 +6,6 @@ import heapq
 from collections.abc import Sequence
 from hashlib import blake2b
 
-__all__ = ["place", "sample_labelled", "sample_rows"]
-
 
 def place(*words: object) -> int:
     """Return a number in [0, 2⁶⁴) that is even over words and the same on every machine."""

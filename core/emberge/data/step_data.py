@@ -11,8 +11,6 @@ from emberge.data.dataset_store import StoredDataset
 from emberge.data.entry import DataEntry
 from emberge.data.first_rows import CheckedData, check_entries
 
-__all__ = ["check_datasets", "step_datasets"]
-
 
 def check_datasets(
     context: Preflight,

@@ -9,8 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-__all__ = ["activation_budget", "saved_bytes"]
-
 # Other trainings may run beside this one on a CPU; a GPU is one training's alone.
 CPU_SHARE = 0.25
 GPU_SHARE = 0.6

@@ -23,8 +23,6 @@ from emberge.encoding.prefetch import Features, Feed
 from emberge.ranks import ALONE, Ranks
 from emberge.seeds import stable_seed
 
-__all__ = ["ChunkOutput", "ChunkRunner", "EncodePlan", "PassResult"]
-
 
 @dataclass(frozen=True)
 class EncodePlan:

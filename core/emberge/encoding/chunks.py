@@ -8,8 +8,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["chunks", "equal_chunks", "padded_tokens"]
-
 # A chunk costs about as much beside its tokens as the budget divided by this, in tokens.
 OVERHEAD_SHARE = 32
 # Beyond this many texts lengths are so close that the best cuts are no better than full chunks.

@@ -21,8 +21,6 @@ from emberge.encoding.prefetch import feed
 from emberge.encoding.token_cache import TokenCache
 from emberge.errors import CheckpointError
 
-__all__ = ["TextEmbedder", "default_token_budget"]
-
 Progress = Callable[..., None]
 # Rows whose embeddings wait on the device before they are copied to the host.
 ROWS_ON_DEVICE = 65536

@@ -21,8 +21,6 @@ from emberge.hashes import text_keys
 from emberge.heap import return_freed_memory
 from emberge.ranks import ALONE, Ranks
 
-__all__ = ["SEGMENT", "EmbeddingStore", "Vectors"]
-
 # Texts that are embedded and written at once: what a kill can cost, and what is in memory at a time.
 SEGMENT = 4096
 Keys = NDArray[np.void]

@@ -12,15 +12,6 @@ from torch.utils.checkpoint import checkpoint
 from emberge.contracts import Embedded, Encoder, TokenEncoder, TokenisedText
 from emberge.encoding.prefetch import Features, to_device
 
-__all__ = [
-    "device_of",
-    "draws_random_numbers",
-    "embed_with_parameters",
-    "embedded",
-    "forward",
-    "token_states",
-]
-
 
 def device_of(encoder: Encoder) -> torch.device:
     """Return the device of an encoder's weights."""

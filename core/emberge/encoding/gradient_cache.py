@@ -20,8 +20,6 @@ from emberge.encoding.chunk_runner import ChunkOutput, ChunkRunner, EncodePlan, 
 from emberge.encoding.chunks import chunks, padded_tokens
 from emberge.encoding.prefetch import Features, feed, to_device
 
-__all__ = ["BatchEmbeddings", "encode_and_backward"]
-
 
 @dataclass(frozen=True, eq=False)
 class BatchEmbeddings:

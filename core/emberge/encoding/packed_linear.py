@@ -12,8 +12,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-__all__ = ["PackedWeights"]
-
 # Beyond this many bytes of weights a second copy of them costs more memory than it is worth.
 MOST_BYTES = 1 << 30
 

@@ -13,8 +13,6 @@ from torch import Tensor
 from emberge.contracts import TokenisedText, TokenPredictor
 from emberge.encoding.forward_pass import device_of
 
-__all__ = ["packed_rows", "packing_problem"]
-
 # Texts of the probe by row: as a text's neighbours, with padding, and alone.
 _PROBE = ((5, 3, 7), (6, 4), (8,))
 

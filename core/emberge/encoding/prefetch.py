@@ -16,8 +16,6 @@ from torch import Tensor
 
 from emberge.contracts import Encoder
 
-__all__ = ["Feed", "feed", "to_device"]
-
 Features = Mapping[str, Tensor]
 
 

@@ -20,7 +20,6 @@ from emberge.hashes import text_keys
 if TYPE_CHECKING:
     from emberge.contracts import Encoder
 
-__all__ = ["TEXTS_AT_ONCE", "Ragged", "RaggedWriter", "TokenCache"]
 
 # Texts handed to the tokenizer at once: enough for its threads, little enough for memory.
 TEXTS_AT_ONCE = 4096

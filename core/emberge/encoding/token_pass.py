@@ -29,8 +29,6 @@ from emberge.encoding.chunks import chunks, padded_tokens
 from emberge.encoding.packing import packed_rows
 from emberge.encoding.prefetch import Features, feed, to_device
 
-__all__ = ["UNSCORED", "CorruptedText", "corrupted", "predict_and_backward"]
-
 UNSCORED = -100
 
 

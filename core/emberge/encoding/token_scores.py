@@ -15,8 +15,6 @@ from emberge.encoding.prefetch import feed, to_device
 from emberge.encoding.token_cache import Ragged
 from emberge.encoding.token_pass import UNSCORED, corrupted
 
-__all__ = ["TokenScores", "score_texts"]
-
 # Texts that are cut into chunks together.
 TEXTS_AT_ONCE = 1024
 

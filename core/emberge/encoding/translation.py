@@ -14,8 +14,6 @@ from emberge.errors import DataError
 from emberge.numerics import unit_rows
 from emberge.wording import printable
 
-__all__ = ["SpaceMap", "read_space_map"]
-
 _FILE, _KEY = "translation.safetensors", "translation"
 
 

@@ -24,8 +24,6 @@ from emberge.evaluating.scores import (
 )
 from emberge.model_folder import ParameterCount
 
-__all__ = ["SCORES_FILE", "read_scores", "write_scores"]
-
 SCORES_FILE = "scores.json"
 # Names of means in the file that are others than those of `MEANS`: comparisons are on groups of tasks.
 _GROUP_OF_MEAN = {"task": "all"}

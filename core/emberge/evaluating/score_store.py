@@ -11,8 +11,6 @@ from typing import Any
 from emberge.contracts import Model, TaskInfo, TaskScore, Units
 from emberge.files import write_text
 
-__all__ = ["ScoreStore", "read_score", "safe_file_name", "write_score"]
-
 
 class ScoreStore:
     """Folder of scores, `<model's fingerprint>/<task>-<task's fingerprint>.json`."""

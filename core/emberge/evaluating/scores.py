@@ -8,21 +8,6 @@ from dataclasses import dataclass, field
 from emberge.contracts import LESS_IS_BETTER
 from emberge.model_folder import ParameterCount
 
-__all__ = [
-    "FEW",
-    "MEANS",
-    "Comparison",
-    "CurvePlace",
-    "Estimate",
-    "GainKept",
-    "Interval",
-    "ScoreCurve",
-    "Scores",
-    "Task",
-    "TrainingCost",
-    "Verdict",
-]
-
 # Names of means in the order in which they are shown, and their titles.
 MEANS = {
     "in": "in-domain mean",

@@ -12,8 +12,6 @@ from emberge.errors import RecipeError
 from emberge.evaluating.score_store import ScoreStore
 from emberge.evaluating.task_groups import required_tasks
 
-__all__ = ["Plans", "plan_tasks", "score_model", "score_tasks"]
-
 Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
 
 

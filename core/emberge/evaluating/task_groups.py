@@ -12,16 +12,6 @@ from emberge.contracts import TaskInfo
 from emberge.errors import RecipeError, suggest
 from emberge.wording import join_some
 
-__all__ = [
-    "GROUP_OF",
-    "MEAN_OF",
-    "groups_with_means",
-    "kind_of_group",
-    "means_over_tasks",
-    "parts_of_group",
-    "required_tasks",
-]
-
 # Names of the means over groups of tasks in a result; a mean over one kind is named as its group.
 MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out", "elsewhere": "elsewhere"}
 _DOMAINS = ("in", "out", "elsewhere")

@@ -24,22 +24,6 @@ from emberge.errors import CheckpointError
 from emberge.files.disk_space import writing
 from emberge.files.ours import is_side_name, require_ours, side_name
 
-__all__ = [
-    "clear_torn",
-    "fill_once",
-    "link_or_copy",
-    "make_folder",
-    "publish",
-    "replace_file",
-    "replace_folder",
-    "replace_link",
-    "reserve",
-    "sync",
-    "sync_tree",
-    "write_json",
-    "write_text",
-]
-
 
 def sync(path: Path) -> None:
     """Wait until one file's data, or the names in one folder, are on the disk."""

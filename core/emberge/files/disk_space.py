@@ -11,8 +11,6 @@ from pathlib import Path
 from emberge.errors import EmbergeError, Problem, UnwrittenError
 from emberge.wording import human_size
 
-__all__ = ["disk_space_problems", "require_space", "writing"]
-
 _AGAIN = "run again: what is done is kept"
 _ADVICE = {
     errno.ENOSPC: f"make room and {_AGAIN}",

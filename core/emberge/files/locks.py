@@ -21,8 +21,6 @@ from emberge.files.ours import claim_folder, open_ours, require_tree_ours
 from emberge.files.strangers import open_regular
 from emberge.wording import printable
 
-__all__ = ["Holder", "OutInUseError", "lock_folder", "lock_holder", "wait_for_lock", "working_in"]
-
 # `lock_holder` takes a shared lock for a moment; a run that starts just then must not be turned away.
 _PATIENCE = 0.3
 

@@ -30,17 +30,6 @@ from typing import IO, Literal
 from emberge.errors import EmbergeError
 from emberge.wording import printable
 
-__all__ = [
-    "NotOursError",
-    "claim_folder",
-    "is_side_name",
-    "open_ours",
-    "our_uid",
-    "require_ours",
-    "require_tree_ours",
-    "side_name",
-]
-
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO would wait for its other end
 _FLAGS = {
     "ab": os.O_WRONLY | os.O_APPEND | os.O_CREAT,

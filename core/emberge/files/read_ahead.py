@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["announce"]
-
 # The kernel takes no more of one announcement than it would read ahead by itself, or than the disk moves at
 # once: this much nearly everywhere.
 _STEP = 256 << 10

@@ -15,16 +15,6 @@ from typing import IO, Any
 from emberge.errors import CheckpointError
 from emberge.wording import human_size, printable
 
-__all__ = [
-    "JSON_LIMIT",
-    "UnsoundFileError",
-    "open_regular",
-    "read_json",
-    "read_regular",
-    "require_inside",
-    "require_regular",
-]
-
 JSON_LIMIT = 64 << 20
 """Bytes that a JSON file of a model or a result may have; the largest known tokenizer.json has 33 MB."""
 

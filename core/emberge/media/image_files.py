@@ -17,16 +17,6 @@ from emberge.errors import DataError
 from emberge.media.media_files import read_content, require_package
 from emberge.wording import printable
 
-__all__ = [
-    "MOST_PIXELS",
-    "decode_image",
-    "image_size",
-    "open_image",
-    "read_image",
-    "rgb_image",
-    "upright_size",
-]
-
 MOST_PIXELS = 89_478_485
 """Largest number of pixels of an image, which is Pillow's own limit for decompression bombs."""
 

@@ -10,14 +10,6 @@ from emberge.errors import DataError
 from emberge.files import UnsoundFileError, read_regular
 from emberge.wording import human_size, printable
 
-__all__ = [
-    "MEDIA_BYTES",
-    "read_content",
-    "read_media_file",
-    "require_media_size",
-    "require_package",
-]
-
 MEDIA_BYTES = 256 << 20
 """Largest size of the file of an image or a clip, in bytes."""
 

@@ -17,8 +17,6 @@ from emberge.media.image_files import rgb_image
 from emberge.media.media_files import read_media_file, require_media_size
 from emberge.media.sound_files import require_clip
 
-__all__ = ["MediaFolder"]
-
 _ENDINGS: dict[MediaKind, str] = {"image": "img", "audio": "snd"}
 # Modes of Pillow that PNG stores without loss.
 _PLAIN_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")

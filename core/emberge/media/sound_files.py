@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Clip", "decode_clip", "read_clip", "require_clip", "resample_clip"]
 
 RATES = (1_000, 384_000)
 """Lowest and highest sampling rate, in samples a second."""

@@ -12,8 +12,6 @@ from emberge.contracts import PerTensor
 from emberge.errors import CheckpointError
 from emberge.files import write_text
 
-__all__ = ["WEIGHTS_FILE", "FoundWeights"]
-
 WEIGHTS_FILE = "weights.json"
 _LEAST = 1e-9
 

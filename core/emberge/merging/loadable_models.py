@@ -24,7 +24,6 @@ from emberge.wording import count_noun, join_some, printable
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
 
-__all__ = ["require_usable_weights", "whole_faults", "whole_model"]
 
 _DTYPE = "float32"
 

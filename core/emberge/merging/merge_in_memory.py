@@ -21,8 +21,6 @@ from emberge.numerics import kernels
 from emberge.tensor_files import MemorySource, TensorSource, TensorSpec
 from emberge.tensor_names import depths
 
-__all__ = ["merge_state_dicts"]
-
 
 @dataclass(frozen=True)
 class _Settings:

@@ -18,18 +18,6 @@ from emberge.tensor_names import layer_number
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
 
-__all__ = [
-    "EffectiveWeight",
-    "MergePlan",
-    "TensorPlan",
-    "names_for_filters",
-    "plan_effective_weights",
-    "raise_problems",
-    "resolver",
-    "sums_of",
-    "weighing",
-    "weights_of",
-]
 
 _FEW = 3
 _MIXED = 0.05  # share of elements up to which another weight than their layer's is not mentioned

@@ -22,8 +22,6 @@ from emberge.merging.streaming.jobs import TensorJob
 from emberge.merging.streaming.scheduler import Progress
 from emberge.tensor_files import HEADER, FetchedFile, TensorReader, header_texts, versions
 
-__all__ = ["MergeReport", "content_of", "header_of", "merge_checkpoints"]
-
 
 @dataclass(frozen=True)
 class MergeReport:

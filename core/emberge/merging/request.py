@@ -14,20 +14,6 @@ from emberge.merging.stage_options import ModelOptions, all_stages
 from emberge.merging.tokens.vocabulary import SuppliedVocabulary, VocabularyPolicy
 from emberge.tensor_names import LAYER, layer_number, layer_of
 
-__all__ = [
-    "Compute",
-    "Dtype",
-    "LayerRange",
-    "MergeInput",
-    "MergeRequest",
-    "MergeSlice",
-    "Missing",
-    "ModelPart",
-    "own_chain",
-    "shifted",
-    "slice_of",
-]
-
 ModelPart = Literal["whole", "text"]
 Missing = Literal["strict", "copy_base", "average_present"]
 Dtype = Literal["float32", "float16", "bfloat16", "float64"]

@@ -9,8 +9,6 @@ from typing import Any
 from emberge.contracts import Block, Options, PerModel, PerTensor, Stage
 from emberge.errors import suggest
 
-__all__ = ["ModelOptions", "Resolver", "all_stages", "faults_of"]
-
 # Stage name to option name to one model's own value.
 ModelOptions = Mapping[str, Mapping[str, PerTensor]]
 

@@ -9,8 +9,6 @@ from typing import Any, Literal
 from emberge.errors import CheckpointError
 from emberge.wording import join_some
 
-__all__ = ["Attention", "declared_attention", "is_causal", "with_attention"]
-
 Attention = Literal["as is", "causal", "bidirectional"]
 
 # Kinds of layers, by transformers' names, that carry a state from one token to the next.

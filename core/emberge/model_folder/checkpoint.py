@@ -36,7 +36,6 @@ from emberge.wording import printable
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
 
-__all__ = ["Checkpoint"]
 
 _TOKENIZERS = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
 _OTHER_TOKENIZERS = (

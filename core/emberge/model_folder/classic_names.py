@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["CLASSIC", "POOLING", "classic_module", "is_new", "new_type", "pooling_modes"]
-
 CLASSIC = "sentence_transformers.models."
 # Our words for pooling, and the words and the flags of config files.
 POOLING = {

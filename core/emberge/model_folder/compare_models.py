@@ -17,8 +17,6 @@ from emberge.model_folder.st_layout import (
     read_trunk_settings,
 )
 
-__all__ = ["ModelPair", "rope_options", "trunk_config"]
-
 _MUST_AGREE = (
     "model_type",
     "num_attention_heads",

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 from emberge.model_folder.classic_names import POOLING
 
-__all__ = ["declared_defaults", "field_faults", "module_faults"]
-
 _TYPES: Mapping[str, _Types] = {
     "int": (int,),
     "float": (float,),

@@ -17,8 +17,6 @@ from emberge.model_folder.st_layout import read_trunk_settings, trunk_settings_p
 from emberge.tensor_names import Names, layer_number
 from emberge.wording import printable
 
-__all__ = ["size_faults"]
-
 # Keys that configs have for the width of the rows of the input embedding.
 _WIDTHS = (
     *("hidden_size", "embedding_size", "d_model", "n_embd", "dim", "emb_dim", "d_embed"),

@@ -9,8 +9,6 @@ from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.file_table import TOKENIZER_FILES
 from emberge.tensor_files import FileContent, current_notes
 
-__all__ = ["content_fingerprints"]
-
 
 def content_fingerprints(folder: Path) -> tuple[str, str]:
     """Return hashes of a model's tensors by name, however they are sharded, and of its tokenizer's files.

@@ -7,8 +7,6 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["FILES", "FOLDERS", "PLACE", "RECORD", "STATE", "TOKENIZER_FILES", "FileRule", "rule_of"]
-
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",

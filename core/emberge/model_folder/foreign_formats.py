@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["other_format", "pickles_in"]
-
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 # States of a training are beside weights and are none.
 _STATES = ("optimizer", "scheduler", "rng_state", "scaler", "training_args")

@@ -9,8 +9,6 @@ from emberge.errors import CheckpointError
 from emberge.files import JSON_LIMIT, read_regular
 from emberge.files import read_json as read_json_file
 
-__all__ = ["read_json", "read_object", "read_object_if_any", "read_text"]
-
 
 def read_json(path: Path) -> Any:
     """Return a JSON file's content.

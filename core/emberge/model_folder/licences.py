@@ -8,8 +8,6 @@ from pathlib import Path
 from emberge.model_folder.model_card import read_front_matter
 from emberge.wording import join_some
 
-__all__ = ["doubts_of_licences", "licence_line", "licence_of"]
-
 # Licences whose terms are the author's own; their names cannot be compared.
 _OWN_TERMS = ("other", "unknown")
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from emberge.model_folder.json_files import read_object
 
-__all__ = ["with_mask_token"]
-
 _FILES = ("tokenizer_config.json", "special_tokens_map.json")
 
 

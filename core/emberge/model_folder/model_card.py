@@ -10,8 +10,6 @@ import yaml
 
 from emberge.files import UnsoundFileError, open_regular
 
-__all__ = ["read_front_matter", "split_card"]
-
 _CARD = "README.md"
 _LONGEST = 1 << 20
 _FENCE = "---"

@@ -22,8 +22,6 @@ from emberge.model_folder.file_table import FOLDERS
 from emberge.model_folder.json_files import read_json, read_object_if_any
 from emberge.model_folder.model_files import copy_file
 
-__all__ = ["ClassCode", "code_of_class", "drop_code", "named_code"]
-
 # Keys that name code, or that trust it, and the type of their values.
 _KEYS: Mapping[str, type] = {"auto_map": dict, "custom_pipelines": dict, "trust_remote_code": bool}
 # Mixtures of experts that transformers has no class for, and the model on the hub with their code.

@@ -8,8 +8,6 @@ from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.model_code import drop_code
 from emberge.model_folder.model_files import copied_files, copy_file, hashed_files
 
-__all__ = ["copy_model"]
-
 
 def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
     """Copy the files that make a model from one folder into another; files that are there are replaced.

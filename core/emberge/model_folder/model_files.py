@@ -23,15 +23,6 @@ from emberge.model_folder.sound_folder import real_file, require_sound
 from emberge.model_folder.st_layout import read_chain
 from emberge.tensor_files import RemoteFile
 
-__all__ = [
-    "copied_files",
-    "copy_file",
-    "files_not_copied",
-    "hashed_files",
-    "model_fingerprint",
-    "published_files",
-]
-
 _NO_MODEL = "no file of a model"
 
 

@@ -11,8 +11,6 @@ from emberge.model_folder.checkpoint import Checkpoint
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import POOLER, head_of, is_buffer
 
-__all__ = ["ParameterCount", "expert_count"]
-
 # Names that configs have for the number of experts of a layer, and for those that a token is sent to.
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _CHOSEN = (

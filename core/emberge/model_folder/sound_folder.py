@@ -15,8 +15,6 @@ from emberge.errors import CheckpointError
 from emberge.files import JSON_LIMIT, require_inside, require_regular
 from emberge.model_folder.file_table import rule_of
 
-__all__ = ["real_file", "require_sound"]
-
 
 def require_sound(place: Path, folder: Path) -> None:
     """Make sure that the files of a model in `place` may be read and copied.

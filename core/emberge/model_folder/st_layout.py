@@ -25,22 +25,6 @@ from emberge.model_folder.json_files import read_json, read_object, read_object_
 from emberge.model_folder.sound_folder import require_sound
 from emberge.wording import printable
 
-__all__ = [
-    "ROUTERS",
-    "Layout",
-    "ModuleFolder",
-    "classic_files",
-    "module_config",
-    "module_config_path",
-    "read_chain",
-    "read_modules",
-    "read_settings",
-    "read_trunk_settings",
-    "require_inside",
-    "trunk_settings_path",
-    "write_modalities",
-]
-
 ROUTERS = ("Router", "Asym")
 """Modules with chains of their own, each module of them in a subfolder."""
 

@@ -21,8 +21,6 @@ from emberge.model_folder.st_layout import ModuleFolder, module_config_path, rea
 from emberge.model_folder.tokenizer_json import read_tokenizer_json
 from emberge.wording import printable
 
-__all__ = ["template_faults", "tokenizer_faults"]
-
 # Modules that may have neither files nor, as packages lose empty folders, a folder.
 _EMPTY = frozenset({"Normalize"})
 _LIBRARIES = ("sentence_transformers.", "pylate.")

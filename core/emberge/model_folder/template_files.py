@@ -13,8 +13,6 @@ from emberge.model_folder.model_code import drop_code
 from emberge.model_folder.model_files import copied_files, copy_file
 from emberge.model_folder.st_layout import classic_files
 
-__all__ = ["copy_template"]
-
 _QUANTISED = ("quantization_config", "compression_config")
 
 

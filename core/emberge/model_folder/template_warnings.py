@@ -9,8 +9,6 @@ from emberge.model_folder.model_code import code_of_class, named_code
 from emberge.model_folder.model_files import files_not_copied
 from emberge.wording import join_some
 
-__all__ = ["origin_line", "remarks"]
-
 _SHOWN = 3
 
 

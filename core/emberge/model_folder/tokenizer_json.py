@@ -9,8 +9,6 @@ from typing import Any
 from emberge.errors import CheckpointError
 from emberge.model_folder.json_files import read_json
 
-__all__ = ["read_tokenizer_json"]
-
 
 def read_tokenizer_json(path: Path) -> dict[str, Any]:
     """Return the content of a tokenizer.json: a model with a vocabulary, and added tokens with ids.

@@ -14,8 +14,6 @@ from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import trunk_config
 from emberge.wording import printable
 
-__all__ = ["load_tokenizer", "require_vocabulary"]
-
 # Tokens that a tokenizer puts into a sequence of its own accord.
 _PLACED = ("bos_token", "cls_token", "sep_token", "eos_token", "pad_token", "unk_token")
 

@@ -17,20 +17,6 @@ from urllib.parse import urlsplit
 from emberge.network.request_errors import ForbiddenAddressError
 from emberge.wording import printable
 
-__all__ = [
-    "KINDS",
-    "SCHEMES",
-    "Origin",
-    "hub_origin",
-    "is_address",
-    "is_named",
-    "is_of_hub",
-    "is_public",
-    "require_address",
-    "require_redirect",
-    "require_scheme",
-]
-
 SCHEMES = ("https", "http", "s3", "gs", "hf")
 KINDS = tuple(f"{scheme}://" for scheme in SCHEMES)
 _PORTS = {"https": 443, "http": 80}

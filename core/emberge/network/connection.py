@@ -24,8 +24,6 @@ from emberge.network.interruptible import POLL, Stop, call_within, require_going
 from emberge.network.request_errors import UnreachableError, UnsoundAnswerError
 from emberge.wording import human_size
 
-__all__ = ["CONNECT_SECONDS", "SLOW_RATE", "SLOW_SECONDS", "WatchedSocket", "connect"]
-
 CONNECT_SECONDS = 10.0
 """Seconds for the address of a name, for a connection, and for the agreement on its key, each."""
 SLOW_SECONDS = 30.0

@@ -22,8 +22,6 @@ from emberge.network.interruptible import POLL, Stop, call_within
 from emberge.network.request_errors import ForbiddenAddressError, RequestStoppedError
 from emberge.wording import printable
 
-__all__ = ["HubClient", "hub_client"]
-
 T = TypeVar("T")
 
 

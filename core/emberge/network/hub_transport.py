@@ -20,8 +20,6 @@ from emberge.network.interruptible import Stop, require_going
 from emberge.network.request_errors import UnreachableError, UnsoundAnswerError
 from emberge.wording import human_size, printable
 
-__all__ = ["LONGEST_ANSWER", "HubState", "transport_of"]
-
 LONGEST_ANSWER = 64 << 20
 """Bytes of an answer of a hub that is no file, and of a file whose size it does not give before."""
 

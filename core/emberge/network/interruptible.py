@@ -16,8 +16,6 @@ from typing import TypeVar
 
 from emberge.network.request_errors import RequestStoppedError
 
-__all__ = ["POLL", "Stop", "call_again", "call_within", "request_threads", "require_going"]
-
 T = TypeVar("T")
 
 POLL = 0.2

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from emberge.errors import CheckpointError
 
-__all__ = [
-    "ForbiddenAddressError",
-    "RequestStoppedError",
-    "StatusError",
-    "UnreachableError",
-    "UnsoundAnswerError",
-]
-
 
 class UnreachableError(CheckpointError, ConnectionError):
     """A server that does not answer: no such name, no route, a refused connection, too many failures."""

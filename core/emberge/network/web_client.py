@@ -22,8 +22,6 @@ from emberge.network.interruptible import Stop
 from emberge.network.request_errors import ForbiddenAddressError, StatusError, UnsoundAnswerError
 from emberge.wording import printable
 
-__all__ = ["WebClient"]
-
 _MOST_REDIRECTS = 5
 _MOVED = (301, 302, 303, 307, 308)
 # Bytes of an answer beside its body: status, headers, the marks of chunks.

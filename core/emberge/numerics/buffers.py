@@ -11,8 +11,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["pooled_bytes", "pooled_like"]
-
 _LOCAL = threading.local()
 # Bytes below which the allocator does as well.
 _SMALL = 1 << 16

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["cached_in", "can_keep", "kept_in", "kernels_line", "worth_compiling"]
-
 SWITCH = "EMBERGE_KERNELS"
 """Environment variable: `always` takes kernels for small merges too, `never` for none."""
 

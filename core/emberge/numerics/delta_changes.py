@@ -13,17 +13,6 @@ from torch import Tensor
 from emberge.numerics.buffers import pooled_like
 from emberge.numerics.noise import SPAN, odd_numbers, uniform
 
-__all__ = [
-    "DeltaChange",
-    "DivideDeltas",
-    "DropAtRandom",
-    "KeepLargest",
-    "KeepVaried",
-    "Limit",
-    "ScaleDeltas",
-    "TakeVariance",
-]
-
 _BEYOND_ALL_ROWS = 1 << 60
 _UNREACHED = (1 << 63) - 2
 # The steps of the kernels, numbered as in `row_kernels`.

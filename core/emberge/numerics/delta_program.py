@@ -23,8 +23,6 @@ from emberge.numerics.noise import SPAN, uniform
 from emberge.numerics.ranked_drop import Line, chances_of, drop_ranked
 from emberge.numerics.stored_rows import StoredRows
 
-__all__ = ["DecodedRows", "DeltaProgram"]
-
 Key = tuple[object, ...]
 
 

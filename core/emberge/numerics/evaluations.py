@@ -21,17 +21,6 @@ from emberge.numerics.buffers import pooled_like
 from emberge.numerics.delta_changes import DeltaChange, Limit, TakeVariance
 from emberge.numerics.stored_rows import StoredRows
 
-__all__ = [
-    "Bracket",
-    "BracketCount",
-    "Evaluation",
-    "KernelEvaluation",
-    "TorchEvaluation",
-    "gram",
-    "inner_products",
-    "weighted_sum",
-]
-
 _LANES, _RUN = 1 << 10, 1 << 16
 # Elements of which inner products are summed in the numbers' own type.
 _GRAM_RUN = 8192

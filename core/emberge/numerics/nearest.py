@@ -13,15 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "ndcg",
-    "nearest_rows",
-    "overlap",
-    "rank_discounts",
-    "row_cosines",
-    "top_k",
-    "unit_rows",
-]
 
 # Cosines that are in memory at once: 16 MB of float32.
 _CELLS = 4 << 20

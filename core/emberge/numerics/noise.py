@@ -12,8 +12,6 @@ from torch import Tensor
 
 from emberge.numerics.buffers import pooled_like
 
-__all__ = ["SPAN", "odd_numbers", "uniform"]
-
 _WORD = 1 << 32
 # Places count from 1, as a zero stays zero under any multiplication; larger ones join the key.
 SPAN = _WORD - 1

@@ -12,8 +12,6 @@ from torch import Tensor
 from emberge.numerics.buffers import pooled_like
 from emberge.numerics.noise import odd_numbers
 
-__all__ = ["by_rank", "chances_of", "drop_ranked"]
-
 # Values whose places are mixed together, for all models: they stay in the second cache.
 _TOGETHER = 1 << 16
 

@@ -17,17 +17,6 @@ from numba.extending import intrinsic
 
 from emberge.numerics.compiling import cached_in
 
-__all__ = [
-    "combine",
-    "decode",
-    "drop_ranked",
-    "elect",
-    "encode",
-    "largest",
-    "sums",
-    "tally",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 CHUNK = 2048

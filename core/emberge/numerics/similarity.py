@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     _Barred = Callable[[slice], Tensor | None]
 
-__all__ = ["blockwise", "log_sum_products", "lowest_score", "unit_vectors"]
 
 # Entries of a table of scores that are in memory at once: 16 MiB of float32, no slower than more (measured).
 CELLS = 2**22

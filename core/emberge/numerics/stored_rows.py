@@ -13,8 +13,6 @@ from torch import Tensor
 
 from emberge.numerics.buffers import pooled_like
 
-__all__ = ["ALIGNED", "DTYPES", "TOO_LARGE", "Place", "StoredRows", "encode", "words_are_usable"]
-
 DTYPES = ("bfloat16", "float16", "float32")
 """The types that are decoded, in the order of the kernels' numbers."""
 ALIGNED = 64

@@ -35,8 +35,6 @@ from emberge.numerics.delta_program import DecodedRows, DeltaProgram
 from emberge.numerics.evaluations import Bracket, Evaluation
 from emberge.numerics.stored_rows import ALIGNED, TOO_LARGE, Place, StoredRows, words_are_usable
 
-__all__ = ["compile_all", "first_difference", "kernels"]
-
 # More than a chunk, and no multiple of a vector or of the width.
 _SIZE, _MODELS, _WIDTH = 2048 + 37, 3, 260
 _WEIGHTS = [0.7, 0.25, 0.4]

@@ -13,8 +13,6 @@ from collections.abc import Iterable
 
 from emberge.errors import EmbergeError
 
-__all__ = ["LEASH", "end_with_parent", "ended_how", "last_lines", "read_call"]
-
 LEASH = "EMBERGE_LEASH"
 """The environment variable by which a process knows that its standard input ends with its parent."""
 

@@ -18,16 +18,6 @@ from emberge.errors import EmbergeError, RecipeError
 from emberge.interpreter import python_command
 from emberge.processes.child import LEASH, end_with_parent, ended_how
 
-__all__ = [
-    "LISTENER",
-    "SECRET",
-    "RankProcesses",
-    "RanksEnded",
-    "adopt_launcher",
-    "rank_and_size",
-    "rank_team",
-]
-
 SECRET = "EMBERGE_RANKS_SECRET"
 """The environment variable with the secret that ranks sign their messages with."""
 LISTENER = "EMBERGE_RANKS_LISTENER"

@@ -16,8 +16,6 @@ from emberge.errors import EmbergeError
 from emberge.interpreter import python_command
 from emberge.processes.child import last_lines
 
-__all__ = ["WORKER", "StepProcess"]
-
 # The word that turns the command line into a worker; people have no use for it.
 WORKER = "_work"
 # How long a process that was asked to end may take to tidy up.

@@ -16,16 +16,6 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from emberge.contracts import Encoder
 from emberge.ranks.ranks import Ranks
 
-__all__ = [
-    "clip_gradients",
-    "gathered_weights",
-    "is_split",
-    "put",
-    "split_weights",
-    "sum_gradients",
-    "whole",
-]
-
 PROBE = "a text to see which modules run"
 
 

@@ -12,8 +12,6 @@ from torch.nn.functional import pad
 
 from emberge.contracts import Embeddings
 
-__all__ = ["gathered", "rows_of"]
-
 
 def gathered(parts: Sequence[Embeddings]) -> Embeddings:
     """Return the rows of every part, one after another, as the batch that a loss gets.

@@ -25,16 +25,6 @@ from emberge.errors import EmbergeError
 from emberge.ranks.signed_store import join_store
 from emberge.wording import join_some
 
-__all__ = [
-    "ALONE",
-    "LostRankError",
-    "Ranks",
-    "RanksError",
-    "join_ranks",
-    "leave_ranks",
-    "shard_rows",
-]
-
 T = TypeVar("T")
 
 # How long a rank waits for the others inside a step. A rank that dies is noticed at once.

@@ -20,8 +20,6 @@ from torch.distributed import Store, TCPStore, rendezvous  # type: ignore[attr-d
 from emberge.errors import EmbergeError
 from emberge.processes import LISTENER, SECRET
 
-__all__ = ["ForgedError", "SignedStore", "join_store"]
-
 _DIGEST = hashlib.sha256
 _LENGTH = _DIGEST().digest_size
 # Interfaces that no other machine sees, by system.

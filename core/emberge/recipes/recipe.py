@@ -12,8 +12,6 @@ from emberge.errors import Problem, RecipeError
 from emberge.recipes.options.component_tree import references
 from emberge.wording import join_some, printable
 
-__all__ = ["Recipe", "RecipeStep"]
-
 
 @dataclass(frozen=True)
 class RecipeStep:

@@ -15,8 +15,6 @@ from emberge.errors import CheckpointError
 from emberge.hashes import file_pieces
 from emberge.tensor_files.safetensors_header import TensorSpec, read_header
 
-__all__ = ["ContentHasher", "FileContent", "contents_of"]
-
 _WEIGHTS = ".safetensors"
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from emberge.tensor_files.content_hash import FileContent
 
-__all__ = ["ContentNotes", "current_notes", "noting_contents"]
-
 # The longest tick of a clock by which file systems stamp changes.
 _TICK = 10_000_000
 

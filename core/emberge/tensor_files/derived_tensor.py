@@ -12,8 +12,6 @@ from emberge.tensor_files.safetensors_header import TensorSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["DerivedTensor", "RowReader", "read_derived", "read_derived_bytes"]
-
 
 class RowReader(Protocol):
     """The part of a `TensorReader` that derived tensors use."""

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PAGE", "DirectFile"]
-
 PAGE = mmap.PAGESIZE
 
 _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)

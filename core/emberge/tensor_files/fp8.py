@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from emberge.tensor_files.derived_tensor import RowReader
 
-__all__ = ["BLOCK", "ScaledSpec", "dequantised"]
 
 BLOCK = 128
 """Rows and columns that share one number of a `weight_scale_inv`."""

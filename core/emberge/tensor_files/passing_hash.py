@@ -12,8 +12,6 @@ from emberge.tensor_files.direct_file import DirectFile
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.write_queue import BUFFERS, Filled
 
-__all__ = ["HELD", "EarlyPieces", "HashThread", "PassingHash"]
-
 _READ = 1 << 20
 HELD = BUFFERS * 3 // 4
 """Early pieces of all files together that keep their buffers; the other buffers are for writing."""

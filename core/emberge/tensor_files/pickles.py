@@ -15,8 +15,6 @@ from torch import Tensor
 from emberge.errors import CheckpointError
 from emberge.files import replace_file, require_space, write_json
 
-__all__ = ["convert_pickles"]
-
 _INDEX = ".index.json"
 _STEMS = ("pytorch_model", "adapter_model")
 

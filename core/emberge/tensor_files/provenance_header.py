@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-__all__ = ["HEADER", "header_texts", "read_provenance", "versions"]
-
 HEADER = "emberge"
 """The key of a safetensors header under which the provenance is kept, as JSON."""
 

@@ -18,8 +18,6 @@ from emberge.files import NotOursError, claim_folder, read_json, require_ours
 from emberge.network import require_scheme
 from emberge.wording import printable
 
-__all__ = ["RemoteFile", "server_cache"]
-
 _SUFFIX = ".remote"
 # Bytes of a note: of the longest header there is, in base64.
 _LONGEST_NOTE = 140_000_000

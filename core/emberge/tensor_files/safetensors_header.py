@@ -20,19 +20,6 @@ from emberge.errors import CheckpointError
 from emberge.tensor_files.remote_file import RemoteFile
 from emberge.wording import printable
 
-__all__ = [
-    "DTYPES",
-    "MOST_TENSORS",
-    "WEIGHTS",
-    "TensorSpec",
-    "encode_header",
-    "header_size",
-    "main_dtype",
-    "parse_header",
-    "read_header",
-    "require_count",
-]
-
 WEIGHTS = "model.safetensors"
 # safetensors' names of element types: (torch's name, bytes an element).
 DTYPES: dict[str, tuple[str, int]] = {

@@ -22,8 +22,6 @@ from emberge.network import (
 )
 from emberge.wording import printable
 
-__all__ = ["MOST_FILES", "Facts", "Server", "causes", "files_below", "server_of", "status_of"]
-
 T = TypeVar("T")
 
 MOST_FILES = 10_000

@@ -22,8 +22,6 @@ from emberge.tensor_files.remote_file import RemoteFile
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.server_file import ServerFile, other_content
 
-__all__ = ["FetchedFile", "TensorFetcher"]
-
 _BLOCK = 4 << 20
 _AT_ONCE = 8
 

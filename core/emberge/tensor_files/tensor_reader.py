@@ -18,8 +18,6 @@ from emberge.tensor_files.remote_file import RemoteFile
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.tensor_fetcher import FetchedFile, TensorFetcher
 
-__all__ = ["TensorReader", "bytes_of", "scratch"]
-
 _LOCAL = threading.local()
 
 # The distance to which what follows in a file is announced: a few blocks, of each model.

@@ -10,8 +10,6 @@ from torch import Tensor
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.tensor_reader import TensorReader, bytes_of
 
-__all__ = ["FileSource", "MemorySource", "TensorSource"]
-
 
 class TensorSource(Protocol):
     """The source that one model's tensor is read from."""

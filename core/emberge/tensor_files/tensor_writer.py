@@ -21,8 +21,6 @@ from emberge.tensor_files.tensor_reader import bytes_of
 from emberge.tensor_files.write_queue import QUEUE, Filled, WriteQueue
 from emberge.wording import parse_size
 
-__all__ = ["TensorWriter"]
-
 DIRECT = 1 << 20
 """Bytes of a tensor from which on it is written direct; below, the cache is as fast."""
 

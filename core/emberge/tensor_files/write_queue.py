@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 from emberge.tensor_files.direct_file import PAGE
 
-__all__ = ["BUFFERS", "QUEUE", "Filled", "WriteQueue"]
-
 QUEUE = 32 << 20
 """Bytes that may wait for the disk, unless there is less memory."""
 

@@ -19,8 +19,6 @@ from emberge.tensor_names.name_aliases import (
 )
 from emberge.tensor_names.task_heads import POOLER, head_of, heads_in, task_of
 
-__all__ = ["Names", "is_buffer", "is_vocabulary"]
-
 _EMBEDDED = frozenset({*EMBEDDINGS, "shared.weight"})
 _BUFFERS = (
     *("position_ids", "token_type_ids", "inv_freq", "cos_cached", "sin_cached", "masked_bias"),

@@ -6,18 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-__all__ = [
-    "EMBEDDING_LAYER",
-    "LAYER",
-    "PARTS",
-    "Part",
-    "depths",
-    "layer_number",
-    "layer_of",
-    "layer_order",
-    "part_of",
-]
-
 Part = Literal["attention", "mlp", "embedding", "other", "vector"]
 PARTS: tuple[Part, ...] = ("attention", "mlp", "embedding", "other", "vector")
 EMBEDDING_LAYER, FINAL_LAYER = "embeddings", "final"

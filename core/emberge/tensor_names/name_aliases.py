@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-__all__ = ["EMBEDDINGS", "HEAD", "TIED", "outer_prefix", "prefix_of", "usual_name"]
-
 HEAD = "lm_head.weight"
 
 # How an input embedding may end, the surest first.

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["POOLER", "head_of", "heads_in", "task_of"]
-
 # Where the backbone's names have no prefix, heads are known by their names alone.
 _KNOWN = frozenset(
     {

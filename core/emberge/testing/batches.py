@@ -14,16 +14,6 @@ from emberge.contracts import Embeddings, Loss
 from emberge.ranks import gathered
 from emberge.testing.small_encoder import WIDTH, LetterEncoder
 
-__all__ = [
-    "change_embeddings",
-    "columns",
-    "example_embeddings",
-    "take_rows",
-    "widened",
-    "with_columns",
-    "with_layers",
-]
-
 
 def example_embeddings(
     rows: int = 6,

@@ -25,8 +25,6 @@ from emberge.testing.batches import (
 )
 from emberge.testing.small_encoder import LetterEncoder
 
-__all__ = ["check_loss"]
-
 MODEL = "the encoder"
 READ = ("positive_score", "negative_score", "label")
 

@@ -12,8 +12,6 @@ from emberge.contracts import Stage
 from emberge.errors import CheckpointError
 from emberge.merging import merge_state_dicts
 
-__all__ = ["check_strategy"]
-
 # A matrix, a vector, a number, rows that are odd in number and length, and a tensor that no model changed.
 _SHAPES: Mapping[str, tuple[int, ...]] = {
     "embeddings.weight": (37, 13),

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from emberge.contracts import Embedded, TokenisedText
 
-__all__ = ["LetterEncoder"]
-
 WIDTH = 8
 
 

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from emberge.contracts import TokenLoss, Tokens
 
-__all__ = ["check_token_loss"]
-
 VOCABULARY, WIDTH, MASK, UNSCORED = 50, 8, 4, -100
 
 

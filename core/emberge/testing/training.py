@@ -23,8 +23,6 @@ from emberge.contracts import (
 )
 from emberge.encoding import EncodePlan, TextEmbedder, encode_and_backward, token_states
 
-__all__ = ["check_backbone", "check_sampler"]
-
 TEXTS = ("open a file", "sort a list of numbers by value", "the weather", "a", "Find the Last Row!")
 
 

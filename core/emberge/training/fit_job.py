@@ -18,8 +18,6 @@ from emberge.contracts import (
 )
 from emberge.training.fit_options import FitOptions
 
-__all__ = ["EarlyStopping", "FitJob"]
-
 
 @dataclass(frozen=True)
 class EarlyStopping:

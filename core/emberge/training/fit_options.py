@@ -23,8 +23,6 @@ from emberge.contracts import (
     WholeNumber,
 )
 
-__all__ = ["BatchOptions", "FitOptions", "FitResult", "Precision", "Schedule"]
-
 Schedule = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 Precision = Literal["auto", "float32", "bfloat16"]
 

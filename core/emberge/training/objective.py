@@ -20,8 +20,6 @@ from emberge.contracts import (
 )
 from emberge.errors import DataError, PluginError
 
-__all__ = ["Objective"]
-
 OFFERED = frozenset({"negative", "contrast", "positive_score", "negative_score", "label"})
 
 

@@ -14,8 +14,6 @@ from emberge.ranks import Ranks
 from emberge.training.fit_options import FitOptions
 from emberge.training.plan.batch_plan import PlannedBatch
 
-__all__ = ["Trainee"]
-
 
 class Trainee:
     """Parameters, the batch of each step, and the pass over a batch.

@@ -25,8 +25,6 @@ from emberge_bidirlm.compose.positions import RopeFrom
 from emberge_bidirlm.compose.processors import processor_config
 from emberge_bidirlm.compose.specialist import Kind, Specialist
 
-__all__ = ["Compose"]
-
 _KINDS: tuple[Kind, ...] = ("vision", "audio")
 _OPENS = (
     "sentence-transformers needs torchvision to open it, for text too, as its processor of images does; "

@@ -36,8 +36,6 @@ from emberge_bidirlm.compose.target import TRUNK, ComposedClass, choose_target
 from emberge_bidirlm.compose.vocabulary import join_tokens, owned_rows
 from emberge_bidirlm.mask_token import text_config
 
-__all__ = ["ComposedTensor", "Composition"]
-
 _READS: Mapping[Kind, str] = {"vision": "image", "audio": "audio"}
 
 

@@ -10,8 +10,6 @@ from emberge.model_folder import Checkpoint, rope_options
 from emberge_bidirlm.compose.specialist import Specialist
 from emberge_bidirlm.mask_token import text_config
 
-__all__ = ["RopeFrom", "rope_parameters"]
-
 RopeFrom = Literal["text", "vision"]
 
 

@@ -11,8 +11,6 @@ from emberge.model_folder import read_object
 
 from emberge_bidirlm.compose.specialist import Kind, Specialist
 
-__all__ = ["REPLACED", "chat_template", "processor_config", "tokenizer_config", "tokenizer_names"]
-
 _WHOLE = "processor_config.json"
 # By kind: the parts of a processor, and the file of older releases that has each alone.
 _PARTS: Mapping[Kind, Mapping[str, str]] = {

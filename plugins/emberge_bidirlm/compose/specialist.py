@@ -16,8 +16,6 @@ from emberge.tensor_names import Names
 
 from emberge_bidirlm.mask_token import class_config
 
-__all__ = ["Kind", "Specialist"]
-
 Kind = Literal["vision", "audio"]
 
 

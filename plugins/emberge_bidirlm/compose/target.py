@@ -13,8 +13,6 @@ from emberge.model_folder import Checkpoint
 from emberge_bidirlm.compose.specialist import Kind, Specialist
 from emberge_bidirlm.mask_token import text_config
 
-__all__ = ["ComposedClass", "choose_target"]
-
 TRUNK = "language_model."
 _KEPT = (
     *("attention_bias", "attention_dropout", "head_dim", "hidden_act", "hidden_size"),

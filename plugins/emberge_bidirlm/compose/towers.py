@@ -14,8 +14,6 @@ from emberge.tensor_files import TensorReader, TensorSpec
 from emberge_bidirlm.compose.specialist import Specialist
 from emberge_bidirlm.compose.target import ComposedClass
 
-__all__ = ["prove_tower", "tower_hash"]
-
 _PIECE = 1 << 24
 
 

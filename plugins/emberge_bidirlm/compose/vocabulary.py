@@ -16,7 +16,6 @@ from emberge.tensor_names import Names
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["OwnedRows", "join_tokens", "owned_rows"]
 
 _NOBODY = -1
 _REMEDY = (

@@ -19,8 +19,6 @@ from emberge import (
 )
 from emberge.training import RowSubset, RowsWithReplacement, take_rows
 
-__all__ = ["Bagging", "count_of", "in_order", "require_share"]
-
 # Rows of a dataset up to which its bag is an array, in order.
 SORTED_UP_TO = 1 << 16
 

@@ -9,8 +9,6 @@ from emberge import Count, DataError, NonNegative
 from emberge_boom.samplers.study_sampler import Members, StudySampler
 from emberge_boom.study.study import Study, cluster_lines
 
-__all__ = ["Cluster"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster(StudySampler):

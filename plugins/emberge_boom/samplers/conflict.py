@@ -10,8 +10,6 @@ from emberge import Count, DataError
 from emberge_boom.samplers.study_sampler import Members, StudySampler
 from emberge_boom.study.study import Study
 
-__all__ = ["Conflict"]
-
 _PLACES = {"first": slice(0, 1), "second": slice(1, 2), "both": slice(0, 2)}
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from emberge import DataError, Pool, Sampler, suggest
 from emberge.contracts import TASK_KINDS
 
-__all__ = ["Keep"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Keep(Sampler):

@@ -10,8 +10,6 @@ from emberge import DataError, EmbergeError, FileRef, Pool, Preflight, Problem, 
 
 from emberge_boom.study.study import Study, read_study
 
-__all__ = ["Members", "StudySampler"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class StudySampler(Sampler):

@@ -7,18 +7,6 @@ from typing import Literal
 
 from emberge import DataError
 
-__all__ = [
-    "Distance",
-    "LossProtocol",
-    "LossScale",
-    "Pair",
-    "Steps",
-    "compare",
-    "distance",
-    "in_own_scale",
-    "mean_loss",
-]
-
 LossProtocol = Literal["paper", "matched"]
 LossScale = Literal["loss", "own"]
 Distance = Literal["paper", "ratio"]

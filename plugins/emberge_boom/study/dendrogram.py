@@ -8,8 +8,6 @@ from html import escape
 from emberge_boom.study.study import Study
 from emberge_boom.study.tree import leaves
 
-__all__ = ["STYLE", "dendrogram", "drawing", "element", "short", "text", "ticks"]
-
 WIDTH = 1040.0
 _NAME = 22
 _LETTER = 7.0

@@ -25,8 +25,6 @@ from emberge_boom.study.study import Interaction, Study
 from emberge_boom.study.study_run import read_steps
 from emberge_boom.study.tree import Linkage, grow
 
-__all__ = ["gather_study", "study_of"]
-
 
 def gather_study(
     runs: Iterable[tuple[Path, Artifact]],

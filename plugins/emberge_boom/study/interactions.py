@@ -28,8 +28,6 @@ from emberge_boom.study.study_checks import check_training, one_by_one
 from emberge_boom.study.study_run import StudyOptions, StudyRun
 from emberge_boom.study.tree import Linkage
 
-__all__ = ["Interactions", "table_of"]
-
 TABLE = "interactions.md"
 _CUTS = 6
 _PAIRS = 3

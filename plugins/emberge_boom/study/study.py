@@ -14,8 +14,6 @@ from emberge import DataError
 from emberge_boom.study.affinity import Distance, LossProtocol, LossScale, Pair
 from emberge_boom.study.tree import Linkage, Tree, cut_at, cut_into, heights_of, numbered
 
-__all__ = ["FILE", "Interaction", "Study", "cluster_lines", "read_study", "write_study"]
-
 FILE = "interactions.json"
 FORMAT = 1
 

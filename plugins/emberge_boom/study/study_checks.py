@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from emberge.data import CheckedData
     from emberge.training import TrainingPreview
 
-__all__ = ["check_training", "one_by_one"]
-
 
 def check_training(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
     """Yield problems of the model, the data, the losses and the sampler, once for all trainings."""

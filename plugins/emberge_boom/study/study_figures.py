@@ -9,8 +9,6 @@ from emberge_boom.study.dendrogram import dendrogram
 from emberge_boom.study.study import Study, cluster_lines
 from emberge_boom.study.tree import leaves
 
-__all__ = ["figures_of"]
-
 TREE = "tree.svg"
 
 

@@ -29,8 +29,6 @@ from emberge.training import FitOptions
 
 from emberge_boom.study.affinity import Steps, mean_loss
 
-__all__ = ["LOSSES", "StudyOptions", "StudyRun", "read_steps"]
-
 LOSSES = "losses.json"
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Linkage", "Tree", "cut_at", "cut_into", "grow", "heights_of", "leaves", "numbered"]
 
 Linkage = Literal["average", "single", "complete"]
 # Of each union, lowest first: the two clusters that meet (below n a leaf, else union number - n), the

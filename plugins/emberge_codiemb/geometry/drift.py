@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     Embeddings = NDArray[np.floating]
 
-__all__ = ["linear_cka", "shared_neighbours"]
-
 
 def linear_cka(first: Embeddings, second: Embeddings) -> float:
     """Return the linear CKA of two models' embeddings [n, d] of the same texts (arXiv:1905.00414, eq. 4).

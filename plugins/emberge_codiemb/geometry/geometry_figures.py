@@ -14,8 +14,6 @@ from emberge_codiemb.geometry.geometry_table import (
     rows_of,
 )
 
-__all__ = ["figures_of"]
-
 
 def figures_of(result: Geometry) -> list[dict[str, Any]]:
     """Return the figures as plain values: measures by data set, and drift."""

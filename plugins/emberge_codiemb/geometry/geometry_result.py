@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Drifted", "Geometry", "MeasuredModel", "MeasuredSet"]
 
 FORMAT = 1
 

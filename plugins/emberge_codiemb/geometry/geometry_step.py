@@ -35,8 +35,6 @@ from emberge_codiemb.geometry.measure_model import (
     read_models,
 )
 
-__all__ = ["Drift", "GeometryStep"]
-
 FILE, TABLE = "geometry.json", "geometry.md"
 
 

@@ -10,8 +10,6 @@ from emberge.wording import prose, table_lines
 
 from emberge_codiemb.geometry.geometry_result import Geometry, MeasuredModel
 
-__all__ = ["COLUMNS", "drift_head", "drift_rows", "how_measured", "rows_of", "table_of"]
-
 
 @dataclass(frozen=True)
 class Column:

@@ -43,14 +43,6 @@ if TYPE_CHECKING:
 
     Kept = Sequence[NDArray[np.bool_]]
 
-__all__ = [
-    "GeometryOptions",
-    "MeasureModel",
-    "SetTexts",
-    "few_texts",
-    "measure_texts",
-    "read_models",
-]
 
 FILE = "measured.json"
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["MEASURES", "EntropyOf", "TokenGeometry", "Tolerance", "singular_values"]
 
 EntropyOf = Literal["squares", "values"]
 Tolerance = Literal["float32", "float64"]

@@ -11,8 +11,6 @@ from emberge import Embeddings, Loss, unit_vectors
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["PairLoss", "require_positive"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PairLoss(Loss):

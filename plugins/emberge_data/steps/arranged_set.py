@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
-__all__ = ["ArrangedSet"]
-
 
 @dataclass(frozen=True, eq=False)
 class ArrangedSet:

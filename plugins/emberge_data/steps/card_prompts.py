@@ -8,8 +8,6 @@ from pathlib import Path
 from emberge import DataError
 from emberge.data import open_data_file
 
-__all__ = ["card_prompts"]
-
 SHOWN = 3
 CARD_BYTES = 1 << 20  # that are looked at
 # Openings of quoted texts: those of E5 and Nomic Embed, then instructions, as of BGE or GTE.

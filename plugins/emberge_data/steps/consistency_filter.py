@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.search.space import Space
     from emberge_data.steps.search.tiles import SearchMemory
 
-__all__ = ["ConsistencyFilter", "shards"]
 
 # A last shard smaller than this share of a shard would filter less, and is joined to the one before it.
 SMALLEST = 0.1

@@ -25,7 +25,6 @@ from emberge_data.steps.outcome import Outcome, SetChanges, changes_table
 if TYPE_CHECKING:
     from emberge.data import CheckedData, StoredDataset
 
-__all__ = ["DataStep"]
 
 TABLE, CHANGES = "changes.md", "changes.json"
 

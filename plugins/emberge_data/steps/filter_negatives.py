@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.arranged_set import ArrangedSet
     from emberge_data.steps.search.space import Space
 
-__all__ = ["FilterNegatives"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FilterNegatives(TaughtStep):

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from emberge.data import DistinctTexts, StoredDataset
     from numpy.typing import NDArray
 
-__all__ = ["ChosenTexts", "ListedSet", "ListedTexts"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListedTexts:

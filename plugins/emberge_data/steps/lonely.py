@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from emberge_data.steps.outcome import Outcome
 
-__all__ = ["drop_lonely"]
 
 NOTE = "no other row of its label is left"
 

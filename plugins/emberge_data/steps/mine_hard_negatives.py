@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.mining.choice import Passages
     from emberge_data.steps.search.space import Space
 
-__all__ = ["MineHardNegatives"]
 
 # Queries whose scores are shown where nothing passed.
 SHOWN = 1000

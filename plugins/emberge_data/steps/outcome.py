@@ -11,8 +11,6 @@ from typing import Any
 from emberge import Example, stable_seed
 from emberge.wording import prose, table_lines
 
-__all__ = ["Outcome", "SetChanges", "changes_table"]
-
 SHOWN = 20
 SHOWN_CHARACTERS = 200
 SHOWN_TEXTS = 3

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Places = NDArray[np.int64]
 
-__all__ = ["RowTexts"]
-
 
 class RowTexts:
     """Texts of the rows of all sets, each once, on disk; rows are numbered over all sets.

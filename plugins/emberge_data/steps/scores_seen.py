@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["spread"]
-
 
 def spread(values: NDArray[Any]) -> str:
     """Return the lowest, median and highest of some numbers in words."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.search.space import Space
     from emberge_data.steps.search.tiles import SearchMemory
 
-__all__ = ["TaughtStep"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TaughtStep(DataStep):

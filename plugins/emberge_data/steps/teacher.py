@@ -24,7 +24,6 @@ from emberge_data.steps.card_prompts import card_prompts
 if TYPE_CHECKING:
     from emberge.encoding import EmbeddingStore, Vectors
 
-__all__ = ["OpenTeacher", "Teacher"]
 
 # More tokens than any model reads.
 _LONG = "word " * 100_000

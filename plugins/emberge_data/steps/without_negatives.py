@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from emberge import Example
 
-__all__ = ["without_negatives"]
-
 
 def without_negatives(example: Example, numbers: Collection[int]) -> Example:
     """Return the example without the negatives of these numbers, and without their scores."""

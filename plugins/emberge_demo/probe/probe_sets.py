@@ -26,8 +26,6 @@ from emberge_demo.package_files import even_place, write_catalogue, write_rows
 from emberge_demo.probe.prose import LICENSED, cpp, licences, mathematics, papers
 from emberge_demo.probe.words import languages, places, things
 
-__all__ = ["ProbeSets"]
-
 Pair = tuple[str, str]
 Source = Callable[[], Iterator[Pair]]
 # Each set's texts, and the package that they are of.

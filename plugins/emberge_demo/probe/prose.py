@@ -10,8 +10,6 @@ from pathlib import Path
 
 from emberge_demo.corpus import first_paragraph, locate, parsed
 
-__all__ = ["LICENSED", "cpp", "licences", "mathematics", "papers"]
-
 Pair = tuple[str, str]
 # Distributions that come with the project and state long or unusual licences.
 LICENSED = ("numpy", "pillow", "pyarrow", "scipy", "torch", "tqdm", "transformers")

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from emberge_demo.corpus import locate, parsed
 
-__all__ = ["languages", "places", "things"]
-
 _FAMILIES = 8
 _CODE, _ZONE = 0, 2  # columns of zone.tab
 _NAME = 1  # column of iso3166.tab

@@ -14,15 +14,6 @@ from numpy.typing import NDArray
 
 from emberge_encoder.media.media_support import MediaSupport
 
-__all__ = [
-    "ClipReader",
-    "ImageReader",
-    "RecentFeatures",
-    "media_problems",
-    "media_readers",
-    "pad_whole_chunks",
-]
-
 Array = NDArray[Any]
 # Samples that Qwen3-ASR pads a shorter clip to, half a second at its rate.
 SHORTEST = 8000

@@ -16,8 +16,6 @@ from emberge_encoder.media.media_support import MediaSupport
 from emberge_encoder.media.rendering import Rendering
 from emberge_encoder.text_model import TextModel
 
-__all__ = ["MediaModel"]
-
 
 class MediaModel(TextModel):
     """An encoder of text and of media within it (see `Encoder`); `support` has the media that it reads."""

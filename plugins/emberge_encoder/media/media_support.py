@@ -10,8 +10,6 @@ from typing import Any
 from emberge import CheckpointError, MediaKind
 from emberge.model_folder import Layout, read_object, read_trunk_settings
 
-__all__ = ["FAMILIES", "MediaSupport", "read_media_support"]
-
 # Kinds of media by the model types of transformers' native classes.
 FAMILIES: Mapping[str, tuple[MediaKind, ...]] = {
     "qwen3_vl": ("image",),

@@ -12,8 +12,6 @@ from emberge_encoder.chat_format import ChatFormat
 from emberge_encoder.media.features import ClipReader, ImageReader
 from emberge_encoder.media.media_support import MediaSupport
 
-__all__ = ["Rendering"]
-
 # Tokens around a medium, which are never cut off.
 _MARKS = (
     "vision_start_token_id",

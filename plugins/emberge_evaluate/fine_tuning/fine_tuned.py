@@ -31,8 +31,6 @@ from emberge_evaluate.fine_tuning.task_data import (
 from emberge_evaluate.fine_tuning.task_entry import TaskEntry
 from emberge_evaluate.fine_tuning.tuning_options import TuningOptions
 
-__all__ = ["FineTuned"]
-
 _OF_TEXTS = ("classification", "regression", "choice")  # heads that pool
 
 

@@ -23,8 +23,6 @@ from emberge_evaluate.fine_tuning.task_data import TaskData
 from emberge_evaluate.fine_tuning.tuning import Tuned, Tuning, TuningSchedule
 from emberge_evaluate.fine_tuning.tuning_options import TuningOptions
 
-__all__ = ["Grid"]
-
 _LOOKS = 20  # looks at development data in a training
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["TextHead", "TokenHead", "first_places"]
-
 _SPREAD = 0.02  # standard deviation of fresh weights, as transformers draws them
 
 

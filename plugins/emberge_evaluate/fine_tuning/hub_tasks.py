@@ -13,8 +13,6 @@ from emberge import DataError, suggest
 
 from emberge_evaluate.fine_tuning.task_entry import Head, Metric, TaskEntry, TaskRowSource
 
-__all__ = ["hub_tasks"]
-
 
 def _glue(
     name: str,

@@ -16,8 +16,6 @@ from emberge_evaluate.fine_tuning.heads import TextHead, TokenHead, first_places
 from emberge_evaluate.fine_tuning.task_data import TaskData
 from emberge_evaluate.fine_tuning.task_rows import Answers, TaskRow
 
-__all__ = ["Kind", "Reading", "TaskInput", "kind_of"]
-
 UNSCORED = -100
 _MISSED = -1  # prediction for a word that was cut off
 _STRIDE = 128  # tokens that windows of a long passage share, a quarter of a window at most

@@ -7,8 +7,6 @@ from typing import Any
 
 from emberge import TaskScore
 
-__all__ = ["learning_curves", "smoothed"]
-
 _OLD = 0.4  # share of the mean so far in the next point, as BidirLM's curves have it
 
 

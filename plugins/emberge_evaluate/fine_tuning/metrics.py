@@ -15,8 +15,6 @@ from emberge import Units
 from emberge_evaluate.fine_tuning.task_entry import Metric
 from emberge_evaluate.fine_tuning.task_rows import Answers, TaskRow
 
-__all__ = ["score", "units_of"]
-
 
 def score(
     metric: Metric, classes: Sequence[str], rows: Sequence[TaskRow], found: Sequence[Any]

@@ -15,8 +15,6 @@ from emberge.wording import join_some
 from emberge_evaluate.fine_tuning.task_entry import METRICS, TaskEntry, TaskRowSource
 from emberge_evaluate.fine_tuning.task_rows import TaskRow, labels_of, parse_rows
 
-__all__ = ["TaskData", "check_first_rows", "entry_problems", "load_task"]
-
 # Rows that are kept from the training rows to choose settings by, at most.
 _MOST_DEV = 2000
 _FIRST = 100  # rows of a hub dataset that are looked at before a run

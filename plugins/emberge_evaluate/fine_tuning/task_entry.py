@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 from emberge import Count, DataEntry, DataRef, NumberRange
 
-__all__ = ["METRICS", "Head", "Metric", "TaskEntry", "TaskRowSource"]
-
 Head = Literal["classification", "regression", "tokens", "span", "choice"]
 Metric = Literal[
     "accuracy", "macro_f1", "f1", "matthews", "spearman", "entity_f1", "span_f1", "exact_match"

@@ -13,8 +13,6 @@ from emberge.wording import join_some
 
 from emberge_evaluate.fine_tuning.task_entry import TaskEntry
 
-__all__ = ["Answers", "TaskRow", "parse_rows"]
-
 _SHOWN = 20  # bad rows that an error lists
 # What hub datasets have in place of a label that is kept secret.
 _SECRET = "-1"

@@ -33,8 +33,6 @@ from emberge_evaluate.fine_tuning.kinds import Kind, TaskInput
 from emberge_evaluate.fine_tuning.metrics import score
 from emberge_evaluate.fine_tuning.task_rows import TaskRow
 
-__all__ = ["Tuned", "Tuning", "TuningSchedule", "batch_rows"]
-
 
 @dataclass(frozen=True)
 class TuningSchedule:

@@ -19,8 +19,6 @@ from emberge import (
     component,
 )
 
-__all__ = ["TuningOptions"]
-
 Pooling = Literal["auto", "mean", "last", "bos", "late"]
 
 

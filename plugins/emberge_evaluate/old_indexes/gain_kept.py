@@ -11,8 +11,6 @@ from emberge_evaluate.comparison import Judge
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.seed_groups import Arm, Scored
 
-__all__ = ["gains_kept", "judged_gains"]
-
 Models = Mapping[str, tuple[Scored, Model]]
 
 

@@ -11,8 +11,6 @@ from emberge.wording import join_some
 from emberge_evaluate.seed_groups import Scored
 from emberge_evaluate.sizes import ScoredModels
 
-__all__ = ["columns_by_index", "index_problems"]
-
 
 def columns_by_index(columns: ScoredModels) -> ScoredModels:
     """Return a column `model on index` beside each model, or the columns where tasks have no indexes.

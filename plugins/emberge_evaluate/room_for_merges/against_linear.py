@@ -11,8 +11,6 @@ from emberge.evaluating import Comparison
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.seed_groups import Arm, Scored
 
-__all__ = ["against_linear", "linear_merges"]
-
 Models = Mapping[str, tuple[Scored, Model]]
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["Ensemble"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ensemble(Backbone):

@@ -24,8 +24,6 @@ from emberge_evaluate.room_for_merges.ensemble import Ensemble
 from emberge_evaluate.score_model import free_name
 from emberge_evaluate.seed_groups import Scored
 
-__all__ = ["HEADROOM", "headroom_problems", "headroom_rows"]
-
 ENSEMBLE, ORACLE = "ensemble", "oracle (no model)"
 HEADROOM = (ENSEMBLE, ORACLE)
 TaskScores = Mapping[str, Mapping[str, TaskScore]]

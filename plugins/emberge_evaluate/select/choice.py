@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from emberge import TaskInfo, TaskScore
 from emberge.evaluating import parts_of_group
 
-__all__ = ["Ranked", "RankedModels", "choose", "value_of"]
-
 # Points are decimal fractions, whose differences in binary miss by some 1e-14.
 _ROUNDING = 1e-9
 

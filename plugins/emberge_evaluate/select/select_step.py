@@ -45,8 +45,6 @@ from emberge_evaluate.select.choice import Ranked, RankedModels, choose, value_o
 from emberge_evaluate.select.selection_table import Selection
 from emberge_evaluate.select.trainings_behind import trainings_behind
 
-__all__ = ["Select"]
-
 TABLE = "selection.md"
 CHECKPOINTS = "checkpoints"
 # What the best model's own artifact states of its training, and of the model that it started from.

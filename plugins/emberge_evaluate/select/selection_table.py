@@ -13,8 +13,6 @@ from emberge.wording import count_noun, prose, table_lines
 
 from emberge_evaluate.select.choice import Ranked, RankedModels
 
-__all__ = ["Selection"]
-
 _GROUPS = {
     "all": "the mean over tasks",
     "kinds": "the mean over kinds of task",

@@ -7,8 +7,6 @@ from typing import Any
 
 from emberge import Artifact
 
-__all__ = ["trainings_behind"]
-
 # What a training's artifact states of its cost.
 _FACTS = ("datasets", "share", "examples", "seconds", "cpu_seconds")
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["FIRST", "GROUPS", "QueryChange", "QueryChanges", "changes_of"]
-
 # Hits of a query that are compared.
 FIRST = 10
 

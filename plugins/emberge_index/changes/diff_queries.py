@@ -26,7 +26,6 @@ from emberge_index.space.one_space import ModelSpace, space_at
 if TYPE_CHECKING:
     from emberge import Plugins
 
-__all__ = ["run"]
 
 # Queries that the terminal and the page show, and the characters of a text there.
 _SHOWN, _PAGE, _LONG = 10, 200, 120

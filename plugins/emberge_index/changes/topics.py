@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Topic", "groups_of", "topics_of"]
 
 # Words of a name; rounds of k-means, which has come to rest by then, and points that a start is chosen of.
 _WORDS, _ROUNDS, _DRAWN = 3, 50, 8

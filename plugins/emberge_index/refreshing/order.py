@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from emberge_index.translation.translation_file import Translation
 
-__all__ = ["DEPTH", "Hits", "by_hits", "strangeness_of_each"]
 
 # Hits of a query that count.
 DEPTH = 20

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from emberge_index.translation.two_models import Fit
 
-__all__ = ["Refresh"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Refresh(Translate):

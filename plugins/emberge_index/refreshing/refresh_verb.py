@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from emberge_index.translation.translation_file import SpaceOf
 
-__all__ = ["order_of", "refresh"]
 
 SHOWN = 10
 

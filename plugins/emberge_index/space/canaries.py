@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float32]
 
-__all__ = ["CANARIES", "Canaries", "embed_canaries", "probe_texts"]
 
 Canaries = dict[str, "Matrix"]
 

@@ -14,15 +14,6 @@ from emberge_index.translation.folds import few_texts, fit_folds, folds_of
 if TYPE_CHECKING:
     from emberge_index.space.canaries import Canaries
 
-__all__ = [
-    "SAME",
-    "FitError",
-    "Verdict",
-    "canary_distance",
-    "fit_error",
-    "largest_distance",
-    "verdict_of",
-]
 
 # Largest distance of a text's two vectors, as a share of their length, in one space: a cosine of 0.998.
 SAME = 0.0632

@@ -36,7 +36,6 @@ from emberge_index.vectors.open_vectors import read_vectors
 if TYPE_CHECKING:
     from emberge import Encoder, Plugins
 
-__all__ = ["CODES", "Compared", "ModelSpace", "compare", "run", "space_at"]
 
 CODES: dict[Verdict, int] = {"same": 0, "translatable": 3, "foreign": 4}
 # Texts that show whether vectors are a model's.

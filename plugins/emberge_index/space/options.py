@@ -8,8 +8,6 @@ from pathlib import Path
 from emberge import Count
 from emberge.plugin_verbs import number_option, output_file
 
-__all__ = ["add_diff_options", "add_space_options", "add_threshold_options"]
-
 
 def add_space_options(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments to its parser."""

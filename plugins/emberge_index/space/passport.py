@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
     from emberge_index.space.canaries import Canaries
 
-__all__ = [
-    "PASSPORT",
-    "Passport",
-    "passport_of",
-    "passport_text",
-    "read_passport",
-    "write_passport",
-]
 
 PASSPORT = "space.json"
 _FORMAT = 1

@@ -14,7 +14,6 @@ from emberge_index.space.passport import PASSPORT, passport_of, passport_text
 if TYPE_CHECKING:
     from emberge import Plugins
 
-__all__ = ["published_passport", "result_passport"]
 
 # Bytes of weights up to which a model that is published is loaded for its canaries. A larger one gets the
 # facts alone, and `emberge space MODEL` embeds its canaries where there is room.

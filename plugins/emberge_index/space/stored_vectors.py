@@ -13,7 +13,6 @@ from emberge_index.space.compare import SAME, largest_distance
 if TYPE_CHECKING:
     from emberge_index.space.passport import Passport
 
-__all__ = ["require_passport", "require_sample"]
 
 # Distance from length one that rounding to sixteen bits leaves at most.
 _UNIT = 1e-2

@@ -18,8 +18,6 @@ from emberge_index.thresholds.threshold_map import ThresholdMap, threshold_map
 if TYPE_CHECKING:
     from emberge import Plugins
 
-__all__ = ["run"]
-
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Print the map of two models' thresholds, and those that were asked for; return the exit code."""

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["PairCosines"]
 
 # Cosines of a block, and those that are kept at once: 8 and 32 MB.
 BLOCK, KEPT = 1 << 20, 1 << 22

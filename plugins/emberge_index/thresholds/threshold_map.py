@@ -11,8 +11,6 @@ from emberge import DataError
 
 from emberge_index.thresholds.pair_cosines import PairCosines
 
-__all__ = ["FEWEST", "Moved", "ThresholdMap", "read_map", "threshold_map"]
-
 # False-positive rates of the table, and of the points in between that the map is kept as.
 RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001)
 _POINTS = 512

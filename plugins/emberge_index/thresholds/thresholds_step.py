@@ -35,7 +35,6 @@ from emberge_index.translation.two_models import model_problems
 if TYPE_CHECKING:
     from emberge_index.thresholds.threshold_map import ThresholdMap
 
-__all__ = ["ShiftRequirement", "Thresholds"]
 
 TABLE = "thresholds.md"
 _SAME = "old and new are the same model, so every threshold stays as it is"

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from emberge_index.translation.two_models import Fit
 
-__all__ = ["measures_of", "table_of"]
 
 # Queries, and documents that they are compared with.
 MOST_QUERIES, MOST_DOCUMENTS = 1000, 50_000

@@ -12,8 +12,6 @@ from emberge_index.translation.maps import Kind
 from emberge_index.translation.probes import Side
 from emberge_index.translation.two_models import TwoModels, write_details
 
-__all__ = ["Bridge"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Bridge(TwoModels):

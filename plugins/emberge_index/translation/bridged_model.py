@@ -12,8 +12,6 @@ from emberge import CheckpointError
 
 from emberge_index.translation.translation_file import Translation
 
-__all__ = ["bridge_problem", "write_bridged", "write_router"]
-
 
 def bridge_problem(folder: Path) -> str | None:
     """Return the reason why modules cannot be put after a model; None where they can."""

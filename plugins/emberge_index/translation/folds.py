@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["FOLDS", "FittedFolds", "Paired", "few_texts", "fit_folds", "folds_of"]
 
 FOLDS = 5
 # Vectors that are looked at together.

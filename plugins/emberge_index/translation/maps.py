@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Kind", "Map", "Moments", "fit_map"]
 
 Kind = Literal["affine", "orthogonal", "shift", "low_rank"]
 

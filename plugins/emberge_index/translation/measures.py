@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["NEIGHBOURS", "are_unit", "gain_kept"]
 
 # Documents of a query that are looked at.
 NEIGHBOURS = 10

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from emberge.data import StoredDataset
     from emberge.encoding import EmbeddingStore, Vectors
 
-__all__ = ["PROMPTS", "EmbeddedProbes", "Probes", "Side", "embed", "own_prompt", "probes_of"]
 
 Side = Literal["documents", "queries"]
 # Names of a model's own prompts by the side that they belong to, the first that it has.

@@ -21,8 +21,6 @@ from emberge_index.translation.maps import Kind
 from emberge_index.translation.probes import Side
 from emberge_index.translation.two_models import TwoModels, write_details
 
-__all__ = ["Translate"]
-
 # Above it the last places of float64 have the identity alone, which `kind: shift` is.
 MOST_RIDGE = 1e9
 

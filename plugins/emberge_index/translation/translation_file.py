@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["FILE", "SpaceOf", "Translation", "TranslationHeader", "read_translation"]
 
 FILE = "translation.safetensors"
 _KEY = "translation"

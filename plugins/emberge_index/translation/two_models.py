@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from emberge_index.translation.folds import FittedFolds
 
-__all__ = ["Fit", "TwoModels", "model_problems", "write_details"]
 
 # Vectors from which the usual distance is learnt.
 SAMPLE = 4096

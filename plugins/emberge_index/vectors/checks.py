@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from emberge_index.translation.probes import Side
     from emberge_index.translation.translation_file import SpaceOf, Translation
 
-__all__ = ["STRANGE", "require_fitting", "require_space"]
 
 # Rows that are looked at, from this many places of the file.
 SAMPLE, PLACES = 1024, 16

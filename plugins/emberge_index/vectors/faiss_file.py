@@ -21,8 +21,6 @@ from emberge.wording import printable
 
 from emberge_index.vectors.pieces import FileRows, KeptBytes, NewBytes, Piece, RewritePlan
 
-__all__ = ["plan_faiss"]
-
 _FLAT, _GRAPH, _WITH_IDS = (b"IxFI", b"IxF2", b"IxFl"), (b"IHNf",), (b"IxMp", b"IxM2")
 # Word, dimension, count, two unused counts, trained, metric.
 _HEADER = struct.Struct("<4siqqq?i")

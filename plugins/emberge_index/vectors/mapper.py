@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from emberge_index.translation.translation_file import Translation
 
-__all__ = ["Mapped", "Mapper"]
-
 
 class Mapped(NamedTuple):
     """Mapped vectors of a block, whether all were finite, and how many were zeros and stay so."""

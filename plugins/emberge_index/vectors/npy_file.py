@@ -12,8 +12,6 @@ from emberge.wording import printable
 
 from emberge_index.vectors.pieces import FileRows, NewBytes, RewritePlan, require_floats
 
-__all__ = ["plan_npy"]
-
 # Bytes in which a header must end; one of plain numbers has 128.
 LONGEST = 1 << 14
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["FORMATS", "VectorsOfFile", "plan_vectors", "read_vectors"]
 
 FORMATS = ".npy, .safetensors, .parquet, .faiss or .index"
 

@@ -18,7 +18,6 @@ from emberge_index.vectors.space_mark import MARK, read_mark
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ColumnRows", "plan_parquet", "write_parquet"]
 
 _IDS = ("id", "_id", "ids", "doc_id", "document_id", "key")
 

@@ -19,19 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "BLOCK",
-    "FileRows",
-    "KeptBytes",
-    "NewBytes",
-    "Piece",
-    "RewritePlan",
-    "VectorSource",
-    "block_rows",
-    "require_finite",
-    "require_floats",
-    "require_width",
-]
 
 # Bytes of vectors that are mapped at once. It decides the shape of a product and so perhaps its last bit:
 # it depends on no machine.

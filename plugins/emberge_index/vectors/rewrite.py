@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from emberge_index.vectors.mapper import Mapper
     from emberge_index.vectors.pieces import Piece, VectorSource
 
-__all__ = ["Work", "publish_work", "require_new", "rewrite", "working_on"]
 
 # Seconds of work that a power cut can cost.
 NOTED = 5.0

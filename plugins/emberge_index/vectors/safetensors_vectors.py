@@ -12,8 +12,6 @@ from emberge.tensor_files import TensorSpec, encode_header, read_header
 from emberge_index.vectors.pieces import FileRows, KeptBytes, NewBytes, RewritePlan, require_floats
 from emberge_index.vectors.space_mark import MARK, read_mark
 
-__all__ = ["plan_safetensors"]
-
 
 def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) -> RewritePlan:
     """Return the pieces of a safetensors file; `mark` is the text that names the new space in its header.

@@ -6,8 +6,6 @@ import json
 
 from emberge_index.translation.translation_file import TranslationHeader
 
-__all__ = ["MARK", "mark_of", "read_mark"]
-
 MARK = "emberge.vectors"
 """Key of the mark among a safetensors file's metadata or a parquet file's schema metadata."""
 

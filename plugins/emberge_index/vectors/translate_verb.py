@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from emberge_index.translation.translation_file import Translation
     from emberge_index.vectors.pieces import RewritePlan
 
-__all__ = ["Translated", "translate", "translate_file"]
 
 # Seconds between two lines of progress: on a terminal, and in a log.
 SHOWN, LOGGED = 0.2, 30.0

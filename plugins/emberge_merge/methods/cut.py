@@ -17,7 +17,6 @@ from emberge.numerics import Bracket, BracketCount, Limit, pooled_bytes
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Cut", "Tally", "off_heap"]
 
 # Collected values that are kept; of more the blocks are read again and counted in bins.
 _HELD = 1 << 23

@@ -11,7 +11,6 @@ from emberge.wording import table_lines
 if TYPE_CHECKING:
     from emberge.merging import AdapterReport
 
-__all__ = ["described", "require_truncation"]
 
 TABLE = "truncation.md"
 _SHOWN = 10

@@ -21,8 +21,6 @@ from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge_merge.methods.averages.passthrough import Passthrough
 from emberge_merge.steps.adapter_artifact import described, require_truncation
 
-__all__ = ["ExtractLora"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractLora(Step):

@@ -55,8 +55,6 @@ from emberge_merge.steps.training_cost import describe_cost
 if TYPE_CHECKING:
     from emberge.merging import MergePlan, SuppliedVocabulary
 
-__all__ = ["Merge"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Merge(Step):

@@ -44,8 +44,6 @@ from emberge_merge.steps.merge_options import (
 )
 from emberge_merge.steps.training_cost import cost_details, describe_cost
 
-__all__ = ["MergeAdapters"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MergeAdapters(Step):

@@ -32,30 +32,6 @@ from emberge_merge.methods.averages.keep_base import KeepBase, require_share
 if TYPE_CHECKING:
     from emberge.merging import MergeSlice
 
-__all__ = [
-    "Find",
-    "FoundModel",
-    "LayersEntry",
-    "ModelEntry",
-    "SliceBase",
-    "SliceEntry",
-    "Weights",
-    "as_found",
-    "find_by_check",
-    "keep_base",
-    "merge_inputs",
-    "merge_slices",
-    "one_model",
-    "require_keep",
-    "require_vocabulary",
-    "require_weights",
-    "slice_details",
-    "slice_models",
-    "statistics_paths",
-    "token_policy",
-    "unique_names",
-    "weight_problems",
-]
 
 Weights = Literal["equal", "size"]
 _POLICIES = ("token_aware", "mean", "union")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from emberge_merge.steps.merge_options import ModelEntry
 
-__all__ = ["merged_artifact"]
-
 
 def merged_artifact(
     found: Sequence[tuple[ModelEntry, Model]],

@@ -13,7 +13,6 @@ from emberge.recipes import rows_seen
 if TYPE_CHECKING:
     from emberge import Model, ModelRef, Preflight, Rows
 
-__all__ = ["MembersCost", "Overlap", "cost_details", "describe_cost", "overlap", "training_cost"]
 
 # Rows up to which the overlap of members' bags is counted, with one byte a row.
 LAID_OVER = 100_000_000

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 
 from emberge import suggest
 
-__all__ = ["chosen_template", "fault_of", "known_templates"]
-
 _SUFFIX = ".jinja"
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["FORMER_KEYS", "FORMER_PARAMETERS", "HARMLESS"]
-
 FORMER_KEYS: Mapping[str, str] = {
     "out_path": "give this document a 'name', by which others take it as a model, and say --out",
     "input_model_parameters": "give each model its 'parameters'",

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from emberge_mergekit.config.reading import ConfigValue, Faults
 
-__all__ = ["ModelName", "read_model", "read_text"]
-
 
 @dataclass(frozen=True)
 class ModelName:

@@ -11,8 +11,6 @@ import yaml
 from emberge import Problem, RecipeError, suggest
 from emberge.yaml_nodes import alias_problem
 
-__all__ = ["ConfigValue", "Faults", "documents", "no_longer"]
-
 
 @dataclass
 class Faults:

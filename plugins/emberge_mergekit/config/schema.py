@@ -12,8 +12,6 @@ from emberge_mergekit.config.names import ModelName, read_model, read_text
 from emberge_mergekit.config.reading import ConfigValue, Faults
 from emberge_mergekit.recipe.parameters import NONE, Parameters, read_parameters
 
-__all__ = ["Config", "ConfigModel", "ConfigPart", "ConfigTokens", "read_config"]
-
 KEYS = (
     "name",
     "merge_method",

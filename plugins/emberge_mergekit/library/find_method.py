@@ -6,8 +6,6 @@ import functools
 
 from emberge_mergekit.library.methods import METHODS, Method
 
-__all__ = ["method_named"]
-
 
 def method_named(name: str) -> Method | None:
     """Return the method of this name, from the table or, failing that, from mergekit's registry."""

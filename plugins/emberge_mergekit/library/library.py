@@ -15,7 +15,6 @@ from emberge_mergekit.library.methods import Method, Parameter
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["merge_one", "registered_method", "registered_names", "without_chatter"]
 
 # mergekit draws from torch's one generator, so seeding and drawing must not be parted.
 _DRAWING = threading.Lock()

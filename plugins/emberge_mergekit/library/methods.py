@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METHODS", "Method", "MethodName", "Parameter"]
-
 MethodName = Literal[
     "linear",
     "slerp",

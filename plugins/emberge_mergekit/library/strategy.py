@@ -23,8 +23,6 @@ from emberge_mergekit.library.methods import METHODS, Method, MethodName, Parame
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Mergekit"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Mergekit(MergeStrategy):

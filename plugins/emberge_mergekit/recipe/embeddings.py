@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from emberge_mergekit.recipe.vocabulary_options import TokenRule, VocabularyOptions
 
-__all__ = ["Vocabulary", "save_template", "vocabulary_tensors"]
-
 
 def vocabulary_tensors(
     models: Mapping[str, Model], dtype: str | None

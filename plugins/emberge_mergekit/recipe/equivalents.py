@@ -12,8 +12,6 @@ from typing import Any
 
 from emberge_mergekit.recipe.parameters import Setting
 
-__all__ = ["Equivalent", "Link", "LinkOption", "equivalent"]
-
 RANDOM = "elements are drawn at random: as many stay as with mergekit, but not the same ones"
 
 

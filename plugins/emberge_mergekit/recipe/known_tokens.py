@@ -10,8 +10,6 @@ from typing import Any
 from emberge import EmbergeError
 from emberge.model_folder import Checkpoint
 
-__all__ = ["known_tokens", "rows_of"]
-
 
 def known_tokens(folder: Path) -> set[str] | None:
     """Return the tokens of a folder's tokenizer; None where no tokenizer.json lists them as usual."""

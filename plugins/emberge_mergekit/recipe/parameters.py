@@ -15,8 +15,6 @@ from emberge_mergekit.config.former import FORMER_PARAMETERS, HARMLESS
 from emberge_mergekit.config.reading import ConfigValue, Faults, no_longer
 from emberge_mergekit.library.methods import Method, Parameter
 
-__all__ = ["NONE", "Entry", "Parameters", "Setting", "flatten", "read_parameters", "require_method"]
-
 NONE = ConfigValue(None, 1, "nothing")
 Scalar = bool | int | float | str
 

@@ -20,8 +20,6 @@ from emberge_mergekit.recipe.parameters import (
     require_method,
 )
 
-__all__ = ["PlannedMerge", "PlannedModel", "plan_part"]
-
 
 @dataclass(frozen=True)
 class PlannedModel:

@@ -12,8 +12,6 @@ from emberge_mergekit.config.schema import Config
 from emberge_mergekit.recipe.parameters import NONE
 from emberge_mergekit.recipe.writing import Sheet, flow
 
-__all__ = ["needs_vocabulary", "write_vocabulary"]
-
 Refer = Callable[[ModelName], str]
 
 

@@ -21,8 +21,6 @@ from emberge_mergekit.recipe.tokens import needs_vocabulary, write_vocabulary
 from emberge_mergekit.recipe.whereabouts import Whereabouts
 from emberge_mergekit.recipe.writing import Sheet, flow, reference
 
-__all__ = ["translate"]
-
 _SHAPES = ("models", "slices", "modules")
 LAST = "merged"
 _VOCABULARY = "-vocabulary"

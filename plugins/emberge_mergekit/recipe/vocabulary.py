@@ -26,8 +26,6 @@ from emberge_mergekit.recipe.vocabulary_options import VocabularyOptions
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["MergekitVocabulary"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MergekitVocabulary(VocabularyOptions, Step):

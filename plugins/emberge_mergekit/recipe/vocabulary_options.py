@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 from emberge import ModelRef, NumberRange, WholeNumber
 
-__all__ = ["TokenRule", "VocabularyOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRule:

@@ -8,8 +8,6 @@ from pathlib import Path
 from emberge_mergekit.config.names import ModelName
 from emberge_mergekit.config.reading import Faults
 
-__all__ = ["Whereabouts"]
-
 
 class Whereabouts:
     """Turns mergekit's names into references: `$step`, `./folder`, `owner/name@revision`, with adapters.

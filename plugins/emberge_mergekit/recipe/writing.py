@@ -12,8 +12,6 @@ from emberge.contracts import TranslatedRecipe
 from emberge_mergekit.recipe.equivalents import Link, LinkOption
 from emberge_mergekit.recipe.parameters import Entry
 
-__all__ = ["Sheet", "flow"]
-
 # Words that need no quotes: they are neither numbers nor truth values and open nothing.
 _PLAIN = re.compile(r"[A-Za-z_./][\w./@:+$-]*")
 _TAKEN = {"true", "false", "null", "yes", "no", "on", "off"}

@@ -28,15 +28,6 @@ from transformers import (
 )
 from transformers import initialization as init
 
-__all__ = [
-    "AUTO_MAP",
-    "FEED_FORWARD",
-    "EmbergeRoutedConfig",
-    "EmbergeRoutedForMaskedLM",
-    "EmbergeRoutedModel",
-    "FeedForward",
-]
-
 AUTO_MAP = {
     "AutoConfig": "modeling_emberge_routed.EmbergeRoutedConfig",
     "AutoModel": "modeling_emberge_routed.EmbergeRoutedModel",

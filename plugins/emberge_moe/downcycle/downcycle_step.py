@@ -28,8 +28,6 @@ from emberge_moe.downcycle.load import measure_load, read_load
 from emberge_moe.downcycle.routed_model import RoutedModel
 from emberge_moe.upcycle.routed_format import ROUTED
 
-__all__ = ["Downcycle"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Downcycle(Step):

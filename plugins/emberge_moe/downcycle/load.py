@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from emberge_moe.downcycle.routed_model import RoutedModel
 
-__all__ = ["measure_load", "read_load"]
-
 
 def measure_load(
     routed: RoutedModel, backbone: Backbone, texts: Sequence[str], workspace: Workspace

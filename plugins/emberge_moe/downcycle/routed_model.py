@@ -17,8 +17,6 @@ from emberge_moe.upcycle.native import NATIVE
 from emberge_moe.upcycle.routed_format import ROUTED
 from emberge_moe.upcycle.target import Restored, RoutedTarget
 
-__all__ = ["RoutedModel"]
-
 _TARGETS: Mapping[str, RoutedTarget] = {**NATIVE, ROUTED.name: ROUTED}
 
 

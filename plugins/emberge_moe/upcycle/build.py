@@ -19,8 +19,6 @@ from emberge_moe.upcycle.target import RoutedTarget
 # Tensors of which each expert has its own, or an equal part.
 _EXPERTS = re.compile(r"\.experts\.(?:\d+\.|mlp\.)|\.(?:input|output)_linear\.")
 
-__all__ = ["Plan", "build", "described", "summary"]
-
 
 @dataclass(frozen=True)
 class Plan:

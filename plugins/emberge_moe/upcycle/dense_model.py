@@ -12,8 +12,6 @@ from emberge.model_folder import Checkpoint, expert_count
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import prefix_of
 
-__all__ = ["BLOCKS", "DenseModel", "is_routed"]
-
 _MLP = r"((?:encoder\.)?layers\.(\d+)\.mlp\.)((?:gate_proj|up_proj|down_proj)\.\w+)"
 _BERT = r"(encoder\.layer\.(\d+)\.)((?:intermediate|output)\.dense\.\w+)"
 

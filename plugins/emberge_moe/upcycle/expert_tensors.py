@@ -14,16 +14,6 @@ if TYPE_CHECKING:
     from emberge.tensor_files import RowReader
     from torch import Tensor
 
-__all__ = [
-    "Averaged",
-    "FilledTensor",
-    "Joined",
-    "Noisy",
-    "Normal",
-    "Transposed",
-    "noisy",
-    "part_of",
-]
 
 _PIECE = 1 << 20  # elements that are read at once
 

@@ -18,8 +18,6 @@ from emberge_moe.upcycle.expert_tensors import FilledTensor, Joined, part_of
 from emberge_moe.upcycle.routing import LayerRouting
 from emberge_moe.upcycle.target import Restored, RoutedBlock, RoutedTarget
 
-__all__ = ["NATIVE", "ORIGIN"]
-
 ORIGIN = "upcycled_from"
 """Key of a native config under which the dense model's whole config is kept, for the way back."""
 

@@ -14,8 +14,6 @@ from emberge_moe.upcycle.expert_tensors import Averaged, FilledTensor, Joined, T
 from emberge_moe.upcycle.routing import LayerRouting
 from emberge_moe.upcycle.target import RoutedBlock, RoutedTarget
 
-__all__ = ["NOMIC_V2", "lost_bias"]
-
 _SOURCE = "jina_embeddings_v3"
 _CODE = "nomic-ai/nomic-bert-2048"
 # Rows of the vocabulary come in multiples of this.

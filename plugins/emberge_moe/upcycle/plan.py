@@ -16,8 +16,6 @@ from emberge_moe.upcycle.routed_format import ROUTED
 from emberge_moe.upcycle.routing import LayerRouting
 from emberge_moe.upcycle.target import RoutedBlock, RoutedTarget
 
-__all__ = ["Beginning", "choose_target", "refuse_dense", "routed_tensors"]
-
 
 @dataclass(frozen=True)
 class Beginning:

@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from emberge.encoding import TextEmbedder
     from torch import Tensor
 
-__all__ = [
-    "SENTENCES",
-    "block_inputs",
-    "largest_difference",
-    "last_states",
-    "open_model",
-    "probe_texts",
-]
 
 SENTENCES = (
     "The committee postponed its decision until the figures had been checked.",

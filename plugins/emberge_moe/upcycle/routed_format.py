@@ -17,8 +17,6 @@ from emberge_moe.upcycle.routing import LayerRouting
 from emberge_moe.upcycle.stored_names import fused_name, loaded_name, split_names, stored_name
 from emberge_moe.upcycle.target import Restored, RoutedBlock, RoutedTarget
 
-__all__ = ["ROUTED", "RoutedFormat"]
-
 _FILE = "modeling_emberge_routed.py"
 _ROUTER = re.compile(r"(.*(?:layers|layer)\.(\d+)\.(?:mlp\.)?)router\.weight")
 

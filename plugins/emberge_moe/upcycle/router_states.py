@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from emberge_moe.upcycle.dense_model import DenseModel
 
-__all__ = ["gate_scale", "mean_states", "read_routers", "read_tensor", "write_routers"]
-
 
 def mean_states(
     embedder: TextEmbedder, dense: DenseModel, layers: Sequence[int], texts: Sequence[str]

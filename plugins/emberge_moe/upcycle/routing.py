@@ -8,8 +8,6 @@ from typing import Literal
 
 from emberge import WholeNumber
 
-__all__ = ["LayerRouting", "Layers", "chosen_layers", "router_deviation"]
-
 Layers = Literal["alternate", "all"] | tuple[WholeNumber, ...]
 
 _NORMAL = re.compile(r"normal\((\d+(?:\.\d+)?(?:e-?\d+)?)\)")

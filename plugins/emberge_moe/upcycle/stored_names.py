@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["fused_name", "loaded_name", "split_names", "stored_name"]
-
 _SHARED = (
     ("emb_ln.", "embeddings.LayerNorm."),
     ("encoder.layers.", "layers."),

@@ -12,8 +12,6 @@ from emberge.tensor_files import TensorSpec
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.routing import LayerRouting
 
-__all__ = ["Restored", "RoutedBlock", "RoutedTarget"]
-
 
 @dataclass(frozen=True)
 class RoutedBlock:

@@ -51,7 +51,6 @@ from emberge_moe.upcycle.target import RoutedTarget
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorSpec
 
-__all__ = ["Upcycle"]
 
 # A larger difference from the dense model, relative to the largest state, is no rounding.
 _ROUNDING = 1e-4

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from emberge import Artifact
     from huggingface_hub.repocard_data import ModelCardData
 
-__all__ = ["CardFacts", "ModelOrigin", "model_card"]
 
 UNKNOWN = "unknown"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")

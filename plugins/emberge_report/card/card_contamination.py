@@ -11,8 +11,6 @@ from typing import Any
 from emberge.documents import Section, TextTable
 from emberge.recipes import OutFolder, read_artifact
 
-__all__ = ["Contamination", "contamination_behind", "contamination_section"]
-
 _HEAD = ("Test", "Test texts", "In the data before", "Rows with them before", "After")
 
 

@@ -16,8 +16,6 @@ from emberge_report.page.tables import points, signed
 if TYPE_CHECKING:
     from huggingface_hub.repocard_data import EvalResult
 
-__all__ = ["forgetting_sentence", "results_of", "score_section"]
-
 
 def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
     """Yield one result a task, ×100 as the field's leaderboards do; losses as they are."""

@@ -11,8 +11,6 @@ from emberge.wording import Markdown, code_span, printable, prose
 
 from emberge_report.model_facts import Anatomy
 
-__all__ = ["options_as_yaml", "python_text", "usage_section"]
-
 
 def python_text(text: str) -> str:
     """Return text as a literal of Python, in one line."""

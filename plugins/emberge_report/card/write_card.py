@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from emberge_report.card.card import CardFacts, ModelOrigin
 
-__all__ = ["card_of", "card_of_finished", "card_of_skipped", "card_origin"]
 
 CARD, RECORD = "README.md", "artifact.json"
 # Folder of a run's recipe, by its OUT: relative references are relative to it.

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.svg import MarkerStyle, Scale, marker, number, short, text
 
-__all__ = ["Dot", "dot_chart", "range_of"]
-
 WIDTH = 344
 _ROW = 22
 _TOP = 6

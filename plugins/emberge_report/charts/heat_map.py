@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.svg import short, text
 
-__all__ = ["Values", "digits_of", "formatted", "heat_map"]
-
 # Rows of cells; None is a cell without a number.
 Values = Sequence[Sequence[float | None]]
 

@@ -10,8 +10,6 @@ from itertools import pairwise
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.svg import MarkerStyle, Scale, marker, number, short, text, ticks
 
-__all__ = ["Chart", "Curve", "Line", "line_chart", "smooth", "thin"]
-
 # Points (x, y) in order of x.
 Curve = Sequence[tuple[float, float]]
 # Points of a curve at most.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-__all__ = ["Child", "Markup", "tag"]
-
 
 class Markup(str):
     """Text that is markup already; any other text is escaped when it becomes a child."""

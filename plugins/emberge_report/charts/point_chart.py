@@ -17,8 +17,6 @@ from emberge_report.charts.svg import (
     text,
 )
 
-__all__ = ["Point", "point_chart"]
-
 # A point: x, y, and words beside it or "".
 Point = tuple[float, float, str]
 

@@ -12,19 +12,6 @@ from itertools import pairwise
 
 from emberge_report.charts.markup import Markup, tag
 
-__all__ = [
-    "NEUTRAL",
-    "LogScale",
-    "MarkerStyle",
-    "Scale",
-    "looks",
-    "marker",
-    "number",
-    "short",
-    "text",
-    "ticks",
-]
-
 # The style sheet has as many colours.
 COLOURS = 8
 _SHAPES = ("circle", "square", "diamond", "up", "down", "cross", "hexagon")

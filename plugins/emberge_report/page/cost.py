@@ -10,8 +10,6 @@ from emberge_report.charts.svg import MarkerStyle
 from emberge_report.page.tables import duration, left, plain, swatch, table
 from emberge_report.report_data import Made, ReportData
 
-__all__ = ["cost_section", "describe_cost"]
-
 Cost = Mapping[str, Any]
 
 

@@ -11,8 +11,6 @@ from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.svg import NEUTRAL, MarkerStyle, looks, number
 from emberge_report.page.tables import left, points, table
 
-__all__ = ["curve_figures"]
-
 # More levels than this to compare with would hide the curves.
 _LEVELS = 4
 

@@ -16,7 +16,6 @@ from emberge_report.page.tables import fold, left, table
 if TYPE_CHECKING:
     from emberge import Artifact
 
-__all__ = ["ChangedData", "data_section", "read_changes"]
 
 _COUNTS = ("rows", "kept", "dropped", "changed")
 _REASONS = 5

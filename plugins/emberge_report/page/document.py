@@ -11,8 +11,6 @@ from emberge_report.page.figure_data import figure_data
 from emberge_report.page.figures import figure_of, figure_section
 from emberge_report.page.tables import warning
 
-__all__ = ["document", "figure_page"]
-
 
 def document(title: str, body: Markup) -> str:
     """Return a page as a whole file, which is well-formed XML too and loads nothing from anywhere."""

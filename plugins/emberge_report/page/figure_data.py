@@ -10,18 +10,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from emberge_report.charts.heat_map import Values, digits_of, formatted
 
-__all__ = [
-    "FigureData",
-    "HeatMapData",
-    "LinesData",
-    "PointsData",
-    "TableData",
-    "checked",
-    "figure_data",
-    "number_table",
-]
-
-
 Checked = TypeVar("Checked", bound=BaseModel)
 
 

@@ -22,7 +22,6 @@ from emberge_report.page.tables import fold, left, table
 if TYPE_CHECKING:
     from emberge import Artifact
 
-__all__ = ["Figure", "figure_of", "figure_section", "read_figures"]
 
 _NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")
 

@@ -21,8 +21,6 @@ from emberge_report.page.truncation import truncation
 from emberge_report.report_data import Made, ReportData
 from emberge_report.weights_by_layer import weights_by_layer
 
-__all__ = ["distance_section", "merge_section", "training_section"]
-
 # More lines than this in one chart look alike; the others get charts of their own.
 _LINES = 8
 # What is shown as a picture or a table already.

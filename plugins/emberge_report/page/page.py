@@ -23,8 +23,6 @@ from emberge_report.page.score_section import score_section
 from emberge_report.page.tables import duration, fact, left, plain, points, table, warning
 from emberge_report.report_data import ReportData
 
-__all__ = ["page"]
-
 Section = tuple[str, str, Markup]
 
 

@@ -12,8 +12,6 @@ from emberge_report.charts.point_chart import point_chart
 from emberge_report.charts.svg import NEUTRAL, MarkerStyle
 from emberge_report.page.tables import points, swatch, table
 
-__all__ = ["front_of", "parameter_figure"]
-
 _MILLION = 1e6
 _AXES = {"total": "parameters, millions", "active": "active parameters, millions"}
 

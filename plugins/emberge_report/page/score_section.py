@@ -15,8 +15,6 @@ from emberge_report.page.curve_figure import curve_figures
 from emberge_report.page.parameter_figure import parameter_figure
 from emberge_report.page.tables import fold, points, signed, swatch, table, warning
 
-__all__ = ["score_section"]
-
 # More panels than this are folded away below the means.
 _PANELS = 12
 Looks = Mapping[str, MarkerStyle]

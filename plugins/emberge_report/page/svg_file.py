@@ -10,8 +10,6 @@ from emberge import DataError
 
 from emberge_report.charts.markup import Markup, tag
 
-__all__ = ["read_svg"]
-
 # What a drawing may be made of: shapes and words, nothing that runs or loads.
 _SHAPES = frozenset(
     {

@@ -9,19 +9,6 @@ from typing import Any
 from emberge_report.charts.markup import Child, Markup, tag
 from emberge_report.charts.svg import MarkerStyle, marker
 
-__all__ = [
-    "duration",
-    "fact",
-    "fold",
-    "left",
-    "plain",
-    "points",
-    "signed",
-    "swatch",
-    "table",
-    "warning",
-]
-
 MINUS = "\N{MINUS SIGN}"
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.page.tables import fold, table
 
-__all__ = ["truncation"]
-
 
 def truncation(name: str, details: Mapping[str, Any]) -> Markup | None:
     """Return a table of the tensors by how much is left out; None where no adapter was made of a merge."""

@@ -11,8 +11,6 @@ from emberge.numerics import log_sum_products
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Rules", "TableSide", "log_sums", "sides"]
-
 
 @dataclass(frozen=True, eq=False)
 class TableSide:

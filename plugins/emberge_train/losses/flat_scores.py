@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["scale_warnings", "temperature_warnings"]
-
 
 def temperature_warnings(
     temperature: float, name: str = "temperature", *, most: float = 1.0

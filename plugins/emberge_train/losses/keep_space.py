@@ -14,8 +14,6 @@ from emberge_train.losses.infonce import InfoNCE
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["KeepSpace"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class KeepSpace(Loss):

@@ -14,8 +14,6 @@ from emberge_train.losses.flat_scores import scale_warnings
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["OrderLoss", "ordering_loss"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class OrderLoss(Loss):

@@ -11,8 +11,6 @@ from emberge import DataError, Embeddings
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["HOW", "Labelled"]
-
 
 @dataclass(frozen=True, eq=False)
 class Labelled:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-__all__ = ["READS", "REFUSED", "Reads", "StandIn", "build_loss"]
-
 Reads = Literal[
     "columns",
     "two_columns",

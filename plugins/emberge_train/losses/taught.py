@@ -9,8 +9,6 @@ from emberge import Embeddings, unit_vectors
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["student_scores", "teacher_scores"]
-
 
 def teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
     """Return the teacher's scores of the candidates [b, p + n], zeros where there are none, and their mask.

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["UNSCORED", "HiddenTokens", "mean_of_scored", "next_of"]
 
 UNSCORED = -100
 # Logits that `blockwise` computes at once.

@@ -12,8 +12,6 @@ from emberge.encoding import EmbeddingStore
 from emberge_weights.inputs.members import Prompting, SideVectors, VectorRows, before_length_one
 from emberge_weights.inputs.weight_sets import WeightSet
 
-__all__ = ["SetEmbedder"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SetEmbedder:

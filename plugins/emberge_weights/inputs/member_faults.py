@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from emberge import CheckpointError, Model, PerTensor, Stage
 from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge
 
-__all__ = ["member_inputs", "plan_members", "plan_of", "plan_problems"]
-
 
 def member_inputs(
     models: Sequence[Model], weights: Sequence[float | PerTensor]

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Prompting", "SideVectors", "VectorRows", "before_length_one"]
-
 
 class VectorRows(Protocol):
     """Vectors on disk or in memory: float32 [n, d] by their places."""

@@ -23,8 +23,6 @@ from emberge import (
 )
 from emberge.data import load_eval_set, pick_eval_sets
 
-__all__ = ["FEWEST", "Metric", "SetEntry", "Statistic", "WeightSet", "read_sets", "unusable"]
-
 Metric = Literal["task", "agreement", "neighbours"]
 Split = Literal["test", "dev"]
 Statistic = Literal["mean", "spearman", "average_precision"]

@@ -11,8 +11,6 @@ from emberge import PerTensor
 from emberge.merging import MergePlan
 from emberge.tensor_names import layer_order
 
-__all__ = ["Blocks", "blocks_of"]
-
 _NUMBERED = re.compile(r"\.\d+$")
 
 

@@ -18,8 +18,6 @@ from torch import Tensor
 from emberge_weights.layers.labelled_texts import LabelledTexts
 from emberge_weights.layers.mixed_forward import Embed, MixedForward
 
-__all__ = ["fit_coefficients", "nearest_on_simplex"]
-
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 RATE = 0.05

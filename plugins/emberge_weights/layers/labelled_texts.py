@@ -17,8 +17,6 @@ from emberge_weights.layers.mixed_forward import Embed
 from emberge_weights.layers.sizes import NEAR, OWN, PAIRS, QUERIES
 from emberge_weights.set_scores import first_documents
 
-__all__ = ["LabelledTexts", "order_loss", "ranking_loss"]
-
 Places = NDArray[np.int64]
 TEMPERATURE = 0.05
 

@@ -27,8 +27,6 @@ from emberge_weights.search.real_merges import merged_folder, merged_sides
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import UnitScores
 
-__all__ = ["LayerSearch", "Layers", "open_members"]
-
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 PROBED = 8

@@ -16,8 +16,6 @@ from torch import Tensor
 from emberge_weights.inputs.members import before_length_one
 from emberge_weights.layers.blocks import Blocks
 
-__all__ = ["MemberTensors", "member_tensors"]
-
 
 @dataclass(frozen=True, eq=False)
 class MemberTensors:

@@ -13,8 +13,6 @@ from torch import Tensor
 from emberge_weights.layers.member_tensors import MemberTensors
 from emberge_weights.layers.sizes import CHUNK
 
-__all__ = ["Embed", "MixedForward"]
-
 # From texts to their embeddings [n, d], which coefficients have a gradient through.
 Embed = Callable[[Sequence[TokenisedText]], Tensor]
 

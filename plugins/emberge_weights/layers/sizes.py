@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CHUNK", "NEAR", "OWN", "PAIRS", "QUERIES", "ROUNDS", "TEXTS"]
-
 # Steps of a fit, each with a batch of every set.
 ROUNDS = 40
 # Queries, or pairs, of a batch; documents that belong to a query, and others that are near it.

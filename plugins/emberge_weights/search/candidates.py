@@ -7,8 +7,6 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EQUAL", "draw_candidates", "fixed_candidates", "from_equal"]
-
 # Place of equal weights among the candidates.
 EQUAL = 0
 # Low ones draw near a single model, high ones near equal weights.

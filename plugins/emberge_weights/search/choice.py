@@ -12,17 +12,6 @@ from numpy.typing import NDArray
 from emberge_weights.search.candidates import EQUAL, from_equal
 from emberge_weights.unit_scores import UnitScores, mean_score, standard_error
 
-__all__ = [
-    "ChosenWeighting",
-    "HeldOut",
-    "choose",
-    "compare",
-    "halves",
-    "held_out",
-    "mean_differences",
-    "simplest",
-]
-
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 HALVINGS = 10

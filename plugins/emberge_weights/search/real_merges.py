@@ -25,15 +25,6 @@ from emberge_weights.search.search import Search
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import UnitScores, mean_score
 
-__all__ = [
-    "RealMerges",
-    "merged_folder",
-    "merged_sides",
-    "pick_anchors",
-    "pick_trials",
-    "score_merges",
-]
-
 Array = NDArray[np.float64]
 # Nearer than this to another anchor a candidate is left out: it would add nothing.
 APART = 0.05

@@ -16,8 +16,6 @@ from emberge_weights.search.choice import ChosenWeighting, choose
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import UnitScores, mean_score
 
-__all__ = ["Search", "search"]
-
 Array = NDArray[np.float64]
 
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
 
-__all__ = ["CONFIGS", "filled"]
-
 CONFIGS = {
     "weighted mean": """
         models:

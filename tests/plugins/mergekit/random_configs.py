@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 import yaml
 
-__all__ = ["RandomConfig", "random_config"]
-
 # Parts of tensor names; each matches something in every model.
 _FILTERS = (
     "self_attn",

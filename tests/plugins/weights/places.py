@@ -10,8 +10,6 @@ import yaml
 
 from tests.support.bench import sentence, write_labelled, write_pairs, write_rows
 
-__all__ = ["write_sets"]
-
 SETS = {
     "asked": "retrieval",
     "likeness": "sts",

@@ -17,8 +17,6 @@ from emberge.data.sampling import place, sample_rows
 from emberge.errors import DataError
 from emberge.wording import printable
 
-__all__ = ["read_retrieval"]
-
 _GRADE = re.compile(r"-?[0-9]{1,9}")
 Placed = Iterable[tuple[str, Mapping[str, Any]]]
 

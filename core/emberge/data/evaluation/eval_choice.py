@@ -10,8 +10,6 @@ from emberge.data.catalogue import load_catalogue
 from emberge.data.entry import EvalSet
 from emberge.errors import DataError, suggest
 
-__all__ = ["check_eval_sets", "lacking_half", "pick_eval_sets"]
-
 
 def pick_eval_sets(path: Path, only: Sequence[str] = ()) -> list[EvalSet]:
     """Return the evaluation sets of a catalogue, or those in `only`.

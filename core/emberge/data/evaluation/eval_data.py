@@ -5,15 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "ClassificationData",
-    "ClusteringData",
-    "EvalData",
-    "PairData",
-    "RerankingData",
-    "RetrievalData",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RetrievalData:

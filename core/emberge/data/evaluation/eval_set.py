@@ -25,8 +25,6 @@ from emberge.errors import DataError
 from emberge.media import MediaFolder
 from emberge.wording import printable
 
-__all__ = ["load_eval_set"]
-
 T = TypeVar("T")
 
 

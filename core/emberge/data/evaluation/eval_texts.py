@@ -14,8 +14,6 @@ from emberge.data.evaluation.eval_data import (
     RetrievalData,
 )
 
-__all__ = ["eval_texts"]
-
 
 def eval_texts(data: EvalData) -> Iterator[tuple[Side, str]]:
     """Yield each text that is scored, as a query or a document; a classifier's training texts are none."""

@@ -10,8 +10,6 @@ from emberge.contracts import MediaKind, TaskKind
 from emberge.data.entry import Columns
 from emberge.errors import suggest
 
-__all__ = ["ColumnLayout", "LayoutError", "column_kind", "find_layout"]
-
 ANCHORS = (
     *("query", "anchor", "question", "sentence1", "sentence_1", "sentence_a", "premise"),
     *("text1", "question1", "sentence"),

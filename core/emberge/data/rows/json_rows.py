@@ -9,8 +9,6 @@ from typing import Any
 
 from emberge.contracts import BadRow
 
-__all__ = ["parse_json_row"]
-
 # Escapes of surrogates, each of which is half a character.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 

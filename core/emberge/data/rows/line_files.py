@@ -16,15 +16,6 @@ from emberge.errors import DataError
 from emberge.files import UnsoundFileError, open_regular
 from emberge.wording import human_size, printable
 
-__all__ = [
-    "LINE_LIMIT",
-    "MOST_COLUMNS",
-    "LongLineError",
-    "bounded_lines",
-    "open_data_file",
-    "read_text_lines",
-]
-
 LINE_LIMIT = 32 << 20
 """Bytes that a line or a row may have, unpacked."""
 MOST_COLUMNS = 10_000

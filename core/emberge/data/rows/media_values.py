@@ -10,8 +10,6 @@ from emberge.contracts import Media, MediaKind, join_parts, plain_text
 from emberge.errors import DataError
 from emberge.media import MediaFolder, decode_clip, decode_image, open_image, upright_size
 
-__all__ = ["Look", "MediaValues"]
-
 _KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 _FORMS = (
     "a medium is {image: path}, {audio: path}, {bytes: …}, {array: …, sampling_rate: …}, or several parts: "

@@ -10,8 +10,6 @@ from emberge.data.rows.line_files import read_text_lines
 from emberge.errors import DataError
 from emberge.wording import printable
 
-__all__ = ["read_texts"]
-
 _JSON = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 
 

@@ -13,8 +13,6 @@ from emberge.data.rows.columns import ColumnLayout, LayoutError, column_kind, fi
 from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
 
-__all__ = ["Row", "RowError", "RowParser"]
-
 _LAYOUTS = 1000  # that are remembered
 
 

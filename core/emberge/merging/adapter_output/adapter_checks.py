@@ -15,8 +15,6 @@ from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import POOLER, head_of
 
-__all__ = ["adapter_problems"]
-
 
 def adapter_problems(
     plan: MergePlan,

@@ -18,8 +18,6 @@ from emberge.merging.adapter_output.factorise import Factors
 from emberge.merging.adapters.adapter_config import CONFIG
 from emberge.merging.adapters.adapter_reader import WEIGHTS
 
-__all__ = ["AdapterParts", "is_table"]
-
 _OUTER = "base_model.model."
 _TABLE = re.compile(r"(?:embeddings?|embed_tokens|embed_in|wte|wpe|shared)$")
 

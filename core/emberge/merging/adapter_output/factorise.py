@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Factors", "Truncation", "factorise", "factorise_product"]
 
 _BLOCK = 1 << 12  # rows or columns multiplied at once
 

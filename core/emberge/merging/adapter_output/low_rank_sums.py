@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from emberge.tensor_files import TensorReader
 
-__all__ = ["Combination", "Products"]
 
 Combination = Callable[[str, Mapping[str, float], float], Mapping[str, float]]
 """(tensor, weights by model, depth) to what each model's change from the base is multiplied by."""

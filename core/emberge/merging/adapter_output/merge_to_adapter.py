@@ -33,8 +33,6 @@ from emberge.model_folder import Checkpoint
 from emberge.tensor_files import HEADER, TensorReader
 from emberge.tensor_names import POOLER, head_of
 
-__all__ = ["AdapterReport", "merge_to_adapter"]
-
 # Models whose layers are Conv1D, which stores [in, out].
 _CONV1D = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
 # Changes up to this share of a tensor's largest number are what averaging equal models in float32 leaves.

@@ -12,8 +12,6 @@ from typing import Any
 from emberge.errors import CheckpointError
 from emberge.model_folder import read_json
 
-__all__ = ["CONFIG", "AdapterConfig", "read_adapter_config"]
-
 CONFIG = "adapter_config.json"
 # Initialisations after which the trained factors alone determine the layer. The rest (PiSSA, OLoRA, CorDA,
 # LoftQ, LoRA-GA) take something out of the base's weights, which the adapter does not record.

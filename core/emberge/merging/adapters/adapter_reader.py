@@ -25,15 +25,6 @@ from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec, read_header
 from emberge.tensor_names import HEAD, Names, usual_name
 
-__all__ = [
-    "WEIGHTS",
-    "Adapter",
-    "AdapterNames",
-    "adapted_names",
-    "compare_adapters",
-    "read_adapter",
-]
-
 WEIGHTS = "adapter_model.safetensors"
 _PICKLE = "adapter_model.bin"
 _OUTER = "base_model.model."

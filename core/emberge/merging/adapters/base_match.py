@@ -18,16 +18,6 @@ from emberge.model_folder import Checkpoint
 from emberge.tensor_files import HEADER, TensorSpec, read_provenance
 from emberge.tensor_names import Names, is_buffer
 
-__all__ = [
-    "adapter_origin",
-    "doubt",
-    "made_on",
-    "name_of_base",
-    "origin_hash",
-    "require_base",
-    "same_bytes",
-]
-
 KEY = "adapter_of"
 # Tensors up to this size are hashed whole, of larger ones so many pages spread evenly over them: any
 # training moves all of a tensor, and a look at a base takes no longer than reading its header.

@@ -16,8 +16,6 @@ from emberge.merging.comparing.comparison import PairSums
 from emberge.merging.streaming.jobs import Pass, TensorJob
 from emberge.tensor_files import TensorSource, TensorSpec, scratch
 
-__all__ = ["CompareJob"]
-
 # Elements summed in float32, before sums are added in float64: squares of 2^18 were wrong by up to 2e-6.
 _SUMMED = 1 << 16
 

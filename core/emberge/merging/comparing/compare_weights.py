@@ -17,8 +17,6 @@ from emberge.wording import count_by_first_word, count_noun, join_some
 if TYPE_CHECKING:
     from emberge.merging.comparing.compare_job import CompareJob
 
-__all__ = ["compare_weights"]
-
 
 def compare_weights(
     first: Model, second: Model, base: Model | None = None, *, machine: Machine | None = None

@@ -10,15 +10,6 @@ from typing import Any
 from emberge.tensor_names import EMBEDDING_LAYER, PARTS, Part, layer_order
 from emberge.wording import join_some, plural
 
-__all__ = [
-    "LOW_COSINE",
-    "MATRICES",
-    "PairSums",
-    "WeightComparison",
-    "is_trunk_layer",
-    "kinship_words",
-]
-
 LOW_COSINE = 0.7
 """Cosine of a layer below which two models are too far apart to be averaged (BidirLM, arXiv:2604.02045)."""
 

@@ -16,8 +16,6 @@ from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import layer_number
 from emberge.wording import count_noun
 
-__all__ = ["Read", "changes_alike", "far_layers", "is_plain", "numbers_of", "runs"]
-
 # Numbers read in each of as many places of a matrix: with seven matrices a layer, some 7,000 of each layer,
 # whose cosine is within 0.02 of that of all of them.
 _RUN, _PLACES = 256, 4

@@ -20,8 +20,6 @@ from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorReader, TensorSpec
 
-__all__ = ["router_problems"]
-
 _ROUTER = re.compile(r"(?:(?:mlp|block_sparse_moe)\.gate|router(?:\.layer)?)\.weight")
 # Cosine of two routers' rows below which their experts are not the same.
 _SAME = 0.5

@@ -13,8 +13,6 @@ from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import HEAD, Names, head_of, is_buffer, is_vocabulary
 
-__all__ = ["MatchedTensors", "match_tensors"]
-
 
 @dataclass
 class MatchedTensors:

@@ -32,8 +32,6 @@ from emberge.tensor_names import Names, depths, layer_of
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
 
-__all__ = ["plan_merge"]
-
 
 def plan_merge(
     request: MergeRequest, *, out: Path | None = None, part: Path | None = None

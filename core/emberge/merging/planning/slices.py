@@ -19,8 +19,6 @@ from emberge.merging.request import LayerRange, MergeRequest, shifted
 from emberge.model_folder import Checkpoint, read_json
 from emberge.tensor_names import TIED, Names, layer_number
 
-__all__ = ["as_sliced", "join_plans", "requests_of", "slice_depths", "write_layers"]
-
 _COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _PER_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers")
 

@@ -12,8 +12,6 @@ from emberge.model_folder import licence_line, origin_line
 from emberge.numerics import kernels_line
 from emberge.wording import count_by_first_word, count_noun, human_size, join_some
 
-__all__ = ["summary"]
-
 _FEW = 3
 
 

@@ -19,16 +19,6 @@ from emberge.model_folder import (
 )
 from emberge.tensor_names import HEAD, Names
 
-__all__ = [
-    "OTHER_TEMPLATE",
-    "architectures_differ",
-    "compare_folders",
-    "filter_problems",
-    "request_problems",
-    "template_problems",
-    "tensor_problems",
-]
-
 # The other remedy for a fault of the model that gives the result its files.
 OTHER_TEMPLATE = "or name another model as 'template'"
 _ALIKE = "merge models of one architecture, or choose one with 'template'"

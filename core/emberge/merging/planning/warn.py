@@ -22,8 +22,6 @@ from emberge.model_folder import (
 from emberge.tensor_files import TensorSpec
 from emberge.wording import join_some
 
-__all__ = ["PlanWarnings", "plan_warnings"]
-
 _BASE = "the base"
 # Bytes looked at in each of three places of a tensor; what is smaller than that is seen whole. Even where
 # most numbers round to the same bfloat16, a few thousand in a row do not.

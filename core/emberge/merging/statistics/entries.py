@@ -17,8 +17,6 @@ from emberge.merging.statistics.statistics_file import StatisticsFile, open_stat
 from emberge.merging.tokens.token_rows import align_entry
 from emberge.tensor_files import TensorSpec
 
-__all__ = ["entry_problems", "own_entries", "statistics_problems"]
-
 Entries = Mapping[str, Mapping[str, TensorSpec]]
 
 

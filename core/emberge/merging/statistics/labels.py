@@ -17,8 +17,6 @@ from emberge.merging.stage_options import all_stages
 from emberge.merging.statistics.statistics_file import open_statistics
 from emberge.wording import join_some
 
-__all__ = ["label_problems", "layer_problems"]
-
 _SOME = 8
 
 

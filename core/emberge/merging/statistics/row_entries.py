@@ -23,8 +23,6 @@ from emberge.tensor_files import TensorSource, TensorSpec
 # From a model's name and an entry to where its numbers are read.
 Open = Callable[[str, TensorSpec], TensorSource]
 
-__all__ = ["MergeStatistics", "RowStatistics", "StatisticsEntry"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StatisticsEntry:

@@ -24,15 +24,6 @@ from emberge.tensor_files import TensorSpec, encode_header, read_header
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "STATISTICS",
-    "Statistics",
-    "StatisticsFile",
-    "open_statistics",
-    "read_statistics",
-    "statistics_files",
-    "statistics_path",
-]
 
 STATISTICS = "statistics.safetensors"
 """The file's name in the folder of a step that measures."""

@@ -32,8 +32,6 @@ from emberge.tensor_files import (
 )
 from emberge.wording import parse_size
 
-__all__ = ["build_checkpoint", "build_result"]
-
 Content = Mapping[str, Any] | list[Any] | str
 """New content of a file: an object or a list, which is written as JSON, or the text itself."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from emberge.merging.statistics.row_entries import MergeStatistics
     from emberge.merging.tokens.token_rows import PartialRows
 
-__all__ = ["empty_block", "findings_of", "merge_jobs", "warnings_of"]
-
 
 def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
     """Yield the jobs of a plan without problems, in the order of its tensors."""

@@ -10,16 +10,6 @@ from emberge.devices import usable_cores
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.tensor_files import QUEUE
 
-__all__ = [
-    "GRANULE",
-    "PRODUCED",
-    "Forecast",
-    "block_elements",
-    "element_bytes",
-    "forecast",
-    "queue_bytes",
-]
-
 GRANULE = 1 << 18
 """Elements measured at once. Another value means other last bits in sums, so it never follows the machine."""
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from emberge.merging.statistics.row_entries import RowStatistics
     from emberge.merging.tokens.token_rows import PartialRows
 
-__all__ = ["CopyJob", "MergeJob", "Pass", "TensorJob", "announce", "is_usable"]
-
 
 # Elements of a tensor's first block in which lost changes are looked for.
 _LOOK = 1 << 14

@@ -17,8 +17,6 @@ from emberge.merging.tokens.vocabulary import VocabularyPolicy
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import Names
 
-__all__ = ["align_tokens"]
-
 
 def align_tokens(
     policy: VocabularyPolicy,

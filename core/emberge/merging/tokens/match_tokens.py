@@ -17,8 +17,6 @@ from emberge.merging.tokens.tokenizer import Tokenizer, given_ids, quoted
 from emberge.merging.tokens.vocabulary import VocabularyPolicy
 from emberge.wording import join_some
 
-__all__ = ["REMEDY", "ByIds", "ByTexts"]
-
 REMEDY = (
     "merge by token with vocabulary: union, say whose token counts with vocabulary: {keep: {token: model}}, "
     "or name the one to keep with 'tokenizer'"

@@ -14,8 +14,6 @@ from emberge.errors import Problem
 from emberge.merging.tokens.tokenizer import Tokenizer, given_ids
 from emberge.model_folder import read_json
 
-__all__ = ["NOWHERE", "NewToken", "TokenModel", "TokenPlan"]
-
 # Files with the vocabulary in a form of their own, which cannot be changed here.
 _CLOSED = ("tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from emberge.tensor_files import RowReader, TensorSource
 
-__all__ = ["PartialRows", "TokenRows", "align_entry", "moved_names", "owned_rows"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRows(DerivedTensor):

@@ -17,15 +17,6 @@ from emberge.model_folder import (
 )
 from emberge.wording import join_some
 
-__all__ = [
-    "Tokenizer",
-    "given_ids",
-    "quoted",
-    "token_notes",
-    "tokenizer_differences",
-    "vocabulary",
-]
-
 _CUT = ("normalizer", "pre_tokenizer")
 _CONFIG, _TOKENS, _WHOLE = "tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"
 _SPECIAL = tuple(f"{n}_token" for n in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))

@@ -20,8 +20,6 @@ from emberge.model_folder import read_json
 from emberge.tensor_files import read_header
 from emberge.tensor_names import Names, is_vocabulary
 
-__all__ = ["SuppliedVocabulary", "VocabularyPolicy"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyPolicy:

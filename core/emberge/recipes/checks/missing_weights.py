@@ -10,8 +10,6 @@ from emberge.model_folder import Checkpoint, other_format
 from emberge.recipes.folder.locate import LocatedModel, is_folder
 from emberge.tensor_files import WEIGHTS
 
-__all__ = ["missing_weights"]
-
 ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
 
 

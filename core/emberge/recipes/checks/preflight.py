@@ -26,8 +26,6 @@ from emberge.recipes.options.component_tree import parts_of, references
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.workspace import installed_readers
 
-__all__ = ["CheckReport", "Note", "check_recipe"]
-
 Severity = Literal["error", "warning", "unseen"]
 
 

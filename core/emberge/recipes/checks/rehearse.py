@@ -24,8 +24,6 @@ from emberge.wording import human_size
 if TYPE_CHECKING:
     from emberge.recipes.run.rank_team import RankTeam
 
-__all__ = ["RehearsedStep", "rehearse"]
-
 
 @dataclass
 class RehearsedStep:

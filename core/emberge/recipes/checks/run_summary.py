@@ -11,8 +11,6 @@ from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 from emberge.recipes.recipe import Recipe
 from emberge.wording import human_size, prose, table_lines
 
-__all__ = ["run_summary"]
-
 
 def run_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:
     """Return the summary of a recipe's run into `out`, which ended with `error` or, if None, well."""

@@ -24,8 +24,6 @@ from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.workspace import PROGRESS
 from emberge.wording import human_size, printable
 
-__all__ = ["Status", "StepStatus", "result_table", "results_shown", "status"]
-
 State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from emberge.errors import Problem
 from emberge.wording import count_noun
 
-__all__ = ["places_by_message", "unseen_counts"]
-
 
 def places_by_message(problems: Iterable[Problem]) -> dict[str, list[str]]:
     """Return the places of each message, in the order in which they come."""

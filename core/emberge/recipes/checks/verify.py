@@ -26,8 +26,6 @@ from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder
 from emberge.tensor_files import FileContent, contents_of, read_header, read_provenance
 from emberge.wording import count_noun, human_size, join_some
 
-__all__ = ["Finding", "Verification", "verify_inputs", "verify_result"]
-
 State = Literal["holds", "differs", "missing", "extra", "not seen"]
 _AGAIN = "get it again from where the folder came from, or run the recipe again"
 _KNOWN = ("fingerprint", "seed", "recipe", "versions", "plugins")

@@ -11,8 +11,6 @@ from emberge.errors import PluginError, suggest
 from emberge.plugins import KINDS, Plugins
 from emberge.recipes.docs.describe import component_rows, option_line, origin, wrapped
 
-__all__ = ["list_components"]
-
 # What is installed with emberge needs no word about where it comes from.
 _OWN_DISTRIBUTION = "emberge"
 _NARROWEST = 40

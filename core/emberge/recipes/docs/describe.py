@@ -19,15 +19,6 @@ from emberge.recipes.docs.option_docs import Documented, documented_options
 from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.phrases import article
 
-__all__ = [
-    "component_page",
-    "component_rows",
-    "describe_component",
-    "option_line",
-    "origin",
-    "wrapped",
-]
-
 _STAGES = ("merge transform", "merge strategy")
 
 

@@ -13,8 +13,6 @@ from emberge.recipes.options.field_types import Form, kinds_of
 from emberge.recipes.options.fields import first_option
 from emberge.recipes.parse.foreach import LOGSPACE, NAME
 
-__all__ = ["recipe_schema"]
-
 Schema = dict[str, Any]
 _VARIABLE = {"$ref": "#/$defs/variable"}
 _NAMED_BY_VARIABLE = {

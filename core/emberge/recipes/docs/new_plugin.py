@@ -13,8 +13,6 @@ from pathlib import Path
 from emberge.errors import PluginError, RecipeError
 from emberge.files import fill_once
 
-__all__ = ["write_plugin"]
-
 EXAMPLE = "acme"
 # What running the example's own tests may leave beside its files.
 _SKIPPED = {"build", "dist"}

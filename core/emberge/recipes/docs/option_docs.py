@@ -27,8 +27,6 @@ from emberge.recipes.options.field_types import Form
 from emberge.recipes.options.fields import Option, options_of
 from emberge.recipes.options.phrases import describe_form
 
-__all__ = ["Documented", "documented_options", "option_doc", "plain_default"]
-
 
 @dataclass(frozen=True)
 class Documented:

@@ -30,8 +30,6 @@ from emberge.files import (
 from emberge.recipes.folder.run_folder import ARTIFACT, NoRunError, OutFolder, folder_name
 from emberge.wording import human_size, printable
 
-__all__ = ["Leftover", "Leftovers", "find_leftovers", "remove_leftovers"]
-
 # A result's folder: its step as a folder's name, and the first eight digits of its fingerprint.
 _RESULT = re.compile(r"(?P<step>.+)-(?P<fingerprint>[0-9a-f]{8})")
 # What `remove_leftovers` calls a folder until it is gone, so that nothing takes the rest of it for whole.

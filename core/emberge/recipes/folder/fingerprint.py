@@ -14,8 +14,6 @@ from emberge.hashes import HashCache
 from emberge.plugins import Plugins
 from emberge.recipes.options.component_tree import fields_in, to_plain
 
-__all__ = ["plain"]
-
 
 def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry], Any]) -> Any:
     """Return a component with everything in it as JSON values.

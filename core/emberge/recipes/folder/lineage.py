@@ -13,8 +13,6 @@ from emberge.errors import CheckpointError
 from emberge.model_folder import in_package, read_front_matter
 from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 
-__all__ = ["Ancestry", "Parent", "Trained", "ancestry", "model_outside", "results_in", "with_card"]
-
 README = "README.md"
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 _HUB_NAME = re.compile(r"(?:[\w][\w.-]*/)?[\w][\w.-]*")  # old names have no owner

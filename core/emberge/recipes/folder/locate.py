@@ -12,15 +12,6 @@ from emberge.errors import CheckpointError, DataError
 from emberge.network import KINDS
 from emberge.plugins import Plugins
 
-__all__ = [
-    "LocatedModel",
-    "is_folder",
-    "kept_checkpoints",
-    "locate_file",
-    "locate_model",
-    "outside_folder",
-]
-
 Files = Literal["all", "metadata", "ranges"]
 _SIGNS = ("modules.json", "config.json", "adapter_config.json")
 

@@ -19,18 +19,6 @@ from emberge.recipes.options.component_tree import parts_of
 from emberge.recipes.recipe import Recipe
 from emberge.tensor_files import FileContent
 
-__all__ = [
-    "CHANGING",
-    "Input",
-    "artifact_record",
-    "kept_text",
-    "plugins_behind",
-    "recipe_hash",
-    "record_text",
-    "with_contents",
-    "write_with_record",
-]
-
 CHANGING = ("README.md", "space.json")
 """Files of a result that may change after its step: a model's card gets scores, its passport canaries."""
 

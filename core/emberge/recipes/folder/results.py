@@ -24,8 +24,6 @@ from emberge.recipes.folder.provenance import Input
 from emberge.recipes.folder.run_folder import read_artifact
 from emberge.recipes.options.component_tree import parts_of
 
-__all__ = ["Result", "Results"]
-
 
 @dataclass(frozen=True)
 class Result:

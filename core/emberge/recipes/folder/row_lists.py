@@ -10,8 +10,6 @@ from emberge.contracts import Rows
 from emberge.errors import DataError
 from emberge.recipes.folder.run_folder import read_artifact
 
-__all__ = ["rows_seen", "write_bags"]
-
 FOLDER = "bags"
 
 

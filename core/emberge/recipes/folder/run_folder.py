@@ -36,8 +36,6 @@ from emberge.files import (
     write_json,
 )
 
-__all__ = ["ARTIFACT", "OutFolder", "read_artifact"]
-
 ARTIFACT = "artifact.json"
 
 

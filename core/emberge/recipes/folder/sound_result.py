@@ -21,8 +21,6 @@ from emberge.recipes.folder.run_folder import ARTIFACT
 from emberge.tensor_files import FileContent
 from emberge.wording import join_some, printable
 
-__all__ = ["UnsoundResultError", "require_sound_result"]
-
 
 class UnsoundResultError(CheckpointError):
     """A finished result whose files are not those that its step left."""

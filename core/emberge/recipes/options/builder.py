@@ -18,8 +18,6 @@ from emberge.recipes.options.field_types import Form
 from emberge.recipes.options.phrases import describe_form
 from emberge.yaml_nodes import Node, Scalar, StepUse, is_number, words
 
-__all__ = ["BROKEN", "Builder", "Handler", "Instance", "OptionPath"]
-
 
 class _Broken:
     """The stand-in for a value that could not be built and whose problem was noted."""

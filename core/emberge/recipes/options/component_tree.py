@@ -9,8 +9,6 @@ from typing import Any
 
 from emberge.contracts import Reference
 
-__all__ = ["fields_in", "parts_of", "references", "to_plain"]
-
 
 def fields_in(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each field of a dataclass instance."""

@@ -25,8 +25,6 @@ from emberge.recipes.options.fields import options_of
 from emberge.recipes.options.phrases import article
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, node_of, words
 
-__all__ = ["HANDLERS", "build_component"]
-
 
 @dataclass(frozen=True)
 class _Link:

@@ -15,16 +15,6 @@ from emberge.recipes.options.fields import Option, first_option, options_of
 from emberge.wording import plural
 from emberge.yaml_nodes import Fields, Node, node_of, words
 
-__all__ = [
-    "HANDLERS",
-    "GivenOptions",
-    "Named",
-    "construct",
-    "fields_of",
-    "record_value",
-    "refuse_unknown",
-]
-
 
 class Named(NamedTuple):
     """A component as a recipe writes it."""

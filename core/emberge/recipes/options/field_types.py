@@ -25,28 +25,6 @@ from emberge.contracts import (
 )
 from emberge.plugins import KINDS
 
-__all__ = [
-    "CONTRACTS",
-    "Anything",
-    "ByData",
-    "Choice",
-    "Either",
-    "Fixed",
-    "Folder",
-    "Form",
-    "Many",
-    "Maybe",
-    "Part",
-    "Parts",
-    "Record",
-    "Ref",
-    "Schedule",
-    "Table",
-    "Value",
-    "form_of",
-    "kinds_of",
-]
-
 
 @dataclass(frozen=True)
 class Value:

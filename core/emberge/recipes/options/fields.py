@@ -17,8 +17,6 @@ from emberge.contracts import Requires, default_component
 from emberge.errors import PluginError
 from emberge.recipes.options.field_types import CONTRACTS, Form, form_of
 
-__all__ = ["Option", "first_option", "options_of"]
-
 
 @dataclass(frozen=True)
 class Option:

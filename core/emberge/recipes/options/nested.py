@@ -14,8 +14,6 @@ from emberge.recipes.options.field_types import Form
 from emberge.recipes.options.resolve_references import SeveralSteps
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse
 
-__all__ = ["HANDLERS"]
-
 
 def _many(build: Builder, form: forms.Many, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar) and node.value is None:

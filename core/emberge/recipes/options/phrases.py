@@ -9,8 +9,6 @@ from emberge.recipes.options import field_types as forms
 from emberge.recipes.options.field_types import Form, kinds_of
 from emberge.recipes.options.fields import options_of
 
-__all__ = ["article", "describe_form"]
-
 _SCALARS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 
 

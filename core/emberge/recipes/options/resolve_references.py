@@ -10,8 +10,6 @@ from emberge.recipes.options.builder import BROKEN, Builder, Handler, Instance, 
 from emberge.recipes.options.phrases import article, describe_form
 from emberge.yaml_nodes import Node, Scalar, StepUse
 
-__all__ = ["HANDLERS", "SeveralSteps"]
-
 
 class SeveralSteps(Exception):  # noqa: N818 - no error: the list around it repeats the entry
     """A use of several steps where one belongs."""

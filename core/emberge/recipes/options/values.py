@@ -15,8 +15,6 @@ from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, word
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["HANDLERS"]
-
 
 def _value(build: Builder, form: forms.Value, node: Node, at: OptionPath) -> Any:
     from pydantic import ValidationError

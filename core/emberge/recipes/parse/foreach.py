@@ -13,8 +13,6 @@ from emberge.contracts import is_sound_number
 from emberge.errors import Problem, suggest
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words
 
-__all__ = ["LOGSPACE", "NAME", "Combination", "Substitution", "rows_of", "uses"]
-
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
 _USE = re.compile(rf"\$({NAME})(\.checkpoints)?(\+.+)?")
 _DOLLAR = re.compile(rf"\$(\$|{NAME})")

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from emberge.errors import Problem, suggest
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, read_yaml, words
 
-__all__ = ["override"]
-
 
 def override(root: Fields, settings: Sequence[str], problems: list[Problem]) -> Fields:
     """Return the recipe with every `path=value` set; values are YAML, and lists go by index from 0."""

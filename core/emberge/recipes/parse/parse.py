@@ -20,8 +20,6 @@ from emberge.recipes.parse.translate import read_text, to_recipe_text
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.yaml_nodes import Fields, Node, Scalar, read_yaml, words
 
-__all__ = ["build_recipe", "load_recipe", "parse_recipe"]
-
 HANDLERS = {
     **values.HANDLERS,
     **references.HANDLERS,

@@ -12,8 +12,6 @@ from emberge.plugins import Plugins
 from emberge.recipes.parse.parse import load_recipe
 from emberge.recipes.recipe import Recipe
 
-__all__ = ["ShippedRecipe", "named_recipe", "shipped_recipes"]
-
 
 def named_recipe(name: str, plugins: Plugins, overrides: Sequence[str]) -> Recipe:
     """Read the recipe that a command line names, with `--set` options laid over it.

@@ -9,8 +9,6 @@ from emberge.contracts import TranslatedRecipe
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins
 
-__all__ = ["read_text", "to_recipe_text", "translate"]
-
 
 def read_text(path: Path) -> str:
     """Read the text of a recipe file.

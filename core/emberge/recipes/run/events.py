@@ -17,8 +17,6 @@ from emberge import errors
 from emberge.errors import EmbergeError
 from emberge.recipes.run.run_log import JsonLineFile
 
-__all__ = ["EventWriter", "LaunchedError", "error_of", "new_lines"]
-
 
 class LaunchedError(EmbergeError):
     """An error of a step in another process, of a class that this process does not know."""

@@ -13,8 +13,6 @@ from contextlib import suppress
 
 from emberge.heap import pause_collections
 
-__all__ = ["ModuleLoader", "import_modules"]
-
 
 def import_modules(names: Iterable[str]) -> None:
     """Import modules by name; one that cannot be imported is left to whoever needs it."""

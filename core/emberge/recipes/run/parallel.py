@@ -23,8 +23,6 @@ from emberge.recipes.run.run_state import RunState
 from emberge.recipes.run.run_step import explain_disk_full, result_of
 from emberge.recipes.run.step_call import StepCall
 
-__all__ = ["ParallelRun"]
-
 TICK = 0.2  # seconds between two looks at what runs: progress is announced five times a second
 # Seconds that a shared disk may take to show here what a process has left there.
 PATIENCE = 10.0

@@ -21,8 +21,6 @@ from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.step_call import results_seen
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
 
-__all__ = ["RankTeam", "form_team"]
-
 # Time that a rank which failed waits for the others to report the same.
 AGREEMENT = datetime.timedelta(seconds=60)
 

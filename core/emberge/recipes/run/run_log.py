@@ -20,8 +20,6 @@ from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import RecipeStep
 from emberge.wording import printable_lines
 
-__all__ = ["JsonLineFile", "RunLog", "StepListener"]
-
 
 class JsonLineFile:
     """A file to append to, one JSON object a line; lines that a kill or a power cut broke are dropped."""

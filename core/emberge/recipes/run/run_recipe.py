@@ -24,8 +24,6 @@ from emberge.recipes.run.sequential import run_in_sequence
 if TYPE_CHECKING:
     from emberge.recipes.run.rank_team import RankTeam
 
-__all__ = ["run_recipe"]
-
 
 def run_recipe(
     recipe: Recipe,

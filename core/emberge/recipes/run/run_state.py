@@ -21,8 +21,6 @@ from emberge.recipes.run.run_log import RunLog
 from emberge.recipes.run.run_step import result_of
 from emberge.recipes.run.workspace import RunContext
 
-__all__ = ["RunState", "StepsFailedError"]
-
 
 class StepsFailedError(EmbergeError):
     """Several steps of a run failed; `errors` has each by the step's id."""

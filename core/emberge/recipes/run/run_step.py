@@ -33,8 +33,6 @@ from emberge.recipes.run.load_modules import import_modules
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
 from emberge.tensor_files import contents_of, noting_contents
 
-__all__ = ["StepResult", "explain_disk_full", "result_of", "run_step"]
-
 # Seconds to wait for a process that worked on the same step and is just ending.
 LEAVING = 20.0
 

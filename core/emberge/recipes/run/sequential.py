@@ -14,8 +14,6 @@ from emberge.recipes.run.run_step import run_step
 if TYPE_CHECKING:
     from emberge.recipes.run.rank_team import RankTeam
 
-__all__ = ["run_in_sequence"]
-
 
 def run_in_sequence(run: RunState, team: RankTeam | None) -> None:
     """Run every step that can run; errors of steps are left in `run.failed`.

@@ -22,8 +22,6 @@ from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.run_log import StepListener
 from emberge.recipes.run.workspace import RunContext
 
-__all__ = ["StepCall", "results_seen"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepCall:

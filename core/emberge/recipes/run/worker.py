@@ -11,8 +11,6 @@ from emberge.recipes.run.events import EventWriter
 from emberge.recipes.run.run_step import run_step
 from emberge.recipes.run.step_call import StepCall
 
-__all__ = ["work"]
-
 
 def work(line: bytes) -> int:
     """Run the step of a call, a line of JSON, writing its events, and return the exit code."""

@@ -30,8 +30,6 @@ from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.run_log import JsonLineFile, StepListener
 from emberge.tensor_files import versions
 
-__all__ = ["METRICS", "PROGRESS", "StepWorkspace", "installed_readers"]
-
 METRICS = "metrics.jsonl"
 PROGRESS = "progress.json"
 _WARNINGS = "warnings.jsonl"

@@ -21,14 +21,6 @@ from torch import Tensor
 from emberge.files import clear_torn, link_or_copy, replace_folder
 from emberge.hashes import sha256_of
 
-__all__ = [
-    "KeptCheckpoints",
-    "SaveClock",
-    "TrainingState",
-    "latest_state",
-    "save_state",
-]
-
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
 KEPT = 2

@@ -15,8 +15,6 @@ from emberge.devices import torch_threads
 from emberge.files import clear_torn, link_or_copy, replace_folder
 from emberge.training.fit_job import EarlyStopping
 
-__all__ = ["ScoreHistory"]
-
 
 @dataclass(eq=False)
 class ScoreHistory:

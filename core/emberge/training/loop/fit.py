@@ -18,8 +18,6 @@ from emberge.training.loop.trainer import Trainer
 from emberge.training.plan.lazy_rows import same_rows
 from emberge.training.trainee import Trainee
 
-__all__ = ["fit", "train"]
-
 
 def fit(
     job: FitJob,

@@ -20,8 +20,6 @@ from emberge.ranks import ALONE, Ranks
 from emberge.training.loop.model_metrics import ModelMetrics
 from emberge.training.plan.batch_plan import PlannedBatch
 
-__all__ = ["MetricLog", "TrainingError", "memory_used"]
-
 POINTS = 500
 CURVE_POINTS = 200
 ROWS_NAMED = 8

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from emberge.contracts import AuxiliaryMetrics
 
-__all__ = ["ModelMetrics"]
-
 # Points that are kept at least, once there are as many: every second one goes when they are twice as many.
 POINTS = 25
 

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from emberge.ranks import is_split, put
 from emberge.training.fit_options import FitOptions, Schedule
 
-__all__ = ["adamw", "learning_rate_factor", "optimizer_state", "restore_optimizer"]
-
 
 def adamw(
     parameters: Mapping[str, nn.Parameter | Tensor],

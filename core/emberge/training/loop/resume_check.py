@@ -14,8 +14,6 @@ from emberge.errors import EmbergeError
 from emberge.training.fit_job import FitJob
 from emberge.training.loop.checkpoints import TrainingState
 
-__all__ = ["identify_job", "refuse_other"]
-
 
 def identify_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[str, Any]:
     """Return what must be the same for a saved state to be continued: part by part, as JSON values.

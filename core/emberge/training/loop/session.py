@@ -48,8 +48,6 @@ from emberge.training.tables.example_table import ExampleTable
 from emberge.training.tables.text_windows import WindowTable
 from emberge.training.trainee import Trainee
 
-__all__ = ["Session"]
-
 
 @dataclass(eq=False)
 class Session(Trainee):

@@ -44,8 +44,6 @@ from emberge.training.tables.example_table import ExampleTable, build_tables
 from emberge.training.tables.guides import with_guides
 from emberge.training.tables.text_windows import WindowTable, build_windows
 
-__all__ = ["open_session"]
-
 # Rows that a rehearsal pretends to have, so that its batches are as large as in earnest.
 REHEARSED_ROWS = 65536
 

@@ -28,15 +28,6 @@ from emberge.training.fit_options import FitOptions
 from emberge.training.tables.example_table import ExampleTable
 from emberge.training.tables.text_windows import WindowTable
 
-__all__ = [
-    "EngineSettings",
-    "activation_bytes",
-    "budgeted",
-    "choose_engine",
-    "fitting_budget",
-    "halved_to_fit",
-]
-
 # Of what activations may take this much is for the chunk that runs, the rest for those that are kept.
 CHUNK_SHARE = 0.5
 # Smaller chunks save nothing: a text that is longer is a chunk of its own.

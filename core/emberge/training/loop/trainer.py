@@ -34,8 +34,6 @@ from emberge.training.loop.resume_check import refuse_other
 from emberge.training.plan.batch_plan import PlannedBatch
 from emberge.training.trainee import Trainee
 
-__all__ = ["Trainer"]
-
 # Prefix in a state of the best parameters until then, which a trainee that scores itself has in memory.
 BEST = "best."
 

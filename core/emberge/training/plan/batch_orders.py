@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from emberge.contracts import Batch, Batches, Negatives
 from emberge.training.plan.permutation import Permutation
 
-__all__ = ["InOrder", "InTurn", "Shuffled"]
-
 
 class _Several(Batches):
     """Batches of several sequences, each once."""

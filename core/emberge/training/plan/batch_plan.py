@@ -33,15 +33,6 @@ from emberge.training.plan.plan_fingerprint import (
     sampler_options,
 )
 
-__all__ = [
-    "BatchPlan",
-    "PlannedBatch",
-    "PlannedPart",
-    "in_batch_negatives",
-    "select",
-    "steps_to_keep",
-]
-
 # Tasks whose other rows are wrong answers (BOOM, arXiv:2602.05787): the table in its text, STS left out.
 IN_BATCH_TASKS: frozenset[TaskKind] = frozenset({"retrieval", "reranking"})
 # Batches of the first epoch that the fingerprint hashes, to notice code that draws others.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["DatasetBatches", "TokenBatches", "batches_by_dataset"]
-
 
 @dataclass(frozen=True, eq=False)
 class DatasetBatches(Batches):

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["RowSubset", "RowsWithReplacement", "in_pieces", "same_rows", "take_rows"]
 
 PIECE = 1 << 20
 

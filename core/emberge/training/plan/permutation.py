@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Network", "Permutation"]
 
 # Orders up to this length are sorted random words, every one as likely; a number of theirs takes two bytes.
 TABLE_SIZE = 1 << 16

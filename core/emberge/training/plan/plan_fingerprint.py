@@ -13,8 +13,6 @@ from emberge.contracts import TASK_KINDS, Batch, DatasetInfo, PerDataset, Pool, 
 from emberge.errors import DataError, suggest
 from emberge.training.plan.lazy_rows import in_pieces
 
-__all__ = ["digest_batch", "manifest", "plain", "refuse_unknown_names", "sampler_options"]
-
 
 def refuse_unknown_names(options: Mapping[str, Any], infos: Iterable[DatasetInfo]) -> None:
     """Refuse options by dataset or task whose names do not exist; `options` are by the name for messages.

@@ -23,8 +23,6 @@ from emberge.training.fit_options import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan, select, steps_to_keep
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 
-__all__ = ["TrainingPreview", "preview_training"]
-
 # Data beyond this many bytes are not counted: a check takes seconds.
 COUNTED_BYTES = 16_000_000
 # Rows that a dataset pretends to have where only the share that is taken is asked for.

@@ -22,8 +22,6 @@ from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge.training.tables.example_table import ExampleTable
 
-__all__ = ["DrawnBatch", "TextSampling", "draw_batch"]
-
 
 @dataclass(frozen=True)
 class TextSampling:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from emberge.contracts import Encoder
 
-__all__ = ["ExampleTable", "TextSide", "build_table", "build_tables", "sides", "text_side"]
 
 VERSION = 1
 ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")

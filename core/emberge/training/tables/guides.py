@@ -19,8 +19,6 @@ from emberge.ranks import ALONE, Ranks
 from emberge.training.objective import Objective
 from emberge.training.tables.example_table import ExampleTable, TextSide, build_table
 
-__all__ = ["GuideReader", "with_guides"]
-
 
 @dataclass(frozen=True, eq=False)
 class GuideReader:

@@ -18,8 +18,6 @@ from emberge.files import fill_once
 from emberge.training.fit_options import BatchOptions
 from emberge.training.tables.example_table import TextSide, text_side
 
-__all__ = ["WindowTable", "build_windows"]
-
 VERSION = 2
 # More tokens than any text has.
 UNCUT = 2**31 - 1

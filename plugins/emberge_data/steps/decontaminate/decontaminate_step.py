@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.decontaminate.test_texts import TestTexts
     from emberge_data.steps.row_texts import RowTexts
 
-__all__ = ["Decontaminate"]
 
 # The share of a set's rows from which on near matches are a sign of templates rather than of leaks.
 _MANY = 0.05

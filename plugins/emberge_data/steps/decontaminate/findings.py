@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.decontaminate.test_texts import TestTexts
     from emberge_data.steps.row_texts import RowTexts
 
-__all__ = ["Findings", "RowFate", "TaskCounts", "TextOverlap", "lowest_of_text", "tests_table"]
 
 _AT_ONCE = 256
 _COLUMNS = (

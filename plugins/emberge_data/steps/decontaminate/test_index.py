@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     Pairs = NDArray[np.int64]
 
-__all__ = ["Likeness", "Match", "TestIndex", "Way"]
 
 Way = Literal["equal", "overlap", "near"]
 # Standard deviations of an estimated similarity below the threshold at which a candidate is let go.

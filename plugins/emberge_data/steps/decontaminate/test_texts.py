@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     Split = Literal["test", "dev"]
 
-__all__ = ["EvalSets", "TestTexts", "every_test_text", "gathered"]
 
 # Distinct test texts in memory at a time: about 4 kB each, with a thousand characters.
 AT_ONCE = 100_000

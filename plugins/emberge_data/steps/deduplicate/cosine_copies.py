@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.deduplicate.row_vectors import JoinedVectors, RowVectors
     from emberge_data.steps.deduplicate.units import RowsInOrder
 
-__all__ = ["cosine_copies", "pairs_above"]
 
 _ROWS, _COLUMNS = 1024, 8192
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.deduplicate.row_vectors import RowVectors
     from emberge_data.steps.deduplicate.units import RowsInOrder
 
-__all__ = ["Deduplicate"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Deduplicate(DataStep):

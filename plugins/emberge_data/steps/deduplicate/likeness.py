@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from emberge_data.steps.deduplicate.units import ComparedTexts, RowsInOrder
 
-__all__ = ["equal_copies", "near_copies"]
 
 _AT_ONCE = 512
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Places = NDArray[np.int64]
 
-__all__ = ["JoinedVectors", "RowVectors", "embed_rows"]
-
 
 class JoinedVectors:
     """Vectors of several sets under one numbering: the `places[i]`-th of the set `parts[i]`."""

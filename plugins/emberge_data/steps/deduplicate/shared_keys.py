@@ -16,7 +16,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SharedKeys", "first_copies"]
 
 _AT_ONCE = 1 << 16
 

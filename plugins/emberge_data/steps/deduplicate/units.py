@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
-__all__ = ["ComparedTexts", "Of", "RowsInOrder", "units_of"]
 
 Of = Literal["rows", "anchors", "texts"]
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.search.space import Space
     from emberge_data.steps.search.tiles import SearchMemory
 
-__all__ = ["ChoiceOptions", "Mined", "Passages", "choose", "in_turns"]
 
 # Passages looked at for a place that is still empty, at most: most of a corpus is below a threshold.
 DRAWS = 64

@@ -11,7 +11,6 @@ from emberge import BadRow, DataError, Reader
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["read_corpora"]
 
 IDS = ("_id", "id")
 

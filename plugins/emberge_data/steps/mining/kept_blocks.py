@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["BLOCK", "KeptBlocks"]
 
 # Queries that are searched together: documents are read once for each such block.
 BLOCK = 16384

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.arranged_set import ArrangedSet
     from emberge_data.steps.listed_set import ListedSet
 
-__all__ = ["passages_of", "places_of_passages"]
-
 
 def places_of_passages(listed: ListedSet) -> NDArray[np.int64]:
     """Return the places of a set's passages among its texts, in the order in which they first come.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.search.exclusions import Lists
     from emberge_data.steps.search.space import Space
 
-__all__ = ["lowest_positives", "margin_problem", "thresholds"]
-
 
 def thresholds(positives: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
     """Return the highest score of a negative beside positives of these scores: s - (1 - margin) |s|.

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["HASHES", "MISSED", "MinHash"]
 
 HASHES = 128
 # The share of pairs just at the threshold that may get no key in common; of more alike pairs far fewer.

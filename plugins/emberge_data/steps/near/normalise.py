@@ -6,8 +6,6 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-__all__ = ["normalise", "words"]
-
 # Scripts that are written without spaces between words: each of their characters is a word of its own.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff"

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     Hashes = NDArray[np.uint64]
     Counts = NDArray[np.int64]
 
-__all__ = ["character_hashes", "jaccard", "mixed", "shingles", "word_hashes"]
 
 _BASE = 0x9E3779B97F4A7C15
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["CrossEncoderModel", "cross_encoder_problems", "is_cross_encoder"]
 
 _CLASSIFIER = "ForSequenceClassification"
 # A class of transformers has so many outputs unless its config names them.

@@ -13,8 +13,6 @@ from emberge_data.steps.teacher import OpenTeacher
 if TYPE_CHECKING:
     from emberge.data import StoredDataset
 
-__all__ = ["pair_cosines"]
-
 
 def pair_cosines(teacher: OpenTeacher, dataset: StoredDataset, workspace: Workspace) -> Score:
     """Embed a set's texts and return the function that gives cosines of a segment's pairs."""

@@ -10,8 +10,6 @@ from typing import TypeAlias
 from emberge import Dataset, Example
 from emberge.files import write_text
 
-__all__ = ["SEGMENT", "PairScores", "Score", "Segment", "pairs_of"]
-
 # Pairs that are scored and written at once: what a kill can cost, and what is in memory at a time.
 SEGMENT = 4096
 

@@ -27,7 +27,6 @@ from emberge_data.steps.teacher import Teacher
 if TYPE_CHECKING:
     from emberge.data import StoredDataset
 
-__all__ = ["ScorePairs"]
 
 _HIGHER = "scored, a negative above a positive"
 

@@ -21,7 +21,6 @@ from emberge import EmbergeError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["cosines", "slack", "squared_lengths", "unit_rows"]
 
 UNIT = 2.0**-24
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["Exclusions", "Lists"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lists:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.search.exclusions import Lists
     from emberge_data.steps.search.space import Space
 
-__all__ = ["count_higher"]
-
 
 def count_higher(
     space: Space,

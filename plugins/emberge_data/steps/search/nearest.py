@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from emberge_data.steps.search.exclusions import Exclusions
     from emberge_data.steps.search.space import Space
 
-__all__ = ["NearestDocuments", "nearest"]
 
 # More candidates than asked for: the last of them shows that none beyond can be among the nearest.
 SPARE = 8

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["Side", "Space", "StoredVectors"]
 
 # Vectors that are looked at together, in bytes of float32: what is computed of them takes four times that.
 PIECE = 16 << 20

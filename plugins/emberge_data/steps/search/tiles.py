@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["SearchMemory", "full_precision", "rounded_down", "rounded_up"]
 
 # Bytes of one block of products: larger ones are no faster.
 CPU_TILE = 64 << 20

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["choose_rows", "group_rows"]
-
 
 def group_rows(count: int, rows: Numbers, things: Numbers) -> Numbers:
     """Return the number of each row's group [count]: rows with a thing in common are in one group.

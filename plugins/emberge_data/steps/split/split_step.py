@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from emberge_data.steps.row_texts import RowTexts
 
-__all__ = ["Split"]
 
 SHARE = 0.1
 MOVED = "in the development part"

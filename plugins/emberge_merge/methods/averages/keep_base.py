@@ -20,8 +20,6 @@ from emberge import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["KeepBase", "require_share"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class KeepBase(MergeStrategy):

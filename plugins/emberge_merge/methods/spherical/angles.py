@@ -10,7 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Span", "mean_direction", "slerp_coefficients", "slerp_in_turn"]
 
 NO_DIRECTION = 1e-12  # a norm up to this points nowhere
 SAME_DIRECTION = 1e-6  # an angle below this is walked in a straight line
