@@ -200,7 +200,7 @@ def test_a_type_of_transformers_is_refused_by_name_without_importing_it() -> Non
     with pytest.raises(PluginError, match=r"'mine'.*transformers has .*'xlm-roberta'"):
         add_architecture("mine", "xlm-roberta", ONE)
     code = (
-        "import sys; from emberge.architectures import *\n"
+        "import sys\nfrom emberge.architectures import Architecture, add_architecture\n"
         "try: add_architecture('mine', 'bert', Architecture(config='a:B', model='a:C'))\n"
         "except Exception as error: print(error)\n"
         "assert 'transformers' not in sys.modules"
