@@ -38,7 +38,7 @@ TOGETHER = {
     ),
     "core/merging/test_full_disk.py": "emberge.tensor_files.tensor_writer",
     "core/merging/test_merge_checkpoints.py": "emberge.tensor_files.write_queue",
-    "core/merging/test_whole_models.py": "emberge.model_folder.model_files",
+    "core/merging/test_whole_models.py": "emberge.model_folder.copies",
     "core/recipes/checks/test_plan_shown.py": "emberge.merging.streaming.cost",
     "core/tensor_files/test_server_kinds.py": "emberge.network.request_errors",
     "core/training/loop/test_packing.py": "emberge.encoding.packing",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
 from emberge.files import JSON_LIMIT, read_regular
-from emberge.model_folder.file_table import TOKENIZER_FILES
-from emberge.model_folder.foreign_formats import other_format, pickles_in
-from emberge.model_folder.json_files import read_object, read_object_if_any
-from emberge.model_folder.sound_folder import real_file
+from emberge.model_folder.folder_files import (
+    TOKENIZER_FILES,
+    read_object,
+    read_object_if_any,
+    real_file,
+)
 from emberge.model_folder.st_layout import (
     ROUTERS,
     ModuleFolder,
@@ -36,7 +39,18 @@ from emberge.wording import printable
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
 
-
+_PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+# States of a training are beside weights and are none.
+_STATES = ("optimizer", "scheduler", "rng_state", "scaler", "training_args")
+_EXPORTS = (
+    ("GGUF", ("*.gguf", "gguf/*.gguf")),
+    ("ONNX", ("*.onnx", "onnx/*.onnx")),
+    ("OpenVINO", ("openvino*.xml", "openvino/*.xml")),
+    ("Core ML", ("*.mlpackage", "coreml/*", "*.mlmodel")),
+    ("TensorFlow", ("tf_model*.h5", "*.ckpt.index", "saved_model/*")),
+    ("Flax", ("flax_model*.msgpack",)),
+    ("Rust", ("rust_model.ot",)),
+)
 _TOKENIZERS = tuple(name for name in TOKENIZER_FILES if not name.startswith("chat_template"))
 _OTHER_TOKENIZERS = (
     "*.tiktoken",
@@ -46,6 +60,45 @@ _OTHER_TOKENIZERS = (
     "bpe.codes",
     "*tokenizer_config.json",
 )
+
+
+def pickles_in(folder: Path) -> Iterator[Path]:
+    """Yield pickles of weights, without those that are a training's state."""
+    for pattern in _PICKLES:
+        found = sorted(folder.glob(pattern))
+        yield from (path for path in found if not path.name.startswith(_STATES))
+
+
+def other_format(folder: Path) -> str | None:
+    """Return an error that names the other format of a folder and the remedy; None if there is no format."""
+    if (folder / "adapter_config.json").is_file():
+        base = _base_of(folder / "adapter_config.json") or "BASE"
+        return (
+            f"{folder}: is an adapter (adapter_config.json), not a whole model; name it with its base, "
+            f"as {base}+{folder}"
+        )
+    for kind, patterns in _EXPORTS:
+        found = next((path for p in patterns for path in sorted(folder.glob(p))), None)
+        if found is not None:
+            return (
+                f"{folder}: has only an export to {kind} ({found.relative_to(folder).as_posix()}), which "
+                "cannot be merged; get the model's safetensors"
+            )
+    strange = sorted(p.name for p in folder.glob("*.safetensors"))
+    if strange:
+        return (
+            f"{folder}: has {strange[0]}, but neither model.safetensors nor an index of it; "
+            "get the missing file, or rename this one if it is the whole model"
+        )
+    return None
+
+
+def _base_of(config: Path) -> str | None:
+    try:
+        base = json.loads(config.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return base if isinstance(base, str) and base else None
 
 
 class Checkpoint:

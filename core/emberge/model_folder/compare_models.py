@@ -8,8 +8,7 @@ from typing import Any
 
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.classic_names import pooling_modes
-from emberge.model_folder.file_table import TOKENIZER_FILES
-from emberge.model_folder.json_files import read_object_if_any
+from emberge.model_folder.folder_files import TOKENIZER_FILES, read_object_if_any
 from emberge.model_folder.st_layout import (
     ModuleFolder,
     module_config,

@@ -21,8 +21,12 @@ from emberge.model_folder.classic_names import (
     new_type,
     pooling_modes,
 )
-from emberge.model_folder.json_files import read_json, read_object, read_object_if_any
-from emberge.model_folder.sound_folder import require_sound
+from emberge.model_folder.folder_files import (
+    read_json,
+    read_object,
+    read_object_if_any,
+    require_sound,
+)
 from emberge.wording import printable
 
 ROUTERS = ("Router", "Asym")

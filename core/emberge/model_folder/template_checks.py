@@ -1,41 +1,53 @@
-"""Checks of a template: files that a result needs to be opened.
+"""Checks of a template: files that a result needs to be opened, and sizes that its tensors must have.
 
 A result has its config, modules and tokenizer from the template. What is missing or wrong there would be seen
-by whoever opens the result, so it is found from configs and headers before anything is merged.
+by whoever opens the result, so it is found from configs and headers before anything is merged. A key that is
+missing counts with the value that the class of the `model_type` gives it.
 """
 
 from __future__ import annotations
 
-import functools
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.classic_names import POOLING, pooling_modes
 from emberge.model_folder.compare_models import trunk_config
-from emberge.model_folder.config_fields import field_faults, module_faults
-from emberge.model_folder.json_files import read_object, read_object_if_any
-from emberge.model_folder.st_layout import ModuleFolder, module_config_path, read_settings
-from emberge.model_folder.tokenizer_json import read_tokenizer_json
+from emberge.model_folder.config_fields import declared_defaults, field_faults, module_faults
+from emberge.model_folder.folder_files import read_object_if_any
+from emberge.model_folder.st_layout import (
+    ModuleFolder,
+    module_config_path,
+    read_settings,
+    read_trunk_settings,
+    trunk_settings_path,
+)
+from emberge.model_folder.tokenizers import padding_faults, tokenizer_faults
+from emberge.tensor_names import Names, layer_number
 from emberge.wording import printable
 
 # Modules that may have neither files nor, as packages lose empty folders, a folder.
 _EMPTY = frozenset({"Normalize"})
 _LIBRARIES = ("sentence_transformers.", "pylate.")
 _TRANSFORMERS = ("Transformer", "MLMTransformer", "CLIPModel")
-# Files of tokenizers that name special tokens.
-_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
-# Classes of tokenizers that have no words and no padding token but those of their files.
-_GENERIC = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
-# Files of tokenizers with words.
-_VOCABULARIES = (
-    *("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "bpe.codes"),
-    *("*.model", "*.spm", "*.bpe", "*.tiktoken"),
+# Keys that configs have for the width of the rows of the input embedding.
+_WIDTHS = (
+    *("hidden_size", "embedding_size", "d_model", "n_embd", "dim", "emb_dim", "d_embed"),
+    *("word_embed_proj_dim", "hidden_dim", "embedding_dim"),
 )
-# Files of tokenizers that are JSON objects.
-_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+# Classes whose layers share weights, so that there are fewer tensors than layers.
+_SHARED_LAYERS = frozenset({"albert"})
+# Tensors that have as many rows as a key says, in every class that has tensors of these names.
+_ROWS = {
+    "intermediate_size": re.compile(
+        r"\bintermediate\.dense\.weight$|\bmlp\.(up|gate)_proj\.weight$"
+    ),
+    "max_position_embeddings": re.compile(r"\bembeddings\.position_embeddings\.weight$"),
+    "type_vocab_size": re.compile(r"\btoken_type_embeddings\.weight$"),
+}
 
 
 def template_faults(
@@ -63,104 +75,8 @@ def template_faults(
     if config and _needs_config(template):
         yield from _config_faults(template)
     yield from tokenizer_faults(template.tokenizer_folder)
-    yield from _padding_faults(template)
+    yield from padding_faults(template)
     read_settings(template.folder)
-
-
-def tokenizer_faults(folder: Path) -> Iterator[str]:
-    """Yield what is wrong with a tokenizer's files."""
-    config = folder / "tokenizer_config.json"
-    if config.is_file() and not any(path.is_file() for path in _vocabularies(folder)):
-        named = read_object(config).get("tokenizer_class")
-        if named in _GENERIC:  # others may count bytes or characters
-            yield f"{folder}: has tokenizer_config.json and no tokenizer.json; get the whole model"
-    for path in (folder / name for name in _TOKENIZERS):
-        if path.is_file():
-            try:
-                fault = _tokenizer_fault(path)
-            except CheckpointError as error:
-                fault = str(error)
-            if fault is not None:
-                yield fault
-
-
-def _vocabularies(folder: Path) -> Iterator[Path]:
-    return (path for pattern in _VOCABULARIES for path in folder.glob(pattern))
-
-
-def _tokenizer_fault(path: Path) -> str | None:
-    if path.name != "tokenizer.json":
-        content = read_object(path)
-        return _special_token_fault(path, content) if path.name in _TOKEN_FILES else None
-    status = path.stat()
-    tokenizer = _load_tokenizer_json(path, status.st_ino, status.st_size, status.st_mtime_ns)
-    rows = trunk_config(read_object_if_any(path.with_name("config.json"))).get("vocab_size")
-    pad = _padding_token(path.parent)
-    full = isinstance(rows, int) and tokenizer.get_vocab_size() >= rows
-    if pad is not None and full and tokenizer.token_to_id(pad) is None:
-        return (
-            f"{path}: does not know the pad_token '{printable(pad, 40)}'; get the tokenizer again"
-        )
-    return None
-
-
-@functools.lru_cache(4)
-def _load_tokenizer_json(path: Path, *_stamp: int) -> Any:
-    """Return the tokenizer of a file; one that did not change is parsed once, by plan, run and build.
-
-    Raises:
-        CheckpointError: when the tokenizers library does not take it.
-    """
-    from tokenizers import Tokenizer
-
-    read_tokenizer_json(path)
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises Exception itself
-        raise CheckpointError(
-            f"{path}: is no tokenizer: {printable(error, 200)}; get it again"
-        ) from error
-
-
-def _special_token_fault(path: Path, content: Mapping[str, Any]) -> str | None:
-    if not isinstance(content.get("tokenizer_class"), str | None):
-        return f"{path}: tokenizer_class is not the name of a class; get the file again"
-    for name, value in content.items():
-        listed = name.endswith("special_tokens") and isinstance(value, list)
-        flag = name.startswith("add_") or not name.endswith("_token") or value is None
-        tokens = value if listed else [] if flag else [value]
-        if not all(map(_is_token, tokens)):
-            return (
-                f"{path}: {printable(name, 40)} is neither text nor an object with text as content; "
-                "get the file again"
-            )
-    return None
-
-
-def _is_token(token: Any) -> bool:
-    return isinstance(token.get("content") if isinstance(token, dict) else token, str)
-
-
-def _padding_faults(template: Checkpoint) -> Iterator[str]:
-    """Yield a fault for an embedder whose tokenizer cannot make texts of a batch equally long."""
-    folder = template.tokenizer_folder
-    path = folder / "tokenizer_config.json"
-    if not (template.modules and path.is_file() and (folder / "tokenizer.json").is_file()):
-        return
-    named = read_object(path).get("tokenizer_class") not in _GENERIC
-    if not named and _padding_token(folder) is None:
-        yield (
-            f"{path}: names no pad_token, without which texts of different lengths cannot be embedded "
-            "together; get the file again"
-        )
-
-
-def _padding_token(folder: Path) -> str | None:
-    """Return the token that the files of a tokenizer name for padding."""
-    tokens = (read_object_if_any(folder / name).get("pad_token") for name in _TOKEN_FILES)
-    token = next((one for one in tokens if one is not None), None)
-    content = token.get("content") if isinstance(token, dict) else token
-    return content if isinstance(content, str) else None
 
 
 def _needs_config(template: Checkpoint) -> bool:
@@ -207,3 +123,98 @@ def _module_config_faults(folder: Path, module: ModuleFolder) -> Iterator[str]:
         odd = [mode for mode in pooling_modes(config) if mode not in POOLING]
         faults = [f"pooling_mode '{printable(m, 40)}' is none of {', '.join(POOLING)}" for m in odd]
     yield from (f"{path}: {fault}; get the file again" for fault in faults)
+
+
+def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) -> Iterator[str]:
+    """Yield sizes in a template's config that its tensors do not have.
+
+    Without `vocabulary` the result gets a vocabulary of its own.
+    """
+    stated = trunk_config(template.config)
+    config = {**declared_defaults(stated.get("model_type")), **stated}
+    path = template.folder / template.in_trunk("config.json")
+    words = names.embedding()
+    if words is not None and len(words.shape) == 2:
+        rows, width = words.shape
+        size = config.get("vocab_size")
+        if vocabulary and isinstance(size, int) and rows not in _padded(size, config):
+            yield (
+                f"{path}: vocab_size is {size:,}, and '{printable(words.name, 80)}' has {rows:,} rows; "
+                "get the config of these weights"
+            )
+        widths = {key: config[key] for key in _WIDTHS if isinstance(config.get(key), int)}
+        if widths and width not in widths.values():
+            shown = ", ".join(f"{key} is {value:,}" for key, value in list(widths.items())[:2])
+            yield (
+                f"{path}: {shown}, and the rows of '{printable(words.name, 80)}' have {width:,} numbers; "
+                "get the config of these weights"
+            )
+    yield from _layer_faults(path, config, names)
+    yield from _row_faults(path, config, names)
+    yield from _length_faults(template, names)
+    yield from _number_faults(path, config, vocabulary=vocabulary)
+
+
+def _padded(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the rows that an embedding of `size` words may have, as some classes round them up."""
+    multiple = config.get("pad_vocab_size_multiple")
+    if not isinstance(multiple, int) or multiple < 1:
+        return size, size
+    return size, -(-size // multiple) * multiple
+
+
+def _layer_faults(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
+    stated = next(((key, config[key]) for key in _LAYERS if isinstance(config.get(key), int)), None)
+    if stated is None or str(config.get("model_type")) in _SHARED_LAYERS:
+        return
+    numbers = {layer_number(name) for name in names.specs} - {None}
+    # A class may store more, as for predicting several tokens.
+    if numbers and len(numbers) < stated[1]:
+        yield (
+            f"{path}: {stated[0]} is {stated[1]:,}, and the weights have {len(numbers):,} layers; "
+            "get the whole model, or the config of these weights"
+        )
+
+
+def _row_faults(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
+    for key, pattern in _ROWS.items():
+        size = config.get(key)
+        tensors = (
+            one for one in names.specs.values() if pattern.search(one.name) and len(one.shape) == 2
+        )
+        wrong = next(
+            (one for one in tensors if isinstance(size, int) and one.shape[0] != size), None
+        )
+        if wrong is not None:
+            yield (
+                f"{path}: {key} is {size:,}, and '{printable(wrong.name, 80)}' has {wrong.shape[0]:,} rows; "
+                "get the config of these weights"
+            )
+
+
+def _length_faults(template: Checkpoint, names: Names) -> Iterator[str]:
+    """Yield a fault where texts may be longer than the table of positions."""
+    length = read_trunk_settings(template.trunk).get("max_seq_length")
+    pattern = _ROWS["max_position_embeddings"]
+    table = next((one for one in names.specs.values() if pattern.search(one.name)), None)
+    if length is not None and table is not None and length > table.shape[0]:
+        yield (
+            f"{trunk_settings_path(template.trunk)}: max_seq_length is {length:,}, and "
+            f"'{printable(table.name, 80)}' has {table.shape[0]:,} positions; write at most that"
+        )
+
+
+def _number_faults(path: Path, config: Mapping[str, Any], *, vocabulary: bool) -> Iterator[str]:
+    """Yield numbers with which transformers' classes make no model."""
+    numbers = {key: value for key, value in config.items() if isinstance(value, int | float)}
+    if {"hidden_size", "num_attention_heads"} <= numbers.keys() and "head_dim" not in config:
+        width, heads = numbers["hidden_size"], numbers["num_attention_heads"]
+        if heads < 1 or width % heads:
+            yield f"{path}: hidden_size {width:,} is no multiple of num_attention_heads {heads:,}"
+    if vocabulary and {"vocab_size", "pad_token_id"} <= numbers.keys():
+        words, pad = numbers["vocab_size"], numbers["pad_token_id"]
+        if not -words <= pad < words:
+            yield f"{path}: pad_token_id is {pad:,}, and there are {words:,} tokens"
+    for key, value in numbers.items():
+        if key.endswith(("dropout", "dropout_prob", "_pdrop")) and not 0 <= value <= 1:
+            yield f"{path}: {printable(key, 60)} is {printable(value, 40)}; write a share from 0 to 1"

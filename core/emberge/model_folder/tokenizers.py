@@ -1,21 +1,87 @@
-"""Tokenizers of model folders, loaded in one place: never with a folder's code, and never made up.
+"""Tokenizers of model folders: their files checked and read, and loaded in one place.
 
-Where a folder has no vocabulary, transformers makes a tokenizer of special tokens alone, for which every word
-is unknown. Embeddings of such texts are of nothing, and no later step would notice.
+They are never loaded with a folder's code, and never made up: where a folder has no vocabulary, transformers
+makes a tokenizer of special tokens alone, for which every word is unknown. Embeddings of such texts are of
+nothing, and no later step would notice.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.model_folder.compare_models import trunk_config
+from emberge.model_folder.folder_files import read_json, read_object, read_object_if_any
 from emberge.wording import printable
 
+# Files of tokenizers that name special tokens.
+_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+# Files of tokenizers that are JSON objects.
+_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
+# Files of tokenizers with words.
+_VOCABULARIES = (
+    *("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "bpe.codes"),
+    *("*.model", "*.spm", "*.bpe", "*.tiktoken"),
+)
+# Classes of tokenizers that have no words and no padding token but those of their files.
+_GENERIC = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
 # Tokens that a tokenizer puts into a sequence of its own accord.
 _PLACED = ("bos_token", "cls_token", "sep_token", "eos_token", "pad_token", "unk_token")
+
+
+def read_tokenizer_json(path: Path) -> dict[str, Any]:
+    """Return the content of a tokenizer.json: a model with a vocabulary, and added tokens with ids.
+
+    Raises:
+        CheckpointError: when it is no JSON, or no tokenizer's.
+    """
+    content = read_json(path)
+    fault = _find_json_fault(content)
+    if fault is not None:
+        raise CheckpointError(f"{path}: is no tokenizer: {fault}; get it again")
+    return dict(content)
+
+
+def _find_json_fault(content: Any) -> str | None:
+    if not isinstance(content, Mapping) or not isinstance(content.get("model"), Mapping):
+        return "it has no model"
+    if not _is_vocabulary(content["model"].get("vocab", {})):
+        return "its model's vocab has no tokens with ids"
+    added = content.get("added_tokens")
+    if not isinstance(added, list) or not all(_is_added(one) for one in added):
+        return "its added_tokens have no content and id"
+    return None
+
+
+def _is_vocabulary(vocab: Any) -> bool:
+    """Return whether it is tokens by id or, for Unigram, a list of pairs of token and score."""
+    if isinstance(vocab, Mapping):
+        return all(type(number) is int for number in vocab.values())
+    pairs = isinstance(vocab, list)
+    return pairs and all(isinstance(one, list) and len(one) == 2 for one in vocab)
+
+
+def _is_added(entry: Any) -> bool:
+    return (
+        isinstance(entry, Mapping)
+        and isinstance(entry.get("content"), str)
+        and type(entry.get("id")) is int
+    )
+
+
+def with_mask_token(trunk: Path, token: str) -> dict[str, dict[str, Any]]:
+    """Return the files of a transformer's folder, by name, that are to call an existing token its mask."""
+    found = {}
+    for name in _TOKEN_FILES:
+        path = trunk / name
+        if path.is_file() or name == _TOKEN_FILES[0]:
+            old = read_object(path) if path.is_file() else {}
+            found[name] = {**old, "mask_token": token}
+    return found
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -66,3 +132,99 @@ def require_vocabulary(tokenizer: Any, folder: Path) -> None:
 def _find_rows(folder: Path) -> int | None:
     size = trunk_config(Checkpoint(folder).config).get("vocab_size")
     return size if isinstance(size, int) else None
+
+
+def tokenizer_faults(folder: Path) -> Iterator[str]:
+    """Yield what is wrong with a tokenizer's files."""
+    config = folder / "tokenizer_config.json"
+    if config.is_file() and not any(path.is_file() for path in _vocabularies(folder)):
+        named = read_object(config).get("tokenizer_class")
+        if named in _GENERIC:  # others may count bytes or characters
+            yield f"{folder}: has tokenizer_config.json and no tokenizer.json; get the whole model"
+    for path in (folder / name for name in _TOKENIZERS):
+        if path.is_file():
+            try:
+                fault = _find_tokenizer_fault(path)
+            except CheckpointError as error:
+                fault = str(error)
+            if fault is not None:
+                yield fault
+
+
+def _vocabularies(folder: Path) -> Iterator[Path]:
+    return (path for pattern in _VOCABULARIES for path in folder.glob(pattern))
+
+
+def _find_tokenizer_fault(path: Path) -> str | None:
+    if path.name != "tokenizer.json":
+        content = read_object(path)
+        return _find_token_fault(path, content) if path.name in _TOKEN_FILES else None
+    status = path.stat()
+    tokenizer = _load_tokenizer_json(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    rows = trunk_config(read_object_if_any(path.with_name("config.json"))).get("vocab_size")
+    pad = _padding_token(path.parent)
+    full = isinstance(rows, int) and tokenizer.get_vocab_size() >= rows
+    if pad is not None and full and tokenizer.token_to_id(pad) is None:
+        return (
+            f"{path}: does not know the pad_token '{printable(pad, 40)}'; get the tokenizer again"
+        )
+    return None
+
+
+@functools.lru_cache(4)
+def _load_tokenizer_json(path: Path, *_stamp: int) -> Any:
+    """Return the tokenizer of a file; one that did not change is parsed once, by plan, run and build.
+
+    Raises:
+        CheckpointError: when the tokenizers library does not take it.
+    """
+    from tokenizers import Tokenizer
+
+    read_tokenizer_json(path)
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises Exception itself
+        raise CheckpointError(
+            f"{path}: is no tokenizer: {printable(error, 200)}; get it again"
+        ) from error
+
+
+def _find_token_fault(path: Path, content: Mapping[str, Any]) -> str | None:
+    if not isinstance(content.get("tokenizer_class"), str | None):
+        return f"{path}: tokenizer_class is not the name of a class; get the file again"
+    for name, value in content.items():
+        listed = name.endswith("special_tokens") and isinstance(value, list)
+        flag = name.startswith("add_") or not name.endswith("_token") or value is None
+        tokens = value if listed else [] if flag else [value]
+        if not all(map(_is_token, tokens)):
+            return (
+                f"{path}: {printable(name, 40)} is neither text nor an object with text as content; "
+                "get the file again"
+            )
+    return None
+
+
+def _is_token(token: Any) -> bool:
+    return isinstance(token.get("content") if isinstance(token, dict) else token, str)
+
+
+def padding_faults(template: Checkpoint) -> Iterator[str]:
+    """Yield a fault for an embedder whose tokenizer cannot make texts of a batch equally long."""
+    folder = template.tokenizer_folder
+    path = folder / "tokenizer_config.json"
+    if not (template.modules and path.is_file() and (folder / "tokenizer.json").is_file()):
+        return
+    named = read_object(path).get("tokenizer_class") not in _GENERIC
+    if not named and _padding_token(folder) is None:
+        yield (
+            f"{path}: names no pad_token, without which texts of different lengths cannot be embedded "
+            "together; get the file again"
+        )
+
+
+def _padding_token(folder: Path) -> str | None:
+    """Return the token that the files of a tokenizer name for padding."""
+    tokens = (read_object_if_any(folder / name).get("pad_token") for name in _TOKEN_FILES)
+    token = next((one for one in tokens if one is not None), None)
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from emberge.model_folder import Checkpoint, hashed_files, model_fingerprint
-from emberge.model_folder.file_table import FILES, TOKENIZER_FILES
-from emberge.model_folder.model_files import copied_files
+from emberge.model_folder.copies import copied_files
+from emberge.model_folder.folder_files import FILES, TOKENIZER_FILES
 
 # Name: (comes into a result, decides embeddings).
 KNOWN = {

@@ -64,7 +64,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "how many texts are in memory at a time; without a most, all are",
     ),
     (
-        "config_sizes.py",
+        "template_checks.py",
         "if not isinstance(multiple, int) or multiple < 1:",
         "if not isinstance(multiple, int) or multiple < 2:",
         "a multiple of 1 rounds nothing up",

@@ -238,7 +238,6 @@ _OWN_ROOMS: Mapping[str, Room] = {
     "templates": Room(
         (
             "core/emberge/model_folder/config_fields.py",
-            "core/emberge/model_folder/config_sizes.py",
             "core/emberge/model_folder/template_checks.py",
         ),
         ("tests/core/model_folder/test_config_fields.py", "tests/hostile/test_broken_models.py"),

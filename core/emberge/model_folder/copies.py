@@ -1,0 +1,311 @@
+"""Copies of model folders: which files they take, and never code, but for two mixtures of experts.
+
+A config may name classes (`auto_map`) in files beside the weights or in another model, and whoever loads it
+with `trust_remote_code=True` runs them. A result loads without, so the names are left out of what is copied.
+The two exceptions have no class in transformers: an architecture that an installed plugin added, whose file
+comes from the plugin and not from a parent, and Nomic's mixture of experts, whose code is its authors'.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge.architectures import find_source
+from emberge.errors import CheckpointError
+from emberge.files import link_or_copy, write_json
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.fingerprints import hashed_files
+from emberge.model_folder.folder_files import (
+    FILES,
+    FOLDERS,
+    PLACE,
+    RECORD,
+    STATE,
+    TOKENIZER_FILES,
+    FileRule,
+    read_json,
+    read_object_if_any,
+    real_file,
+    require_sound,
+    rule_of,
+)
+from emberge.model_folder.st_layout import classic_files
+from emberge.wording import join_some
+
+_NO_MODEL = "no file of a model"
+# Keys that name code, or that trust it, and the type of their values.
+_KEYS: Mapping[str, type] = {"auto_map": dict, "custom_pipelines": dict, "trust_remote_code": bool}
+# Mixtures of experts that transformers has no class for, and the model on the hub with their code.
+_ON_HUB = {"nomic_bert": "nomic-ai/nomic-bert-2048"}
+# Long files of a tokenizer, from which no library reads such keys.
+_OF_WORDS = ("tokenizer.json", "vocab.json", "added_tokens.json", "special_tokens_map.json")
+_QUANTISED = ("quantization_config", "compression_config")
+_SHOWN = 3
+
+
+def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
+    """Yield the files that come into a result: configs, tokenizer and licences, of all modules.
+
+    Raises:
+        UnsoundFileError: for files and links that `require_sound` refuses.
+    """
+    for folder in _folders(checkpoint):
+        require_sound(folder, checkpoint.folder)
+        for path in sorted(folder.iterdir()):
+            rule = rule_of(path.name, folder=path.is_dir())
+            if rule is not None and rule.copied and path.is_file():
+                yield path
+
+
+def copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> None:
+    """Copy a file of the model in `folder` to the path `out`, or with `link` give it a second name there.
+
+    Raises:
+        UnsoundFileError: for a link that leads out of the model's folder.
+    """
+    real = real_file(path, folder)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if link:
+        link_or_copy(str(real), str(out))
+    else:
+        out.unlink(missing_ok=True)
+        shutil.copyfile(real, out)
+
+
+def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
+    """Return what does not come into a result by reason, as paths in the folder; folders end with a slash.
+
+    The weights that a result gets anew are not named.
+    """
+    left: dict[str, list[str]] = {}
+    weights = {s.file for s in checkpoint.specs.values()} if checkpoint.has_weights else set()
+    inside = set(_folders(checkpoint))
+    above = {parent for folder in inside for parent in folder.parents}
+    for folder in inside - {checkpoint.folder / name for name in FOLDERS}:
+        for path in folder.iterdir():
+            index = path.name == "model.safetensors.index.json"
+            rule = rule_of(path.name, folder=path.is_dir())
+            if path in inside | above or path in weights or index:
+                continue
+            if rule is None or not rule.copied or path.is_dir():
+                name = path.relative_to(checkpoint.folder).as_posix() + "/" * path.is_dir()
+                left.setdefault(_reason(rule), []).append(name)
+    return {reason: sorted(left[reason], key=_depth) for reason in sorted(left, key=_row)}
+
+
+def published_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder that others get: no states, records, hidden files or links."""
+    for path in sorted(folder.iterdir()):
+        rule = rule_of(path.name, folder=path.is_dir())
+        if path.is_symlink():
+            continue
+        if rule is not None and rule.why in (PLACE, STATE, RECORD):
+            continue
+        if path.is_dir():
+            yield from published_files(path)
+        elif path.is_file():
+            yield path
+
+
+def _folders(checkpoint: Checkpoint) -> list[Path]:
+    modules = [checkpoint.folder / module.path for module in checkpoint.chain]
+    others = [checkpoint.folder / name for name in FOLDERS]
+    places = dict.fromkeys([checkpoint.folder, checkpoint.trunk, *modules, *others])
+    return [place for place in places if place.is_dir()]
+
+
+def _reason(rule: FileRule | None) -> str:
+    return _NO_MODEL if rule is None or rule.copied else rule.why
+
+
+def _row(reason: str) -> int:
+    return next((i for i, rule in enumerate(FILES) if rule.why == reason), len(FILES))
+
+
+def _depth(name: str) -> tuple[int, str]:
+    return name.rstrip("/").count("/"), name
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCode:
+    """Code of a class that transformers lacks: its name in `auto_map`, and its file if it is a plugin's."""
+
+    name: str
+    file: Path | None = None
+
+
+def code_of_class(config: Mapping[str, Any]) -> ClassCode | None:
+    """Return the code that a config's class may be loaded with; None for none, or one of a stranger."""
+    mapped = config.get("auto_map")
+    if not isinstance(mapped, dict) or not isinstance(mapped.get("AutoModel"), str):
+        return None
+    kind = str(config.get("model_type"))
+    file = find_source(kind)
+    places = {f"{file.stem}." if file else f"{_ON_HUB.get(kind)}--"}
+    if file is None and not (kind in _ON_HUB and config.get("num_experts")):
+        return None
+    ours = all(isinstance(v, str) and v.startswith(tuple(places)) for v in mapped.values())
+    return ClassCode(mapped["AutoModel"], file) if ours else None
+
+
+def named_code(checkpoint: Checkpoint) -> list[str]:
+    """Return the modules that a model's configs name as its code, by file or by model on the hub."""
+    found: dict[str, None] = {}
+    for name in ("config.json", "tokenizer_config.json"):
+        mapped = read_object_if_any(checkpoint.trunk / name).get("auto_map")
+        for value in mapped.values() if isinstance(mapped, dict) else ():
+            for one in value if isinstance(value, list) else [value]:
+                if isinstance(one, str) and (module := _module_of(one)):
+                    found[module] = None
+    return list(found)
+
+
+def drop_code(template: Checkpoint, out: Path) -> None:
+    """Take the names of code out of the JSON files in `out`, a copy of the template's folder.
+
+    A class of `code_of_class` keeps its names, and gets the plugin's file.
+    """
+    trunk = out / template.trunk.relative_to(template.folder)
+    kept = code_of_class(read_object_if_any(trunk / "config.json"))
+    for path in _configs(template, out):
+        if kept is not None and path == trunk / "config.json":
+            continue
+        try:
+            content = read_json(path)
+        except CheckpointError:
+            continue  # no library reads it either
+        if (new := _without_code(content)) != content:
+            write_json(path, new, durable=False)
+    if kept is not None and kept.file is not None:
+        copy_file(kept.file, trunk / kept.file.name, kept.file.parent)
+
+
+def _configs(template: Checkpoint, out: Path) -> Iterator[Path]:
+    trunk = template.trunk.relative_to(template.folder).as_posix()
+    places = dict.fromkeys(
+        out / name for name in ("", trunk, *(m.path for m in template.chain), *FOLDERS)
+    )
+    for place in places:
+        for path in sorted(place.glob("*.json")):
+            if path.name not in _OF_WORDS and not path.name.endswith(".index.json"):
+                yield path
+
+
+def _without_code(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_code(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {k: v for k, v in value.items() if not (k in _KEYS and isinstance(v, _KEYS[k]))}
+    return {key: _without_code(inner) for key, inner in kept.items()}
+
+
+def _module_of(name: str) -> str | None:
+    """Return `FILE.py` of `FILE.Class`, or `MODEL--FILE` of `MODEL--FILE.Class`."""
+    elsewhere, _, inside = name.rpartition("--")
+    module = inside.rpartition(".")[0]
+    if not re.fullmatch(r"\w+", module):
+        return None
+    return f"{elsewhere}--{module}" if elsewhere else f"{module}.py"
+
+
+def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
+    """Copy the files that make a model from one folder into another; files that are there are replaced.
+
+    With `link` they are second names of the same files where the file system has hard links: for files that
+    do not change any more, such as those of a step's result.
+    """
+    checkpoint = Checkpoint(folder)
+    for module in checkpoint.chain:
+        (out / module.path).mkdir(parents=True, exist_ok=True)  # some have no file
+    for path in dict.fromkeys([*hashed_files(folder), *copied_files(checkpoint)]):
+        if path.suffix != ".py":
+            copy_file(path, out / path.relative_to(folder), folder, link=link)
+    drop_code(checkpoint, out)
+
+
+def copy_template(
+    template: Checkpoint,
+    out: Path,
+    *,
+    dtype: str,
+    tokenizer: Path | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> None:
+    """Write configs, tokenizer and modules of the template into `out`; never its README.
+
+    modules.json gets the classic type names, which old and new releases load, where every module has one.
+    `config` replaces the transformer's config, and the weights' `dtype` is put into it; `tokenizer` is a
+    folder whose tokenizer files are taken instead. A file in which nothing changes is copied byte for byte.
+    Code and its names in configs stay behind (`drop_code`).
+
+    Raises:
+        UnsoundFileError: for links that lead out of the template's folder.
+    """
+    for path in copied_files(template):
+        copy_file(path, out / path.relative_to(template.folder), template.folder)
+    trunk = out / template.trunk.relative_to(template.folder)
+    trunk.mkdir(parents=True, exist_ok=True)
+    if tokenizer is not None:
+        _take_tokenizer(Checkpoint(tokenizer), trunk)
+    if template.config:
+        new = _with_dtype(dict(template.config if config is None else config), dtype)
+        if new != template.config:
+            write_json(trunk / "config.json", new, durable=False)
+    for module in template.chain:
+        # An installed package may have lost folders that have no file, such as `2_Normalize`.
+        (out / module.path).mkdir(parents=True, exist_ok=True)
+    for name, content in classic_files(template.folder).items():
+        write_json(out / name, content, durable=False)
+    drop_code(template, out)
+
+
+def _take_tokenizer(source: Checkpoint, trunk: Path) -> None:
+    own = source.tokenizer_folder
+    for name in TOKENIZER_FILES:
+        (trunk / name).unlink(missing_ok=True)
+        if (own / name).is_file():
+            copy_file(own / name, trunk / name, source.folder)
+
+
+def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
+    if dtype == "float32" and not {"torch_dtype", "dtype"} & set(config):
+        return config  # a config without a dtype means float32
+    old = "torch_dtype" in config
+    changed = {**config, "torch_dtype" if old else "dtype": dtype}
+    if old and "dtype" in config:
+        changed["dtype"] = dtype
+    # New weights are never quantised, whatever the template's are.
+    return {key: value for key, value in changed.items() if key not in _QUANTISED}
+
+
+def origin_line(template: Checkpoint) -> str:
+    """Return one line about the template: its name, and the files that are not copied, with reasons."""
+    name = template.folder.name
+    left = [
+        f"{join_some(names, _SHOWN)} ({reason})"
+        for reason, names in files_not_copied(template).items()
+    ]
+    behind = f"; left out: {', '.join(left)}" if left else ""
+    return f"configs, tokenizer and modules come from '{name}'{behind}"
+
+
+def remarks(template: Checkpoint) -> Iterator[str]:
+    """Yield warnings of what a user of the result will miss or need."""
+    reads_text = bool(template.modules) or "model_type" in template.config
+    if reads_text and not template.has_tokenizer:
+        yield (
+            f"'{template.folder.name}' has no tokenizer, and so the result will have none; "
+            "name a model that has one with 'tokenizer'"
+        )
+    code = named_code(template)
+    if code and code_of_class(template.config) is None:
+        yield (
+            f"'{template.folder.name}' names code of its own ({join_some(code, _SHOWN)}), which no result "
+            "takes over: the result is loaded by transformers' own class of its model_type"
+        )

@@ -1,0 +1,85 @@
+"""Fingerprints of models: of the files that decide embeddings, and of weights and tokenizer alone."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from emberge.errors import CheckpointError
+from emberge.hashes import HashCache, stable_hash
+from emberge.model_folder.checkpoint import Checkpoint
+from emberge.model_folder.folder_files import FOLDERS, TOKENIZER_FILES, rule_of
+from emberge.model_folder.st_layout import read_chain
+from emberge.tensor_files import FileContent, RemoteFile, current_notes
+
+
+def content_fingerprints(folder: Path) -> tuple[str, str]:
+    """Return hashes of a model's tensors by name, however they are sharded, and of its tokenizer's files.
+
+    Raises:
+        CheckpointError: for weights that cannot be read.
+    """
+    checkpoint = Checkpoint(folder)
+    files = {spec.file for spec in checkpoint.specs.values()}
+    known = {file: _content(file).tensors for file in files}
+    weights = hashlib.sha256()
+    for name, spec in sorted(checkpoint.specs.items()):
+        own = known[spec.file]
+        stored = next((n for n in own if n == name or name.endswith(f".{n}")), name)
+        weights.update(f"{name} {spec.dtype} {list(spec.shape)} {own.get(stored)}\n".encode())
+    tokenizer = hashlib.sha256()
+    for path in (checkpoint.tokenizer_folder / name for name in TOKENIZER_FILES):
+        if path.is_file():
+            tokenizer.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return weights.hexdigest(), tokenizer.hexdigest()
+
+
+def _content(file: Path) -> FileContent:
+    """Return the content of a file, from notes where it is in them: a result's weights are read once."""
+    notes = current_notes()
+    content = notes.of(file) if notes else None
+    if content is None:
+        content = FileContent.of_file(file)
+        if notes:
+            notes.note(file, content)
+    return content
+
+
+def hashed_files(folder: Path) -> list[Path]:
+    """Return the files of a model folder that decide its embeddings."""
+    try:
+        inside = [module.path for module in read_chain(folder)]
+    except CheckpointError:
+        inside = []  # the folder's check names the problem
+    places = dict.fromkeys(folder / name for name in ("", *inside, *FOLDERS))
+    return [path for place in places if place.is_dir() for path in _hashed_in(place)]
+
+
+def model_fingerprint(
+    folder: Path, cache: HashCache | None = None, adapter: Path | None = None
+) -> str:
+    """Return a hash of all files in a model folder that decide its embeddings, and of those of an adapter.
+
+    Raises:
+        CheckpointError: when there is no file of a model.
+    """
+    names = {file.relative_to(folder).as_posix(): file for file in hashed_files(folder)}
+    if not names:
+        raise CheckpointError(f"{folder}: has no model: neither configs nor weights")
+    remote = {
+        name: RemoteFile.read(f).content for name, f in names.items() if RemoteFile.is_note(f)
+    }
+    parts = (cache or HashCache()).of_files(
+        {name: f for name, f in names.items() if name not in remote}
+    )
+    parts = stable_hash([parts, remote]) if remote else parts
+    if adapter is None:
+        return parts
+    return stable_hash([parts, model_fingerprint(adapter, cache)])
+
+
+def _hashed_in(folder: Path) -> list[Path]:
+    rules = {path: rule_of(path.name) for path in sorted(folder.iterdir()) if path.is_file()}
+    hashed = {path: rule.hashed for path, rule in rules.items() if rule is not None}
+    alone = not any(path.suffix == ".safetensors" for path in hashed)
+    return [p for p, how in hashed.items() if how == "yes" or (how == "alone" and alone)]

@@ -1,0 +1,214 @@
+"""Files of model folders: which there are, whether they are sound, and their JSON.
+
+A folder from outside may link a file of a model to a private one, which a result would then publish. A link
+may lead inside the model's own folder, or from a snapshot of the hub's cache into that cache's blobs. The
+folder itself may be a link: whoever named it meant what it leads to.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge.errors import CheckpointError
+from emberge.files import JSON_LIMIT, read_regular, require_inside, require_regular
+from emberge.files import read_json as read_json_file
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+FOLDERS = ("additional_chat_templates",)
+"""Folders with files of a model, beside the trunk's and the modules'."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRule:
+    """A row of the table: names of files, or of folders with a slash behind, and what becomes of them.
+
+    `hashed` is "alone" for weights that count only in a folder without safetensors. `why` is the reason not
+    to copy them, or to copy them.
+    """
+
+    patterns: tuple[str, ...]
+    copied: bool
+    hashed: Literal["yes", "no", "alone"]
+    why: str
+
+
+PLACE = "of the repository, not of the model"
+_PASSPORT = "the passport of another model's space"
+_CARD = "a card of its own is written"
+STATE = "a training's state"
+RECORD = "a training's record"
+_ADAPTER = "an adapter beside the weights"
+_WEIGHTS = "the weights"
+_OTHER_WEIGHTS = "weights in another format"
+_LICENCE = "terms that bind whoever has a copy"
+_MODEL = "what the model is made of beside its weights"
+_CODE = "code, which a result never has"
+
+FILES = (
+    FileRule((".*",), False, "no", PLACE),
+    FileRule(("README*", "artifact.json", "model_card*"), False, "no", _CARD),
+    FileRule(("space.json",), False, "no", _PASSPORT),
+    FileRule(("optimizer*", "scheduler*", "rng_state*", "scaler*"), False, "no", STATE),
+    FileRule(("training_args.*", "zero_to_fp32.py", "latest"), False, "no", STATE),
+    FileRule(("checkpoint-*/", "checkpoints/", "global_step*/"), False, "no", STATE),
+    FileRule(("trainer_state.json",), False, "no", STATE),
+    FileRule(("all_results.json", "train_results.json", "eval_results.json"), False, "no", RECORD),
+    FileRule(("metrics.jsonl", "events.out.*", "*_results.csv"), False, "no", RECORD),
+    FileRule(("eval/", "runs/", "logs/", "wandb/", "bags/"), False, "no", RECORD),
+    FileRule(("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*", "USE_POLICY*"), True, "no", _LICENCE),
+    FileRule(("adapter_*.bin",), False, "alone", _ADAPTER),
+    FileRule(("adapter_*",), False, "yes", _ADAPTER),
+    FileRule(("*.safetensors", "*.safetensors.index.json"), False, "yes", _WEIGHTS),
+    FileRule(("*.safetensors.remote",), False, "yes", _WEIGHTS),
+    FileRule(("*.bin", "*.pt", "*.pth", "*.index.json"), False, "alone", _OTHER_WEIGHTS),
+    FileRule(("quantize_config.json",), False, "yes", _OTHER_WEIGHTS),
+    FileRule(("*.ckpt", "*.h5", "*.msgpack", "*.ot"), False, "no", _OTHER_WEIGHTS),
+    FileRule(("*.onnx", "*.onnx_data", "*.gguf", "*.mlmodel"), False, "no", _OTHER_WEIGHTS),
+    FileRule(
+        ("onnx/", "openvino*", "coreml/", "gguf/", "saved_model/", "original/"),
+        False,
+        "no",
+        _OTHER_WEIGHTS,
+    ),
+    FileRule(("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"), True, "yes", _MODEL),
+    FileRule(("*.spm", "*.bpe", "*.codes", "*.vocab"), True, "yes", _MODEL),
+    FileRule(("*.py",), False, "yes", _CODE),
+    FileRule(("*.metadata",), True, "yes", _MODEL),  # ColBERT's lengths and marker tokens
+)
+"""The table; the first row that fits decides."""
+
+
+@functools.cache
+def rule_of(name: str, *, folder: bool = False) -> FileRule | None:
+    """Return the row of the table for a file's or a folder's name; None for what is no file of a model."""
+    names = (name, f"{name}/") if folder else (name,)
+    for rule in FILES:
+        if any(fnmatch.fnmatch(one, pattern) for one in names for pattern in rule.patterns):
+            return rule
+    return None
+
+
+def require_sound(place: Path, folder: Path) -> None:
+    """Make sure that the files of a model in `place` may be read and copied.
+
+    `place` is the model's `folder` or one in it. Files that are none of a model are not looked at.
+
+    Raises:
+        UnsoundFileError: for a link out of the model's folder, a FIFO, a device or a JSON file that is too
+            large, under the name of a model's file.
+        CheckpointError: for a folder that may not be read.
+    """
+    roots = _roots(folder)
+    require_inside(place, *roots)
+    try:
+        with os.scandir(place) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise CheckpointError(f"{place}: cannot be read ({error.strerror})") from None
+    for entry in entries:
+        if _is_of_model(entry):
+            _require_sound_file(entry, roots)
+
+
+def real_file(path: Path, folder: Path) -> Path:
+    """Return the real path of a file of the model in `folder`.
+
+    Raises:
+        UnsoundFileError: for a link that leads out of the model's folder.
+    """
+    return require_inside(path, *_roots(folder))
+
+
+def _roots(folder: Path) -> list[Path]:
+    """Return the folders that links may lead to: the model's, and the blobs of the cache that it is in."""
+    real = folder.resolve()
+    return [real, *_blobs(real)]
+
+
+def _blobs(real: Path) -> Iterator[Path]:
+    """Yield the blobs' folder for a snapshot in the hub's cache: `models--x--y/snapshots/REVISION`."""
+    for parent in real.parents:
+        blobs = parent.parent / "blobs"
+        cached = parent.name == "snapshots" and parent.parent.name.startswith("models--")
+        if cached and blobs.is_dir() and not blobs.is_symlink():
+            yield blobs
+
+
+def _is_of_model(entry: os.DirEntry[str]) -> bool:
+    """Return whether a result has a copy of such a file, or its content decides embeddings."""
+    rule = rule_of(entry.name)
+    return rule is not None and (rule.copied or rule.hashed != "no")
+
+
+def _require_sound_file(entry: os.DirEntry[str], roots: list[Path]) -> None:
+    path = Path(entry.path)
+    if entry.is_symlink():
+        require_inside(path, *roots)
+    try:
+        if entry.is_dir():
+            return
+        limit = JSON_LIMIT if entry.name.endswith(".json") else None
+        require_regular(path, entry.stat(), limit=limit)
+    except OSError:
+        return  # a link to nothing or to itself is no file
+
+
+def read_json(path: Path) -> Any:
+    """Return a JSON file's content.
+
+    Raises:
+        CheckpointError: when it is no JSON, or longer than any of a model.
+    """
+    try:
+        return read_json_file(path)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read as JSON ({error})") from None
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file of a model folder.
+
+    Raises:
+        CheckpointError: when it is no UTF-8, or longer than any of a model.
+    """
+    try:
+        return read_regular(path, limit=JSON_LIMIT).decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read as text ({error})") from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return a JSON file's object.
+
+    Raises:
+        CheckpointError: when it is no JSON object.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: must be a JSON object, not a {type(content).__name__}")
+    return content
+
+
+def read_object_if_any(path: Path) -> dict[str, Any]:
+    """Return a JSON file's object; an empty one when there is no file, or content of another kind."""
+    content = read_json(path) if path.is_file() else {}
+    return content if isinstance(content, dict) else {}
