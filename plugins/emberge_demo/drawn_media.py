@@ -51,11 +51,6 @@ class DrawnMedia(Step):
     produces: ClassVar[ArtifactKind] = "data"
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        for option, least in (("copies", 1), ("test_copies", 1)):
-            if getattr(self, option) < least:
-                yield context.problem(f"{option} must be {least} or more", option)
-        if not 0 < self.held_out < 1:
-            yield context.problem("held_out is a share of captions between 0 and 1", "held_out")
         if find_spec("PIL") is None:
             yield context.problem("images are drawn with Pillow: pip install pillow")
 

@@ -70,12 +70,6 @@ class StdlibCorpus(Step):
         if not self.packages:
             yield context.problem("packages names nothing to train on; write [stdlib]", "packages")
         yield from self._check_packages(context)
-        if not 0 < self.held_out < 1:
-            yield context.problem("held_out is a share of modules between 0 and 1", "held_out")
-        for option in ("limit", "test_queries", "test_documents", "max_characters"):
-            value = getattr(self, option)
-            if value is not None and value < 1:
-                yield context.problem(f"{option} must be 1 or more, not {value}", option)
 
     def _check_packages(self, context: Preflight) -> Iterator[Problem]:
         named: set[str] = set()

@@ -65,8 +65,6 @@ class StdlibTexts(Step):
         for name in self.packages:
             if locate(name) is None:
                 yield context.problem(missing_package(name), "packages")
-        if not 0 < self.held_out < 1:
-            yield context.problem("held_out is a share of modules between 0 and 1", "held_out")
 
     def run(self, workspace: Workspace) -> Artifact:
         """Read the packages' files and write the sets and their catalogue.

@@ -113,7 +113,7 @@ class Evaluate(Step):
     headroom: tuple[ModelRef, ...] = ()
     """Members of merges, for two more rows: their ensemble, and an oracle with the best for each task."""
     require: tuple[Requirement, ...] = ()
-    resamples: Annotated[int, NumberRange(least=1, most=10**7)] = 4000
+    resamples: Annotated[int, NumberRange(least=100, most=10**7)] = 4000
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
     """Steps that score models, by the text of the models' references."""
 
@@ -151,8 +151,6 @@ class Evaluate(Step):
         yield from self._check_require(context)
         for fault in headroom_problems(self.headroom, self.evaluators):
             yield context.problem(fault, "headroom")
-        if self.resamples < 100:
-            yield context.problem("a bootstrap needs at least 100 resamples", "resamples")
         folders = [context.model(entry.model) for entry in self._entries]
         here = [folder for folder in folders if folder is not None]
         for evaluator in self.evaluators:

@@ -68,8 +68,6 @@ class ConsistencyFilter(TaughtStep):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         yield from super().check(context)
-        if self.top_k < 1:
-            yield context.problem(f"top_k is 1 or more, not {self.top_k}", "top_k")
         if self.shard_size <= self.top_k:
             yield context.problem(
                 f"shard_size ({self.shard_size}) is not above top_k ({self.top_k}), so every pair would stay",

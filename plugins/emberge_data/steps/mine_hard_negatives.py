@@ -88,8 +88,6 @@ class MineHardNegatives(TaughtStep):
         margin = margin_problem(self.margin)
         if margin is not None:
             yield context.problem(margin, "margin")
-        if self.count < 1:
-            yield context.problem(f"count is 1 or more, not {self.count}", "count")
         if self.range is not None:
             yield from self._check_range(context, *self.range)
         elif self.sampling == "random":

@@ -60,10 +60,6 @@ class Teacher:
             return
         for message in self.backbone.describe(folder).problems:
             yield context.problem(f"{self.model}: {message}", option)
-        if self.max_length is not None and self.max_length < 1:
-            yield context.problem(
-                f"max_length is a number of tokens, not {self.max_length}", f"{option}.max_length"
-            )
         unused = self._unused_prompts(folder)
         if unused and self.query_prompt is None:
             yield context.warning(

@@ -13,7 +13,6 @@ from emberge import (
     NonNegative,
     NumberRange,
     Positive,
-    Share,
     TextLength,
     WholeNumber,
     component,
@@ -42,7 +41,7 @@ class TuningOptions:
     """Rows of a step."""
     learning_rate: tuple[Positive, ...] = (5e-5,)
     """Learning rates to choose from on development data."""
-    warmup: Share = 0.1
+    warmup: Annotated[float, NumberRange(least=0, below=1)] = 0.1
     """Share of the steps."""
     weight_decay: NonNegative = 0.0
     """Decay of AdamW."""
@@ -64,24 +63,7 @@ class TuningOptions:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (option, message) for options that make no sense."""
-        for option in ("steps", "batch_size", "eval_steps", "max_length"):
-            value = getattr(self, option)
-            if value is not None and value < 1:
-                yield option, f"{option} must be at least 1, not {value}"
         for option in ("learning_rate", "seeds"):
             values = getattr(self, option)
             if not values or len(set(values)) < len(values):
                 yield option, f"{option} wants different numbers, at least one; not {list(values)}"
-        wrong = {
-            "learning_rate": (
-                min(self.learning_rate, default=1.0) <= 0,
-                "learning_rate must be above 0",
-            ),
-            "warmup": (not 0 <= self.warmup < 1, "warmup is a share from 0 to below 1"),
-            "dropout": (not 0 <= self.dropout < 1, "dropout is a share from 0 to below 1"),
-            "patience": (
-                self.patience is not None and self.patience <= 0,
-                "patience must be above 0 epochs; null for a training to its end",
-            ),
-        }
-        yield from ((option, message) for option, (found, message) in wrong.items() if found)

@@ -109,10 +109,6 @@ class Select(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self.evaluators:
             yield context.problem("there is no evaluator", "evaluators")
-        if self.top < 1:
-            yield context.problem(f"top must be at least 1, not {self.top}", "top")
-        if self.within is not None and self.within < 0:
-            yield context.problem(f"within must be at least 0, not {self.within:g}", "within")
         yield from self._check_models(context)
         yield from self._check_tasks(context)
         ahead = [(str(one.step or one), context.expected(one)) for one in self.models]

@@ -14,7 +14,6 @@ from emberge import (
     Backbone,
     CheckpointError,
     Cosine,
-    Count,
     DataEntry,
     ModelRef,
     NumberRange,
@@ -87,7 +86,7 @@ class Thresholds(Step):
     """Thresholds in use, from -1 to 1."""
     require: ShiftRequirement | None = None
     """Claim about them that must be true."""
-    sample: Count = 2000
+    sample: Annotated[int, NumberRange(least=FEWEST)] = 2000
     """Texts at most, evenly taken of the data."""
     backbone: Backbone = component("text_encoder")
     """Reading of both checkpoints."""
@@ -95,35 +94,13 @@ class Thresholds(Step):
     """Tokens of a text at most; by default what each model reads."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        yield from self._check_numbers(context)
+        if self.require is not None and not self.at:
+            yield context.problem("name the thresholds that it is about under 'at'", "require")
         yield from self._check_data(context)
         for option in ("old", "new"):
             yield from model_problems(context, option, getattr(self, option), self.backbone)
         if self.old == self.new:
             yield context.warning(_SAME, "new")
-
-    def _check_numbers(self, context: Preflight) -> Iterator[Problem]:
-        for one in self.at:
-            if not -1 <= one <= 1:
-                yield context.problem(f"a threshold of cosine is from -1 to 1, not {one:g}", "at")
-        if self.sample < FEWEST:
-            yield context.problem(
-                f"sample is {FEWEST} texts or more, not {self.sample:,}", "sample"
-            )
-        if self.max_length is not None and self.max_length < 1:
-            yield context.problem(
-                f"max_length is a number of tokens, not {self.max_length}", "max_length"
-            )
-        if self.require is None:
-            return
-        if not self.at:
-            yield context.problem("name the thresholds that it is about under 'at'", "require")
-        if not 0 <= self.require.threshold_shift <= 2:
-            yield context.problem(
-                "threshold_shift is a distance of cosines, from 0 to 2, not "
-                f"{self.require.threshold_shift:g}",
-                "require",
-            )
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
         from emberge.data import check_datasets

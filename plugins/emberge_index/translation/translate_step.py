@@ -55,7 +55,7 @@ class Translate(TwoModels):
 
     kind: Kind = "affine"
     """Form of the map."""
-    ridge: Literal["auto"] | Annotated[float, NumberRange(least=0, most=1e9)] = "auto"
+    ridge: Literal["auto"] | Annotated[float, NumberRange(least=0, most=MOST_RIDGE)] = "auto"
     """Penalty in units of the vectors' mean variance, at most 1e9; `auto` chooses it by folds, 0 is none."""
     rank: Annotated[Count, Requires("kind", value="low_rank")] = 64
     """Rank of the change of `low_rank`."""
@@ -72,12 +72,6 @@ class Translate(TwoModels):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         yield from super().check(context)
-        if self.ridge != "auto" and not 0 <= self.ridge <= MOST_RIDGE:
-            yield context.problem(
-                f"ridge is a number from 0 to {MOST_RIDGE:g}, or auto, not {self.ridge}", "ridge"
-            )
-        if self.rank < 1:
-            yield context.problem(f"rank is 1 or more, not {self.rank}", "rank")
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_index.translation.arms import measures_of, table_of

@@ -107,10 +107,6 @@ class TwoModels(Step):
             folders[option] = context.model(getattr(self, option))
             yield from self._check_model(context, option, folders[option])
         yield from self._check_count(context, checked, folders)
-        if self.max_length is not None and self.max_length < 1:
-            yield context.problem(
-                f"max_length is a number of tokens, not {self.max_length}", "max_length"
-            )
 
     def _check_model(
         self, context: Preflight, option: str, folder: Path | None

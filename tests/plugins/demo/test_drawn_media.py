@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from emberge import DataEntry, DataRef, Preflight, Problem, Workspace, split_parts
+from emberge import DataEntry, DataRef, Problem, Workspace, split_parts
 from emberge.contracts import Rehearsal
 from emberge.data import load_datasets, load_eval_set, pick_eval_sets
 from emberge_data import JsonLines
@@ -166,12 +166,3 @@ def test_a_rehearsal_draws_a_few(tmp_path: Path) -> None:
     folder = drawn(tmp_path / "few", rehearsal=Rehearsal(rows=4, steps=1))
     assert len(captions(folder, "drawings")) == 4
     assert len(list(folder.rglob("*.wav"))) == 3 * 4
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [("copies", 0), ("test_copies", 0), ("held_out", 0.0), ("held_out", 1.0)]
-)
-def test_what_draws_nothing_is_refused(option: str, value: float) -> None:
-    step = DrawnMedia(**{option: value})
-    (problem,) = step.check(cast("Preflight", Look()))
-    assert problem.where == option

@@ -142,7 +142,6 @@ def test_a_requirement_needs_a_base_and_tasks_that_would_show_it(tmp_path: Path)
     ("options", "fix"),
     [
         ({}, "not_worse_than, better_than, forgetting"),
-        ({"forgetting": -1.0}, "below 0"),
         ({"forgetting": 1.0, "better_than": (BASE,)}, "under 'model'"),
     ],
 )

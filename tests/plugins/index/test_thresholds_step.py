@@ -157,7 +157,7 @@ def test_without_data_the_probe_texts_are_compared(recipe: Recipe, tmp_path: Pat
         ({"at": [0.5], "require": {"threshold_shift": -0.1}}, "from 0 to 2"),
         ({"at": [0.5], "require": {"threshold_shit": 0.1}}, "threshold_shift"),
         ({"rows": [{"text": one} for one in texts(29)]}, "29 texts are too few"),
-        ({"sample": 7}, "sample is 30 texts or more"),
+        ({"sample": 7}, "at least 30"),
         ({"max_length": 0}, "max_length"),
         ({"new": "./nowhere"}, "nowhere"),
     ],

@@ -99,7 +99,6 @@ class Decontaminate(DataStep):
             yield context.problem("there is no test; name evaluators or eval_sets")
         if not self.drop:
             yield context.problem("drop names queries, documents or both", "drop")
-        yield from self._check_likeness(context)
         if not problems:
             names = [head.info.name for head in checked.heads]
             yield from (context.problem(stray, "jaccard") for stray in self._strays(names))
@@ -119,23 +118,6 @@ class Decontaminate(DataStep):
             yield from evaluator.check(context)
         for sets in self.eval_sets:
             yield from sets.check(context, "eval_sets")
-
-    def _check_likeness(self, context: Preflight) -> Iterator[Problem]:
-        if self.words is not None and self.words < 1:
-            yield context.problem(f"a run has at least 1 word, not {self.words}", "words")
-        for jaccard in self._thresholds():
-            if not 0 < jaccard <= 1:
-                fault = f"jaccard is a share above 0 and up to 1, not {jaccard:g}"
-                yield context.problem(fault, "jaccard")
-        if self.shingle < 1:
-            yield context.problem(
-                f"a shingle has at least 1 character, not {self.shingle}", "shingle"
-            )
-
-    def _thresholds(self) -> list[float]:
-        given = self.jaccard
-        default = [] if given.default is None else [given.default]
-        return [*default, *given.by_task.values(), *given.by_dataset.values()]
 
     def _threshold(self, dataset: StoredDataset) -> float:
         found = self.jaccard.of(dataset.info.name, dataset.info.task)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from emberge import (
     Artifact,
-    Cosine,
     NumberRange,
     PositiveShare,
     Preflight,
@@ -75,11 +74,11 @@ class Deduplicate(DataStep):
     """Part of a row that is compared with other rows."""
     jaccard: PositiveShare | None = None
     """Similarity from 0 to 1 from which on texts are copies; by default equal texts alone are."""
-    shingle: Annotated[Annotated[int, NumberRange(least=1, most=64)], Requires("jaccard")] = 4
+    shingle: Annotated[int, NumberRange(least=1, most=64), Requires("jaccard")] = 4
     """Characters of a run, in the similarity of `jaccard`."""
     teacher: Teacher | None = None
     """Encoder whose cosines find rows that mean the same."""
-    cosine: Annotated[Cosine, Requires("teacher")] = 0.95
+    cosine: Annotated[PositiveShare, Requires("teacher")] = 0.95
     """Cosine from which on two texts mean the same, with a teacher."""
     across: bool = True
     """Comparison of rows of different sets too."""
@@ -89,22 +88,12 @@ class Deduplicate(DataStep):
     def check(self, context: Preflight) -> Iterator[Problem]:
         problems, checked = self.checked_data(context)
         yield from problems
-        if self.jaccard is not None and not 0 < self.jaccard <= 1:
-            fault = f"jaccard is a share above 0 and up to 1, not {self.jaccard:g}"
-            yield context.problem(fault, "jaccard")
-        if self.shingle < 1:
-            yield context.problem(
-                f"a shingle has at least 1 character, not {self.shingle}", "shingle"
-            )
         yield from self._check_teacher(context)
         if checked.heads and not problems:
             names = [head.info.name for head in checked.heads]
             yield from (context.problem(stray, "prefer") for stray in self._strays(names))
 
     def _check_teacher(self, context: Preflight) -> Iterator[Problem]:
-        if not 0 < self.cosine <= 1:
-            fault = f"cosine is above 0 and up to 1, not {self.cosine:g}"
-            yield context.problem(fault, "cosine")
         if self.teacher is None:
             return
         yield from self.teacher.check(context, "teacher")

@@ -78,9 +78,6 @@ class ScorePairs(DataStep):
                 yield context.problem(message, "teacher")
         else:
             yield from self.teacher.check(context)
-        if self.batch_size < 1:
-            fault = f"batch_size is a number of pairs, not {self.batch_size}"
-            yield context.problem(fault, "batch_size")
         if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
             yield context.problem("score_range is [lowest, highest]", "score_range")
 

@@ -76,11 +76,6 @@ class Split(DataStep):
         yield from problems
         if self.share is not None and self.rows is not None:
             yield context.problem("share and rows both set the size; keep one", "rows")
-        if self.share is not None and not 0 < self.share < 1:
-            fault = f"share is above 0 and below 1, not {self.share:g}"
-            yield context.problem(fault, "share")
-        if self.rows is not None and self.rows < 1:
-            yield context.problem(f"rows is at least 1, not {self.rows}", "rows")
         if self.by == "labels":
             for head in checked.heads:
                 if head.example.label is None:

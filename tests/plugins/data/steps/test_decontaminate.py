@@ -409,13 +409,11 @@ def bad_steps(folder: Path) -> dict[str, tuple[dict[str, Any], str, str]]:
     return {
         "no test": ({}, "", "name evaluators or eval_sets"),
         "no texts": ({"evaluators": (Silent(),)}, "evaluators", "Silent does not give the texts"),
-        "jaccard": ({**tests, "jaccard": PerDataset(default=2.0)}, "jaccard", "up to 1"),
         "stray set": (
             {**tests, "jaccard": PerDataset(by_dataset={"b": 0.5})},
             "jaccard",
             "there are a",
         ),
-        "words": ({**tests, "words": 0}, "words", "at least 1"),
         "drop": ({**tests, "drop": ()}, "drop", "queries, documents or both"),
         "no task": (
             {"evaluators": (Mteb(tasks=("STSBenchmrk",), backbone=BACKBONE),)},

@@ -189,9 +189,6 @@ def test_each_way_of_looking_begins_its_progress_anew(tmp_path: Path) -> None:
     [
         ({"prefer": ("alike",)}, "prefer", "there are a"),
         ({"prefer": ("a", "a")}, "prefer", "once is enough"),
-        ({"jaccard": 1.5}, "jaccard", "up to 1"),
-        ({"jaccard": 0.0}, "jaccard", "above 0"),
-        ({"shingle": 0}, "shingle", "at least 1"),
     ],
 )
 def test_bad_options_are_named_before_work_starts(

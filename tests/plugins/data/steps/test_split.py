@@ -150,8 +150,6 @@ def test_a_catalogue_without_a_development_part_says_how_to_make_one(tmp_path: P
 @pytest.mark.parametrize(
     ("options", "place", "fix"),
     [
-        ({"share": 1.0}, "share", "below 1"),
-        ({"rows": 0}, "rows", "at least 1"),
         ({"share": 0.1, "rows": 5}, "rows", "keep one"),
         ({"by": "labels"}, "by", "split it by texts"),
     ],

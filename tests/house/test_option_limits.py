@@ -1,0 +1,64 @@
+"""Numbers beyond an option's limits are refused where a recipe is read, once for all steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from emberge import RecipeError, load_plugins
+from emberge.recipes import load_recipe
+
+BEYOND = {
+    "a bootstrap of 5": (
+        "evaluate: {models: [./m], evaluators: [mteb], resamples: 5}",
+        "resamples",
+    ),
+    "a sure interval": (
+        "evaluate: {models: [./m], evaluators: [mteb], require: {model: ./m, confidence: 95}}",
+        "confidence",
+    ),
+    "a forgetting below 0": (
+        "evaluate: {models: [./m], evaluators: [mteb], require: {forgetting: -1.0}}",
+        "forgetting",
+    ),
+    "a cosine of 0": (
+        "deduplicate: {data: [a.jsonl], teacher: {model: ./m}, cosine: 0.0}",
+        "cosine",
+    ),
+    "a jaccard above 1": ("deduplicate: {data: [a.jsonl], jaccard: 1.5}", "jaccard"),
+    "a jaccard of a set above 1": (
+        "decontaminate: {data: [a.jsonl], eval_sets: [{path: ./e}], jaccard: {by_dataset: {a: 2.0}}}",
+        "jaccard",
+    ),
+    "no shingle": ("deduplicate: {data: [a.jsonl], jaccard: 0.9, shingle: 0}", "shingle"),
+    "a share of all rows": ("split: {data: [a.jsonl], share: 1.0}", "share"),
+    "no rows": ("split: {data: [a.jsonl], rows: 0}", "rows"),
+    "texts of no token": (
+        "score_pairs: {data: [a.jsonl], teacher: {model: ./m, max_length: 0}}",
+        "max_length",
+    ),
+    "a warm-up of all steps": (
+        "evaluate: {models: [./m], evaluators: [{fine_tuned: {train: a, test: b, warmup: 1.0}}]}",
+        "warmup",
+    ),
+    "a rate of 0": (
+        "evaluate: {models: [./m], evaluators: [{fine_tuned: {train: a, test: b, learning_rate: [0.0]}}]}",
+        "learning_rate",
+    ),
+    "a threshold above 1": ("thresholds: {old: ./a, new: ./b, at: [2.0]}", "at"),
+    "no drawing": ("drawn_media: {copies: 0}", "copies"),
+    "modules all held out": ("stdlib_corpus: {held_out: 1.0}", "held_out"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BEYOND))
+def test_a_number_beyond_its_limits_is_refused_with_its_place(case: str, tmp_path: Path) -> None:
+    step, option = BEYOND[case]
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"steps: {{s: {{{step}}}}}", "utf-8")
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(recipe, load_plugins(block=()))
+    said = [line for line in str(caught.value).splitlines() if f"'{option}'" in line]
+    assert len(said) == 1, str(caught.value)
+    assert ":1:" in said[0]
+    assert "needs" in said[0]
