@@ -43,14 +43,14 @@ class TrainingLoss(Evaluator):
     """
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
-        from emberge.recipes import read_artifact
+        from emberge.results import read_artifact
 
         artifact = read_artifact(checkpoint)
         if artifact is None or _LAST not in artifact.details:
             yield _unknown(str(checkpoint))
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
-        from emberge.recipes import read_artifact
+        from emberge.results import read_artifact
 
         found = [artifact for one in checkpoints if (artifact := read_artifact(one)) is not None]
         if any(_course(one) != _course(found[0]) for one in found[1:]):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emberge import Artifact, CheckpointError, ModelRef, Preflight, RecipeError, suggest
-from emberge.recipes import Parent, Trained, ancestry, model_outside, read_artifact, with_card
+from emberge.results import Parent, Trained, ancestry, model_outside, read_artifact, with_card
 from emberge.wording import join_some
 
 FetchCard = Callable[[str, str | None], Path | None]

@@ -15,7 +15,7 @@ from emberge.evaluating import read_scores, safe_file_name
 from emberge.files import JSON_LIMIT, read_json, read_regular
 from emberge.hashes import HashCache
 from emberge.model_folder import model_fingerprint
-from emberge.recipes import (
+from emberge.results import (
     read_artifact,
     record_text,
     require_sound_result,

@@ -11,7 +11,7 @@ import yaml
 from emberge import EmbergeError
 from emberge.documents import BulletList, Card, Section, TextTable
 from emberge.model_folder import split_card
-from emberge.recipes import Parent
+from emberge.results import Parent
 from emberge.wording import Markdown, join_some, prose, web_link
 
 from emberge_publish.ancestors import Ancestors, is_of_hub, shown_name

@@ -32,7 +32,7 @@ from emberge import (
     component,
 )
 from emberge.contracts import dimension_problems, loss_problems, prediction_problems
-from emberge.recipes import write_bags
+from emberge.results import write_bags
 from emberge.training import FitOptions, FitResult
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import torch
 from emberge import load_plugins, parse_recipe, run_recipe
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge.tensor_files import ServerFile
 from safetensors.torch import load_file, save_file
 

@@ -13,7 +13,8 @@ import pytest
 import yaml
 from emberge import Artifact
 from emberge.documents import Card, draw_card
-from emberge.recipes import Parent, Recipe, Trained, run_summary
+from emberge.recipes import Recipe, run_summary
+from emberge.results import Parent, Trained
 from emberge.wording import (
     Markdown,
     code_block,

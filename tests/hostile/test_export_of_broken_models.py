@@ -20,7 +20,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.merging import require_usable_weights
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge_export import Parity, Probe, measured, parity, require_same, too_lossy
 from safetensors.torch import load_file, save_file
 

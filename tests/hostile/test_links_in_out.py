@@ -25,7 +25,8 @@ from emberge.files import (
     working_in,
     write_text,
 )
-from emberge.recipes import find_leftovers, read_artifact, remove_leftovers, status
+from emberge.recipes import status
+from emberge.results import find_leftovers, read_artifact, remove_leftovers
 
 from tests.support.steps import Write, recipe, toy
 

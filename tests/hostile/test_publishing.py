@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from emberge import RecipeError, load_plugins, parse_recipe, run_recipe
 from emberge.cli.main import main
-from emberge.recipes import verify_result, write_with_record
+from emberge.recipes import verify_result
+from emberge.results import write_with_record
 from emberge.tensor_files import FileContent
 from emberge_publish import Publication
 

@@ -15,9 +15,9 @@ from emberge.errors import CheckpointError, EmbergeError
 from emberge.files import NotOursError, fill_once, ours
 from emberge.hashes import LARGE, UserHashes
 from emberge.numerics import compiling
-from emberge.recipes import require_sound_result
-from emberge.recipes.folder.sound_result import UnsoundResultError
 from emberge.recipes.run.run_step import run_step
+from emberge.results import require_sound_result
+from emberge.results.run_folder import UnsoundResultError
 from emberge.training import latest_state, save_state
 from emberge.training.loop.checkpoints import MANIFEST, TENSORS
 

@@ -24,7 +24,7 @@ from tests.support.sources import (
 INSIDE = ("benchmarks", "gpu", "hostile", "support")
 # Tests of what two rooms do together.
 TOGETHER = {
-    "core/data/test_catalogue.py": "emberge.recipes.folder.locate",
+    "core/data/test_catalogue.py": "emberge.recipes.references",
     "core/data/test_domains.py": "emberge.training.plan.batch_plan",
     "core/encoding/test_cache_combinations.py": " ".join(
         (

@@ -142,7 +142,7 @@ def status(options: argparse.Namespace) -> int:
 
 def clean(options: argparse.Namespace) -> int:
     """Show what runs left behind in an OUT, and remove it once that was agreed to."""
-    from emberge.recipes import find_leftovers, remove_leftovers
+    from emberge.results import find_leftovers, remove_leftovers
 
     found = find_leftovers(options.out)
     print("\n".join(found.lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,17 @@ class Recipe:
     """The recipe's text, translated if another tool wrote the file at `path`."""
     overrides: tuple[str, ...] = ()
     """`--set` options that were applied to the text."""
+
+    @property
+    def kept_text(self) -> str:
+        """The text as OUT keeps it, with the options that were set as comments at its top."""
+        notes = "".join(f"# run with --set {override}\n" for override in self.overrides)
+        return notes + self.text
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 of the recipe as OUT keeps it; "" for a recipe without a text."""
+        return hashlib.sha256(self.kept_text.encode()).hexdigest() if self.text else ""
 
     @property
     def uploads(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
 from emberge.model_folder import Layout, content_fingerprints, read_object, read_settings
-from emberge.recipes import write_with_record
+from emberge.results import write_with_record
 
 from emberge_index.space.canaries import CANARIES, prompts_of
 

@@ -25,7 +25,7 @@ from emberge import (
     suggest,
 )
 from emberge.merging import FoundWeights, MergeInput, ModelPart, VocabularyPolicy
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 
 from emberge_merge.methods.averages.keep_base import KeepBase, require_share
 

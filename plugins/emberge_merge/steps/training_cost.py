@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import Artifact, DataError, Expected
-from emberge.recipes import rows_seen
+from emberge.results import rows_seen
 
 if TYPE_CHECKING:
     from emberge import Model, ModelRef, Preflight, Rows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from emberge.documents import BulletList, Card, CodeLines, Section, TextTable
 from emberge.evaluating import Scores
-from emberge.recipes import Parent, Trained
+from emberge.results import Parent, Trained
 from emberge.wording import Markdown, code_span, prose, web_link
 
 from emberge_report.card.card_contamination import Contamination, contamination_section

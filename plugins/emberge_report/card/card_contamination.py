@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.documents import Section, TextTable
-from emberge.recipes import OutFolder, read_artifact
+from emberge.results import OutFolder, read_artifact
 
 _HEAD = ("Test", "Test texts", "In the data before", "Rows with them before", "After")
 

@@ -40,7 +40,7 @@ def card_of_finished(out: Path, step: str, folder: Path, artifact: Artifact) -> 
 @hookimpl(specname="step_skipped")
 def card_of_skipped(out: Path, step: str, folder: Path) -> None:
     """Write the cards of a step that was finished before: they may be missing or lack scores."""
-    from emberge.recipes import read_artifact
+    from emberge.results import read_artifact
 
     artifact = read_artifact(folder)
     if artifact is not None:
@@ -48,7 +48,7 @@ def card_of_skipped(out: Path, step: str, folder: Path) -> None:
 
 
 def _update(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
-    from emberge.recipes import OutFolder, read_artifact
+    from emberge.results import OutFolder, read_artifact
 
     if artifact.kind == "model":
         _write_card(out, step, folder, artifact)
@@ -64,7 +64,7 @@ def _update(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
 def _write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
     """Write the card of the model that step `name` of the run in `out` left in `folder`, atomically."""
     from emberge.documents import draw_card
-    from emberge.recipes import write_with_record
+    from emberge.results import write_with_record
 
     from emberge_report.card.card import model_card
 
@@ -78,7 +78,7 @@ def card_of(folder: Path, origin: Path, name: str) -> Card:
     Raises:
         CheckpointError: for a folder that no step made.
     """
-    from emberge.recipes import read_artifact
+    from emberge.results import read_artifact
 
     from emberge_report.card.card import model_card
 
@@ -93,7 +93,7 @@ def card_of(folder: Path, origin: Path, name: str) -> Card:
 def _gather_facts(
     out: Path, name: str, folder: Path, artifact: Artifact, origin: Path | None
 ) -> CardFacts:
-    from emberge.recipes import ancestry
+    from emberge.results import ancestry
 
     from emberge_report.card.card import CardFacts
     from emberge_report.card.card_contamination import contamination_behind
@@ -117,7 +117,7 @@ def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
     """Yield the evaluations in OUT that scored exactly these weights under this name."""
     from emberge.hashes import HashCache
     from emberge.model_folder import model_fingerprint
-    from emberge.recipes import OutFolder, read_artifact, results_in
+    from emberge.results import OutFolder, read_artifact, results_in
 
     content = None
     for place in results_in(out):

@@ -23,7 +23,7 @@ from emberge import (
 )
 from emberge.contracts import Domain
 from emberge.data import load_catalogue, load_datasets, load_eval_set
-from emberge.recipes.folder.locate import locate_file
+from emberge.recipes.references import locate_file
 from emberge_data import JsonLines
 
 READERS = [JsonLines()]

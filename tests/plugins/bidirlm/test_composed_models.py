@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor

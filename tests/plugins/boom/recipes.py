@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import Artifact, Machine, Plugins, check_recipe, parse_recipe, run_recipe
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 
 from tests.support.tiny import WORDS
 

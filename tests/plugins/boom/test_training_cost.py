@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emberge import DataError, Plugins, load_plugins
-from emberge.recipes import rows_seen, write_bags
+from emberge.results import rows_seen, write_bags
 
 from tests.plugins.boom.recipes import HEAD, artifact, details, faults, notes, run, write_data
 

@@ -29,7 +29,8 @@ from emberge import (
     run_recipe,
 )
 from emberge.contracts import Rehearsal
-from emberge.recipes import read_artifact, rehearse
+from emberge.recipes import rehearse
+from emberge.results import read_artifact
 from emberge_codiemb.geometry.geometry_result import Geometry, MeasuredModel, MeasuredSet
 from emberge_codiemb.geometry.geometry_table import table_of
 from emberge_codiemb.geometry.token_geometry import MEASURES

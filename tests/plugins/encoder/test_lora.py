@@ -21,7 +21,7 @@ from emberge import (
 )
 from emberge.encoding import TextEmbedder
 from emberge.merging import MergeInput
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge_encoder.lora import Lora
 from emberge_encoder.text_encoder import TextEncoder
 from emberge_merge import Passthrough

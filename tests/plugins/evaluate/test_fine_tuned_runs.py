@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from emberge import Machine, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.evaluating import read_scores
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge_report import figure_data
 
 from tests.support import tiny

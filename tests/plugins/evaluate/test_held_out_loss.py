@@ -27,7 +27,7 @@ from emberge import (
 )
 from emberge.contracts import Rehearsal
 from emberge.evaluating import plan_tasks, score_model
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge_encoder import TextEncoder
 from emberge_evaluate.held_out_loss import HeldOutLoss
 from emberge_train import BatchShuffle, InfoNCE

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from emberge import Machine, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 
 from tests.support import tiny
 from tests.support.training_data import texts

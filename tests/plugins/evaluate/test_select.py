@@ -36,7 +36,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.contracts import Rehearsal
-from emberge.recipes import find_leftovers, read_artifact, remove_leftovers
+from emberge.results import find_leftovers, read_artifact, remove_leftovers
 from emberge_evaluate.select.select_step import Select
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer

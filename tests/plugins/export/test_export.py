@@ -21,7 +21,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge_export.export_step import require_same
 from emberge_export.parity import Parity
 from emberge_export.serving import serving_lines

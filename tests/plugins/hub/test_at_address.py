@@ -20,7 +20,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.model_folder import Checkpoint
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge.tensor_files import ServerFile, server_file, tensor_fetcher
 from safetensors.torch import load_file
 

@@ -17,7 +17,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 

@@ -18,7 +18,7 @@ from emberge import (
     load_recipe,
     run_recipe,
 )
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from safetensors.torch import load_file
 from transformers import AutoModel
 

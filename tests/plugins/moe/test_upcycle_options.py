@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import EmbergeError, check_recipe, load_plugins, parse_recipe, run_recipe
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge_moe.architecture.modeling_emberge_routed import AUTO_MAP, FEED_FORWARD
 from emberge_moe.upcycle.dense_model import BLOCKS
 from emberge_moe.upcycle.expert_tensors import Averaged, Joined, Normal, Transposed

@@ -12,7 +12,7 @@ import pytest
 import torch
 from emberge import load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge_encoder import TextEncoder
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer

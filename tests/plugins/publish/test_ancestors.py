@@ -12,7 +12,7 @@ import pytest
 from emberge import CheckpointError, EncoderFacts, RecipeError
 from emberge.hashes import HashCache
 from emberge.model_folder import model_fingerprint
-from emberge.recipes import Parent, Trained
+from emberge.results import Parent, Trained
 from emberge_publish.ancestors import Ancestors, find_ancestors, is_of_hub, shown_name
 from emberge_publish.prepare import (
     _board_entry,

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from emberge import EmbergeError
 from emberge.documents import BulletList, Card, Section, draw_card
-from emberge.recipes import Parent, Trained
+from emberge.results import Parent, Trained
 from emberge_publish.ancestors import Ancestors
 from emberge_publish.licences import Terms
 from emberge_publish.published_card import authors_card, overlap_of, published_card

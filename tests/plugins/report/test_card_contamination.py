@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.documents import TextTable
-from emberge.recipes import OutFolder
+from emberge.results import OutFolder
 from emberge_report.card.card_contamination import contamination_behind, contamination_section
 
 COUNTS = {

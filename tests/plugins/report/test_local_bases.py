@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from emberge import Machine, load_plugins, load_recipe, run_recipe
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 
 from tests.support.tiny import WORDS
 

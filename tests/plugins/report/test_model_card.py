@@ -13,7 +13,7 @@ import pytest
 import yaml
 from emberge import Artifact, load_plugins
 from emberge.model_folder import model_fingerprint
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge_report.card import write_card as cards
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from emberge import Artifact
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge_report.hooks import card_of_finished, card_of_skipped
 
 from tests.support import finished_run as runs

@@ -25,7 +25,7 @@ from emberge import (
 from emberge.merging import Statistics
 from emberge.merging.statistics.statistics_file import read_statistics
 from emberge.model_folder import model_fingerprint
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge.training import FitJob, FitOptions, SaveClock
 from emberge_encoder import TextEncoder
 from emberge_statistics import gram_matrices

@@ -24,7 +24,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.contracts import Rehearsal
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from safetensors.torch import load_file
 
 from tests.support import pair_evaluator

@@ -18,7 +18,7 @@ from emberge import (
 )
 from emberge.merging import FoundWeights
 from emberge.model_folder import model_fingerprint
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from safetensors.torch import load_file, save_file
 
 from tests.plugins.weights.places import write_sets

@@ -7,7 +7,7 @@ from pathlib import Path
 from emberge.contracts import ModelRef
 from emberge.errors import CheckpointError
 from emberge.model_folder import Checkpoint, other_format
-from emberge.recipes.folder.locate import LocatedModel, is_folder
+from emberge.recipes.references import LocatedModel, is_folder
 from emberge.tensor_files import WEIGHTS
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name

@@ -14,17 +14,17 @@ from emberge.errors import EmbergeError, Problem, RecipeError
 from emberge.network import request_threads
 from emberge.plugins import Plugins
 from emberge.recipes.checks.missing_weights import missing_weights
-from emberge.recipes.folder.locate import (
+from emberge.recipes.options.component_tree import parts_of, references
+from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.references import (
     LocatedModel,
     is_folder,
     locate_adapter,
     locate_file,
     locate_model,
 )
-from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder
-from emberge.recipes.options.component_tree import parts_of, references
-from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.workspace import installed_readers
+from emberge.results import ARTIFACT, OutFolder
 
 Severity = Literal["error", "warning", "unseen"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from emberge.errors import EmbergeError, RequirementError
 from emberge.recipes.checks.status import StepStatus, result_table, status
-from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 from emberge.recipes.recipe import Recipe
+from emberge.results import OutFolder, read_artifact
 from emberge.wording import human_size, prose, table_lines
 
 

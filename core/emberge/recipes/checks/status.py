@@ -19,9 +19,9 @@ from emberge.files import (
     read_regular,
     require_inside,
 )
-from emberge.recipes.folder.run_folder import ARTIFACT, NoRunError, OutFolder, read_artifact
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.workspace import PROGRESS
+from emberge.results import ARTIFACT, NoRunError, OutFolder, read_artifact
 from emberge.wording import human_size, printable
 
 State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]

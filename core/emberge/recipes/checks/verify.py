@@ -14,15 +14,14 @@ from emberge.errors import CheckpointError, EmbergeError
 from emberge.hashes import HashCache
 from emberge.model_folder import Checkpoint, hashed_files, model_fingerprint
 from emberge.plugins import Plugins
-from emberge.recipes.folder.locate import (
+from emberge.recipes.references import (
     LocatedModel,
+    Targets,
     kept_checkpoints,
     locate_adapter,
     locate_model,
 )
-from emberge.recipes.folder.provenance import CHANGING
-from emberge.recipes.folder.results import Results
-from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder
+from emberge.results import ARTIFACT, CHANGING, OutFolder
 from emberge.tensor_files import FileContent, contents_of, read_header, read_provenance
 from emberge.wording import count_noun, human_size, join_some
 
@@ -343,7 +342,7 @@ class _InputLookup:
         kind = one.get("kind", "model")
         if kind == "data":
             entry = DataEntry(path=DataRef(text, self.beside), only=tuple(one.get("only", ())))
-            value = Results(self.plugins, self.hashes).fingerprint_value(
+            value = Targets(self.plugins, self.hashes).fingerprint_value(
                 entry if entry.only else DataRef(text, self.beside)
             )
             return str(value["content"])

@@ -15,11 +15,10 @@ from emberge.contracts import Machine, Rehearsal
 from emberge.errors import EmbergeError, RecipeError, exits_refused
 from emberge.plugins import Plugins
 from emberge.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
-from emberge.recipes.folder.provenance import recipe_hash
-from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import Recipe, RecipeStep
-from emberge.recipes.run.step_call import results_seen
+from emberge.recipes.run.step_call import finished_targets
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
+from emberge.results import OutFolder
 
 # Time that a rank which failed waits for the others to report the same.
 AGREEMENT = datetime.timedelta(seconds=60)
@@ -109,7 +108,7 @@ class RankTeam:
         steps = {step.id: step for step in recipe.steps}
         number = 1
         while (call := ranks.receive(f"call/{number}")) is not None:
-            if call["recipe"] != recipe_hash(recipe):
+            if call["recipe"] != recipe.hash:
                 raise RecipeError("this rank was given another recipe than the first one")
             failure = ""
             place = OutFolder(out or Path(call["out"]))
@@ -151,11 +150,11 @@ def _enter(
     plugins: Plugins,
     machine: Machine,
 ) -> None:
-    results = results_seen(recipe, place, plugins, call["finished"])
+    targets = finished_targets(recipe, place, plugins, call["finished"])
     with tempfile.TemporaryDirectory(prefix="emberge-rank-") as output:
         context = FollowerContext(
             place=place,
-            results=results,
+            targets=targets,
             listener=None,  # type: ignore[arg-type]  # nothing is recorded here
             machine=machine,
             seed=recipe.seed,

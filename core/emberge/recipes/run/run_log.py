@@ -16,8 +16,8 @@ from emberge.contracts import Artifact
 from emberge.errors import EmbergeError
 from emberge.files import open_ours, write_json
 from emberge.plugins import Plugins
-from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.recipe import RecipeStep
+from emberge.results import OutFolder
 from emberge.wording import printable_lines
 
 

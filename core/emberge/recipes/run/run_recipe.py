@@ -12,14 +12,13 @@ from emberge.devices import find_machine
 from emberge.errors import EmbergeError
 from emberge.files import lock_folder, write_text
 from emberge.plugins import Plugins
-from emberge.recipes.folder.provenance import kept_text
-from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.options.component_tree import references
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.parallel import ParallelRun
 from emberge.recipes.run.run_state import RunState
 from emberge.recipes.run.run_step import explain_disk_full
 from emberge.recipes.run.sequential import run_in_sequence
+from emberge.results import OutFolder
 
 if TYPE_CHECKING:
     from emberge.recipes.run.rank_team import RankTeam
@@ -56,7 +55,8 @@ def run_recipe(
     place = OutFolder(Path(out))
     place.prepare()
     with explain_disk_full(place), lock_folder(place.lock):
-        _keep_recipe(recipe, place)
+        if recipe.text:
+            write_text(place.path / "recipe.yaml", recipe.kept_text)
         loads = [name for step in recipe.steps for name in step.step.loads]
         run = RunState(
             *(recipe, place, plugins, machine or find_machine(), rehearsal),
@@ -83,9 +83,4 @@ def _fetch_models(run: RunState) -> None:
         for reference in references(step.step):
             if isinstance(reference, ModelRef) and reference.step is None:
                 with contextlib.suppress(EmbergeError):
-                    run.context.results.model(reference)
-
-
-def _keep_recipe(recipe: Recipe, place: OutFolder) -> None:
-    if recipe.text:
-        write_text(place.path / "recipe.yaml", kept_text(recipe))
+                    run.context.targets.model(reference)

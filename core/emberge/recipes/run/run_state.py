@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from emberge.contracts import Artifact, Machine, Rehearsal
-from emberge.errors import EmbergeError, RequirementError
+from emberge.contracts import Artifact, Machine, PerTensor, Reference, Rehearsal
+from emberge.data import DataEntry
+from emberge.errors import EmbergeError, PluginError, RequirementError
 from emberge.hashes import HashCache, UserHashes, stable_hash
 from emberge.plugins import Plugins
-from emberge.recipes.folder.fingerprint import plain
-from emberge.recipes.folder.provenance import recipe_hash
-from emberge.recipes.folder.results import Result, Results
-from emberge.recipes.folder.run_folder import OutFolder
-from emberge.recipes.folder.sound_result import require_sound_result
+from emberge.recipes.options.component_tree import fields_in, to_plain
 from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.references import Result, Targets
 from emberge.recipes.run.load_modules import ModuleLoader
 from emberge.recipes.run.run_log import RunLog
 from emberge.recipes.run.run_step import result_of
 from emberge.recipes.run.workspace import RunContext
+from emberge.results import OutFolder, require_sound_result
 
 
 class StepsFailedError(EmbergeError):
@@ -52,12 +53,12 @@ class RunState:
         self.log = RunLog(place, plugins, recipe.steps)
         self.context = RunContext(
             place=place,
-            results=Results(plugins, self.hashes),
+            targets=Targets(plugins, self.hashes),
             listener=self.log,
             machine=machine,
             seed=recipe.seed,
             rehearsal=rehearsal,
-            recipe=recipe_hash(recipe),
+            recipe=recipe.hash,
         )
         self.fingerprints: dict[str, str] = {}
         """The fingerprint of each finished step."""
@@ -98,7 +99,7 @@ class RunState:
         """Make a finished step's result available to the steps that name it."""
         folder = self.place.result(step.id, fingerprint)
         result = Result(folder, artifact, fingerprint, step.step.adapts())
-        self.context.results.add(step.id, result)
+        self.context.targets.add(step.id, result)
         self.finished[step.id] = artifact
         self.fingerprints[step.id] = fingerprint
 
@@ -148,9 +149,58 @@ class RunState:
         return stable_hash(
             {
                 "kind": step.kind,
-                "step": plain(step.step, self.plugins, self.context.results.fingerprint_value),
+                "step": plain(step.step, self.plugins, self.context.targets.fingerprint_value),
                 "identity": step.step.identity(),
                 "seed": self.recipe.seed,
                 "rehearsal": self.rehearsal,
             }
         )
+
+
+def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry], Any]) -> Any:
+    """Return a component with everything in it as JSON values.
+
+    A component has its full name and its `revision`; `refer` gives the value for a reference, and for the
+    path of an entry of data that takes only some sets of a catalogue.
+
+    Raises:
+        PluginError: for an option that has no stable form.
+    """
+
+    def record(item: Any, inner: Callable[[Any], Any]) -> Any:
+        options = {name: inner(one) for name, one in fields_in(item)}
+        if isinstance(item, DataEntry) and item.only and item.path and not item.path.step:
+            options["path"] = inner(refer(item))
+        return {**_called(item, plugins), "options": options}
+
+    def leaf(item: Any) -> Any:
+        return refer(item) if isinstance(item, Reference) else _atom(item)
+
+    return to_plain(value, leaf, record, (Reference,))
+
+
+def _called(item: Any, plugins: Plugins) -> dict[str, Any]:
+    try:
+        name = plugins.component_of(type(item)).full_name
+    except PluginError:
+        name = type(item).__name__  # a part of a component's options
+    return {"is": name, "revision": getattr(item, "revision", 1)}
+
+
+def _atom(item: Any) -> Any:
+    if isinstance(item, PerTensor):
+        return [[e.filter, e.value] for e in item.entries]
+    if isinstance(item, enum.Enum):
+        return item.value
+    if isinstance(item, bool | str | int) or item is None:
+        return item
+    if isinstance(item, float):
+        return int(item) if item.is_integer() else item
+    if isinstance(item, range):
+        return [item.start, item.stop, item.step]
+    if isinstance(item, Path):
+        return HashCache().of_tree(item) if item.exists() else item.name
+    raise PluginError(
+        f"an option holds a {type(item).__name__}, of which no stable hash can be made; "
+        "options are numbers, text, lists, mappings, references and dataclasses of these"
+    )

@@ -26,11 +26,10 @@ from emberge.files import (
     write_text,
 )
 from emberge.heap import return_freed_memory
-from emberge.recipes.folder.provenance import artifact_record
-from emberge.recipes.folder.run_folder import ARTIFACT, OutFolder, read_artifact
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.load_modules import import_modules
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
+from emberge.results import ARTIFACT, OutFolder, artifact_record, read_artifact
 from emberge.tensor_files import contents_of, noting_contents
 
 # Seconds to wait for a process that worked on the same step and is just ending.
@@ -61,7 +60,7 @@ def run_step(
         OutInUseError: when another process still works on this step.
     """
     began = time.monotonic()
-    place, results = context.place, context.results
+    place, targets = context.place, context.targets
     with explain_disk_full(place), _locked(place.work_of(step.id, fingerprint)):
         import_modules(step.step.loads)
         workspace = StepWorkspace(step, fingerprint, context)
@@ -76,10 +75,10 @@ def run_step(
             workspace.write_metrics()
             seconds = time.monotonic() - began
             files = contents_of(workspace.folder, leave=(ARTIFACT,), known=notes.of)
-            inputs = results.inputs(step.step)
+            inputs = targets.inputs(step.step)
             content = artifact_record(artifact, workspace.provenance, inputs, files, seconds)
             folder = place.publish(step.id, fingerprint, content)
-            results.hashes.learn({folder / name: one.hash for name, one in files.items()})
+            targets.hashes.learn({folder / name: one.hash for name, one in files.items()})
         finally:
             workspace.close()
             return_freed_memory()
@@ -88,7 +87,7 @@ def run_step(
 
 def _complete(workspace: StepWorkspace, artifact: Artifact) -> None:
     """Add the files of plugins to what the step has made, which none of them can lose."""
-    plugins, folder = workspace.context.results.plugins, workspace.folder
+    plugins, folder = workspace.context.targets.plugins, workspace.folder
     found = plugins.completing("complete_result", folder=folder, artifact=artifact)
     for name, text in found.files.items():
         if os.path.lexists(folder / name):

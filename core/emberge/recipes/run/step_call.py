@@ -14,13 +14,12 @@ from emberge.contracts import Machine, Rehearsal
 from emberge.errors import RecipeError
 from emberge.hashes import HashCache, UserHashes
 from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.folder.provenance import recipe_hash
-from emberge.recipes.folder.results import Result, Results
-from emberge.recipes.folder.run_folder import OutFolder, read_artifact
 from emberge.recipes.parse.parse import parse_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.references import Result, Targets
 from emberge.recipes.run.run_log import StepListener
 from emberge.recipes.run.workspace import RunContext
+from emberge.results import OutFolder, read_artifact
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +46,7 @@ class StepCall:
     @classmethod
     def into(cls, recipe: Recipe, context: RunContext, **call: Any) -> StepCall:
         """Build the call of a step from its id, `fingerprint`, the `finished` steps and `events`."""
-        plugins = context.results.plugins
+        plugins = context.targets.plugins
         return cls(
             out=str(context.place.path.absolute()),
             text=recipe.text,
@@ -91,26 +90,26 @@ class StepCall:
         place = OutFolder(Path(self.out))
         return RunContext(
             place=place,
-            results=results_seen(recipe, place, plugins, self.finished),
+            targets=finished_targets(recipe, place, plugins, self.finished),
             listener=listener,
             machine=Machine(**{**machine, "devices": tuple(machine.get("devices", ("cpu",)))}),
             seed=recipe.seed,
             rehearsal=Rehearsal(**self.rehearsal) if self.rehearsal else None,
-            recipe=recipe_hash(recipe),
+            recipe=recipe.hash,
         )
 
 
-def results_seen(
+def finished_targets(
     recipe: Recipe, place: OutFolder, plugins: Plugins, finished: Mapping[str, str]
-) -> Results:
-    """Return the results of the finished steps, for a process that runs only the step it was called into."""
+) -> Targets:
+    """Return the references' targets, finished steps among them, for a process that runs only one step."""
     hashes = HashCache(place.store / "hashes.json", place.path, UserHashes())
-    results = Results(plugins, hashes)
+    targets = Targets(plugins, hashes)
     adapts = {each.id: each.step.adapts() for each in recipe.steps}
     for name, fingerprint in finished.items():
         folder = place.result(name, fingerprint)
         artifact = read_artifact(folder)
         if artifact is None:
             continue  # not visible on this machine; a step that needs it reports that
-        results.add(name, Result(folder, artifact, fingerprint, adapts[name]))
-    return results
+        targets.add(name, Result(folder, artifact, fingerprint, adapts[name]))
+    return targets

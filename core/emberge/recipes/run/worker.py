@@ -6,10 +6,10 @@ import contextlib
 from pathlib import Path
 
 from emberge.errors import EmbergeError
-from emberge.recipes.folder.run_folder import OutFolder
 from emberge.recipes.run.events import EventWriter
 from emberge.recipes.run.run_step import run_step
 from emberge.recipes.run.step_call import StepCall
+from emberge.results import OutFolder
 
 
 def work(line: bytes) -> int:
@@ -25,7 +25,7 @@ def _run(call: StepCall) -> int:
         context = call.context(recipe, plugins, events)
         events.started()
         result = run_step(step, call.fingerprint, context)
-        context.results.hashes.save()
+        context.targets.hashes.save()
     except Exception as error:
         with contextlib.suppress(
             OSError

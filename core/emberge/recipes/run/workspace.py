@@ -21,13 +21,14 @@ from emberge.contracts import (
     Reference,
     Rehearsal,
 )
+from emberge.errors import PluginError
 from emberge.files import write_json
 from emberge.plugins import Plugins
-from emberge.recipes.folder.provenance import plugins_behind
-from emberge.recipes.folder.results import Results
-from emberge.recipes.folder.run_folder import OutFolder
+from emberge.recipes.options.component_tree import parts_of
 from emberge.recipes.recipe import RecipeStep
+from emberge.recipes.references import Targets
 from emberge.recipes.run.run_log import JsonLineFile, StepListener
+from emberge.results import OutFolder
 from emberge.tensor_files import versions
 
 METRICS = "metrics.jsonl"
@@ -47,7 +48,7 @@ class RunContext:
     """Folders, results and settings that all steps of a run share."""
 
     place: OutFolder
-    results: Results
+    targets: Targets
     listener: StepListener
     machine: Machine
     seed: int
@@ -127,11 +128,11 @@ class StepWorkspace:
 
     @property
     def readers(self) -> Sequence[Reader]:
-        return installed_readers(self.context.results.plugins)
+        return installed_readers(self.context.targets.plugins)
 
     @property
     def plugins(self) -> Plugins:
-        return self.context.results.plugins
+        return self.context.targets.plugins
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -143,14 +144,14 @@ class StepWorkspace:
             **({"recipe": self.context.recipe} if self.context.recipe else {}),
             "seed": self.context.seed,
             "versions": versions(),
-            "plugins": plugins_behind(self.step.step, self.context.results.plugins),
+            "plugins": plugins_behind(self.step.step, self.context.targets.plugins),
         }
 
     def model(self, reference: ModelRef) -> Model:
-        return self.context.results.model(reference)
+        return self.context.targets.model(reference)
 
     def models(self, reference: ModelRef) -> Sequence[Model]:
-        return self.context.results.models(reference)
+        return self.context.targets.models(reference)
 
     def whole_model(self, model: Model) -> AbstractContextManager[Path]:
         from emberge.merging import whole_model  # a merge alone needs none of it
@@ -158,10 +159,10 @@ class StepWorkspace:
         return whole_model(model, self.work, self.machine)
 
     def data(self, reference: DataRef | FileRef) -> Path:
-        return self.context.results.data(reference)
+        return self.context.targets.data(reference)
 
     def artifact(self, reference: Reference) -> tuple[Path, Artifact]:
-        result = self.context.results.step(reference)
+        result = self.context.targets.step(reference)
         return result.folder, result.artifact
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
@@ -202,3 +203,15 @@ class StepWorkspace:
         for row in latest.values():
             lines.append(row)
         lines.close()
+
+
+def plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:
+    """Return the plugins of a component and its parts, each with its distribution and version."""
+    found = {}
+    for type_ in dict.fromkeys(type(part) for _, part in parts_of(component)):
+        try:
+            one = plugins.component_of(type_)
+        except PluginError:
+            continue  # a part of a component's options
+        found[one.plugin] = f"{one.distribution} {one.version}".strip()
+    return dict(sorted(found.items()))

@@ -21,7 +21,7 @@ from emberge.cli.launcher_option import launcher_of
 from emberge.recipes import describe_component, shipped_recipes
 from emberge.recipes.docs.describe import component_page, component_rows
 from emberge.recipes.docs.option_docs import option_doc
-from emberge.recipes.folder.provenance import plugins_behind
+from emberge.recipes.run.workspace import plugins_behind
 
 from tests.support import acme
 from tests.support.reading import plugins

@@ -321,8 +321,8 @@ def test_a_step_is_not_entered_while_another_process_works_on_it(
 ) -> None:
     """Such as one that was given up for lost and is not."""
     from emberge.files import OutInUseError, lock_folder
-    from emberge.recipes import OutFolder
     from emberge.recipes.run import run_step as step_run
+    from emberge.results import OutFolder
 
     made = recipe(a=Write())
     run_recipe(made, tmp_path, toy())

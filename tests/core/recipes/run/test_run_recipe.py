@@ -28,7 +28,8 @@ from emberge import (
 )
 from emberge.contracts import Rehearsal
 from emberge.files import OutInUseError, lock_folder
-from emberge.recipes import StepsFailedError, read_artifact
+from emberge.recipes import StepsFailedError
+from emberge.results import read_artifact
 
 from tests.support.locked import other_process_holding
 from tests.support.steps import RAN, Listener, Scores, Write, recipe, toy

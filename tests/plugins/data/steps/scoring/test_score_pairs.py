@@ -23,7 +23,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.data import load_datasets
-from emberge.recipes import read_artifact
+from emberge.results import read_artifact
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.scoring import pair_scores
 from emberge_data.steps.scoring.cross_encoder import (

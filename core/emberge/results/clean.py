@@ -27,7 +27,7 @@ from emberge.files import (
     require_ours,
     sync,
 )
-from emberge.recipes.folder.run_folder import ARTIFACT, NoRunError, OutFolder, folder_name
+from emberge.results.run_folder import ARTIFACT, NoRunError, OutFolder, folder_name
 from emberge.wording import human_size, printable
 
 # A result's folder: its step as a folder's name, and the first eight digits of its fingerprint.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emberge.contracts import Rows
 from emberge.errors import DataError
-from emberge.recipes.folder.run_folder import read_artifact
+from emberge.results.run_folder import read_artifact
 
 FOLDER = "bags"
 

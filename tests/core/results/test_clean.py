@@ -15,7 +15,7 @@ from emberge import DataError, ModelRef, run_recipe
 from emberge.cli.main import main
 from emberge.errors import EmbergeError
 from emberge.files import OutInUseError, lock_folder
-from emberge.recipes import find_leftovers, remove_leftovers
+from emberge.results import find_leftovers, remove_leftovers
 
 from tests.support.locked import other_process_holding
 from tests.support.steps import RAN, Write, recipe, toy

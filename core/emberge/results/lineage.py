@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from emberge.contracts import Artifact
 from emberge.errors import CheckpointError
 from emberge.model_folder import in_package, read_front_matter
-from emberge.recipes.folder.run_folder import OutFolder, read_artifact
+from emberge.results.run_folder import OutFolder, read_artifact
 
 README = "README.md"
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")

@@ -23,7 +23,8 @@ from emberge import (
     run_recipe,
 )
 from emberge.cli.main import main
-from emberge.recipes import read_artifact, status, verify_result
+from emberge.recipes import status, verify_result
+from emberge.results import read_artifact
 
 from tests.support import tiny
 from tests.support.disk_recorder import DiskRecorder, syncs_skipped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emberge.recipes import model_outside
+from emberge.results import model_outside
 
 
 @pytest.mark.parametrize("text", ["acme/small@v1", "hf://acme/small@v1"])

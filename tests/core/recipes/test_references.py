@@ -11,8 +11,7 @@ from emberge import CheckpointError, DataError, DataRef, ModelRef, Plugins, hook
 from emberge.hashes import HashCache
 from emberge.model_folder import model_fingerprint
 from emberge.recipes import locate_model
-from emberge.recipes.folder.locate import kept_checkpoints, locate_file
-from emberge.recipes.folder.results import Results
+from emberge.recipes.references import Targets, kept_checkpoints, locate_file
 
 
 @pytest.fixture
@@ -127,7 +126,7 @@ def test_no_network_is_an_error_when_a_model_is_needed() -> None:
     plugins = Plugins()
     plugins.register(Away(), "away")
     with pytest.raises(CheckpointError, match="'me/model' could not be looked for: the hub"):
-        Results(plugins, HashCache()).model(ModelRef("me/model"))
+        Targets(plugins, HashCache()).model(ModelRef("me/model"))
 
 
 def test_checkpoints_are_ordered_by_number(tmp_path: Path) -> None:
@@ -214,7 +213,7 @@ def test_only_the_named_sets_of_a_catalogue_decide(tmp_path: Path) -> None:
         "- {name: one, file: one.jsonl, task: retrieval}\n"
         "- {name: two, file: two.jsonl, task: retrieval}\n"
     )
-    results = Results(Plugins(), HashCache())
+    results = Targets(Plugins(), HashCache())
     path = DataRef("datasets.yaml", tmp_path)
     entry = DataEntry(path=path, only=("one",))
     part, whole = results.fingerprint_value(entry), results.fingerprint_value(path)

@@ -1,0 +1,5 @@
+"""Results of steps on disk: the folder of a run, provenance, lineage, and what runs left behind."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,23 @@
+"""Public names of results, each with the module that defines it."""
+
+from .clean import find_leftovers as find_leftovers
+from .clean import remove_leftovers as remove_leftovers
+from .lineage import Parent as Parent
+from .lineage import Trained as Trained
+from .lineage import ancestry as ancestry
+from .lineage import model_outside as model_outside
+from .lineage import results_in as results_in
+from .lineage import with_card as with_card
+from .row_lists import rows_seen as rows_seen
+from .row_lists import write_bags as write_bags
+from .run_folder import ARTIFACT as ARTIFACT
+from .run_folder import CHANGING as CHANGING
+from .run_folder import Input as Input
+from .run_folder import NoRunError as NoRunError
+from .run_folder import OutFolder as OutFolder
+from .run_folder import artifact_record as artifact_record
+from .run_folder import read_artifact as read_artifact
+from .run_folder import record_text as record_text
+from .run_folder import require_sound_result as require_sound_result
+from .run_folder import with_contents as with_contents
+from .run_folder import write_with_record as write_with_record

@@ -1,0 +1,298 @@
+"""The layout of an OUT folder, results published there by one rename, and artifact.json of each.
+
+    OUT/<id>                      a relative link to the current result
+    OUT/<id>-<fingerprint>/       a result; finished when it has an `artifact.json`
+    OUT/.work/<id>-<fingerprint>/ a step that is not finished; `output` in it becomes the result
+    OUT/.store/                   a cache that all steps share
+    OUT/.lock  OUT/.status.json  OUT/metrics.jsonl  OUT/run.log  OUT/recipe.yaml
+
+Nothing in it is an absolute path, so that OUT may be moved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge.contracts import Artifact
+from emberge.errors import CheckpointError, EmbergeError, PluginError
+from emberge.files import (
+    claim_folder,
+    clear_torn,
+    make_folder,
+    publish,
+    read_json,
+    replace_link,
+    require_ours,
+    require_tree_ours,
+    sync,
+    sync_tree,
+    write_json,
+    write_text,
+)
+from emberge.hashes import HashCache
+from emberge.model_folder import hashed_files
+from emberge.tensor_files import FileContent
+from emberge.wording import join_some, printable
+
+ARTIFACT = "artifact.json"
+
+
+@dataclass(frozen=True)
+class OutFolder:
+    """The folder of a recipe's results."""
+
+    path: Path
+
+    def prepare(self) -> None:
+        """Create the folder.
+
+        Raises:
+            EmbergeError: when it cannot be created or is a file.
+            NotOursError: when another user made it, or `.work`, `.store` or something in
+                the latter is a link.
+        """
+        try:
+            make_folder(self.path)
+            require_ours(self.path.resolve())
+            for folder in (self.work, self.store):
+                if claim_folder(folder):
+                    sync(self.path)
+            require_tree_ours(self.store)
+            clear_torn(self.path)
+        except OSError as error:
+            raise EmbergeError(
+                f"{self.path} cannot be written ({error.strerror}); choose another --out"
+            ) from error
+
+    @property
+    def work(self) -> Path:
+        """The folder of unfinished steps."""
+        return self.path / ".work"
+
+    @property
+    def store(self) -> Path:
+        """The cache that all steps share."""
+        return self.path / ".store"
+
+    @property
+    def lock(self) -> Path:
+        """The file that a run locks."""
+        return self.path / ".lock"
+
+    @property
+    def status(self) -> Path:
+        """The file with the states of the last run's steps."""
+        return self.path / ".status.json"
+
+    def link(self, step: str) -> Path:
+        """Return `OUT/<id>`, the link to the step's current result."""
+        return self.path / folder_name(step)
+
+    def result(self, step: str, fingerprint: str) -> Path:
+        """Return the folder of the step's result once it is finished."""
+        return self.path / f"{folder_name(step)}-{fingerprint[:8]}"
+
+    def work_of(self, step: str, fingerprint: str) -> Path:
+        """Return the folder in which the step works until then."""
+        return self.work / self.result(step, fingerprint).name
+
+    def publish(self, step: str, fingerprint: str, record: Mapping[str, Any]) -> Path:
+        """Make a filled `output` the step's result: all on disk, then `artifact.json`, then one rename.
+
+        `finish` then lets `OUT/<id>` lead to it.
+        """
+        work, result = self.work_of(step, fingerprint), self.result(step, fingerprint)
+        output = work / "output"
+        clear_torn(output, deep=True)
+        sync_tree(output)
+        write_json(output / ARTIFACT, record)
+        if result.exists():  # its artifact.json was removed by hand, to have the step run again
+            os.rename(result, work / "replaced")
+        publish(output, result)
+        return result
+
+    def finish(self, step: str, fingerprint: str) -> None:
+        """Link `OUT/<id>` to the result and remove the work folder."""
+        result, link = self.result(step, fingerprint), self.link(step)
+        if link.exists() and not link.is_symlink():
+            raise EmbergeError(
+                f"{link} is in the way: a link to {result.name} belongs there; move it elsewhere"
+            )
+        if not link.is_symlink() or os.readlink(link) != result.name:
+            replace_link(link, result.name)
+        shutil.rmtree(self.work_of(step, fingerprint), ignore_errors=True)
+
+
+def folder_name(step: str) -> str:
+    """Return a step's id as the name of a folder; ids that a file system may not take get a hash."""
+    safe = re.sub(r"[^\w.=+,@-]", "_", step).lstrip(".")[:100]
+    if safe == step:
+        return safe
+    return f"{safe}-{hashlib.sha256(step.encode()).hexdigest()[:6]}"
+
+
+def read_artifact(folder: Path) -> Artifact | None:
+    """Read the artifact of a finished step; None when the folder is no finished result.
+
+    Raises:
+        EmbergeError: for an artifact.json that cannot be understood.
+    """
+    try:
+        return Artifact.of(read_json(folder / ARTIFACT))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise EmbergeError(
+            f"{folder / ARTIFACT} is damaged ({error}); remove it to have the step run again"
+        ) from error
+
+
+class NoRunError(EmbergeError):
+    """A folder in which no recipe was run."""
+
+    exit_code = 2
+
+
+# ── what a result records of itself ─────────────────────────────────────────────────────────────
+
+CHANGING = ("README.md", "space.json")
+"""Files of a result that may change after its step: a model's card gets scores, its passport canaries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input of a step: the recipe's words for it, its name in tables, its content's hash.
+
+    The content of a `step` is its fingerprint; of a catalogue of `data`, `only` names the sets
+    that were taken, if not all.
+    """
+
+    reference: str
+    name: str
+    content: str
+    kind: Literal["model", "data", "step"] = "model"
+    only: tuple[str, ...] = ()
+
+
+def artifact_record(
+    artifact: Artifact,
+    provenance: Mapping[str, Any],
+    inputs: Sequence[Input],
+    files: Mapping[str, FileContent],
+    seconds: float,
+) -> dict[str, Any]:
+    """Return the content of artifact.json: the step's artifact, its provenance, and the hash of each file.
+
+    Raises:
+        PluginError: when the artifact's details are no JSON.
+    """
+    facts = dict(provenance)
+    component = facts.pop("kind")
+    record = {
+        **dataclasses.asdict(artifact),
+        **facts,
+        "component": component,
+        "seconds": round(seconds, 3),
+        "inputs": [_input(one) for one in inputs],
+        "files": {name: content.plain() for name, content in files.items()},
+    }
+    try:
+        json.dumps(record)
+    except (TypeError, ValueError) as error:
+        raise PluginError(
+            f"the details of the artifact of {component} are no JSON: {error}"
+        ) from error
+    return record
+
+
+def _input(one: Input) -> dict[str, Any]:
+    entry = dataclasses.asdict(one)
+    return entry if one.only else {k: v for k, v in entry.items() if k != "only"}
+
+
+def with_contents(record: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the record of a result of which some files have other contents, by their names."""
+    files = {name: FileContent.of_bytes(content).plain() for name, content in contents.items()}
+    return {**record, "files": {**record["files"], **files}}
+
+
+def record_text(record: Mapping[str, Any]) -> str:
+    """Return a record as artifact.json has it."""
+    return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_with_record(folder: Path, name: str, text: str) -> None:
+    """Write a file into a folder, if its text is another, and its hash into artifact.json if there is one.
+
+    A kill between the two leaves a hash of before, which the next call mends.
+    """
+    path, content = folder / name, text.encode()
+    if not path.is_file() or path.read_bytes() != content:
+        write_text(path, text)
+    if not (folder / ARTIFACT).is_file():
+        return
+    record = read_json(folder / ARTIFACT)
+    if "files" not in record:
+        return  # a record that lists no file
+    if (changed := with_contents(record, {name: content})) != record:
+        write_text(folder / ARTIFACT, record_text(changed))
+
+
+class UnsoundResultError(CheckpointError):
+    """A finished result whose files are not those that its step left."""
+
+
+def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:
+    """Make sure that a finished result is ours and that its files are those that its step left.
+
+    A result without artifact.json has nothing to compare, and passes; its README.md may change.
+
+    Raises:
+        NotOursError: when another user made the folder or something in it.
+        UnsoundResultError: for a file that is missing, is a link or has another content, and for one of a
+            model that was added.
+    """
+    folder = folder.resolve()
+    require_tree_ours(folder, links="pass")
+    if not (folder / ARTIFACT).is_file():
+        return
+    try:
+        record = read_json(folder / ARTIFACT)
+        listed = record["files"]
+        wrong = list(_differences(folder, record, listed, hashes or HashCache()))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        wrong = [f"{ARTIFACT} ({printable(error)})"]
+    if wrong:
+        raise UnsoundResultError(
+            f"{printable(folder)}: not as its step left it: {join_some(wrong)}; put that right, or "
+            "remove the folder to have the step run again"
+        )
+
+
+def _differences(
+    folder: Path, record: Mapping[str, Any], listed: Mapping[str, Any], hashes: HashCache
+) -> Iterator[str]:
+    """Yield each file that is not as it was published, with what is wrong."""
+    for name, entry in listed.items():
+        path, known = folder / name, FileContent.from_plain(entry)
+        if name in CHANGING:
+            continue
+        if known is None or ".." in path.parts:
+            yield f"{ARTIFACT} (its entry of {printable(name)})"
+        elif path.is_symlink() or not path.is_file():
+            yield f"{printable(name)} is missing"
+        elif path.stat().st_size != known.size or hashes.of(path) != known.hash:
+            yield f"{printable(name)} was changed"
+    for path in hashed_files(folder) if record.get("kind") == "model" else ():
+        name = path.relative_to(folder).as_posix()
+        if name not in listed and name not in CHANGING and path.suffix != ".txt":  # notes of people
+            yield f"{printable(name)} was added"
