@@ -78,6 +78,10 @@ def test_adapters_and_trunks_alone_have_no_passport(bert: Path, tmp_path: Path) 
     assert (out / "adapter" / "adapter_config.json").is_file()
     assert not (out / "adapter" / PASSPORT).exists()
     assert not (out / "trunk" / PASSPORT).exists()
+    assert published(out / "adapter") == {}
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert published(empty) == {}
 
 
 def test_the_passport_of_a_result_loads_no_model_and_no_backbone(
@@ -105,6 +109,18 @@ def test_a_model_that_is_published_gets_its_canaries(bert: Path, tmp_path: Path)
     encoder = TextEncoder().load(bert, device="cpu", dtype="float32")
     for side, rows in embed_canaries(encoder).items():
         np.testing.assert_allclose(kept.canaries[side], rows, rtol=2**-10, atol=1e-6)
+
+
+def test_the_facts_of_a_folder_that_names_little_are_the_fields_defaults(
+    bert: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(bert, tmp_path / "model"))
+    (folder / "config_sentence_transformers.json").unlink(missing_ok=True)
+    assert passport_of(folder).similarity == "cosine"
+    config = json.loads((folder / "config.json").read_text())
+    inner = {"hidden_size": config.pop("hidden_size")}
+    (folder / "config.json").write_text(json.dumps({**config, "text_config": inner}))
+    assert passport_of(folder).dimension == inner["hidden_size"]
 
 
 def test_a_large_model_is_published_with_the_facts_alone(

@@ -258,6 +258,23 @@ def test_the_exit_code_is_the_verdict(
     assert "foreign: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("verb", "parts"),
+    [
+        ("space", ("[--texts FILE]", "[--vectors FILE]", "[--json FILE]", " A [B] ")),
+        ("thresholds", ("[--texts FILE]", "[--at COSINES]", "[--json FILE]", " OLD NEW ")),
+        ("diff-queries", (" --queries FILE", " --documents FILE", "[--topics N]", " OLD NEW ")),
+    ],
+)
+def test_help_names_what_each_argument_takes(
+    verb: str, parts: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    usage = " ".join(capsys.readouterr().out.split())
+    assert [part for part in parts if part not in usage] == []
+
+
 def test_a_model_that_cannot_be_opened_is_refused_from_its_files(
     bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

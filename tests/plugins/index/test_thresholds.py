@@ -93,6 +93,7 @@ def test_the_verb_maps_the_thresholds_that_are_asked_for(
     words = [str(bert), str(berts[0]), "--texts", str(texts), "--json", str(file), "--at", "0.9"]
     assert main(["thresholds", *words]) == 0
     shown = capsys.readouterr().out
+    assert f" {60 * 59 // 2:,} pairs of 60 " in shown
     assert f"becomes {read_map(json.loads(file.read_text()))(0.9):.4f}" in shown
     assert main(["thresholds", str(bert), str(berts[0]), "--at", "1.5"]) == 2
 

@@ -137,7 +137,10 @@ def test_one_model_moves_no_threshold_and_is_named(
     same = {"new": str(berts[0]), "at": [0.5, 0.93], "require": {"threshold_shift": 0}}
     path = recipe(rows, **same)
     assert main(["check", str(path)]) == 0
-    assert "old and new are the same model" in capsys.readouterr().err
+    warned = capsys.readouterr().err
+    assert "old and new are the same model" in warned
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if '"new":' in text)
+    assert f"{path.name}:{line}: " in warned
     assert run(path) == 0
     made = json.loads((tmp_path / "out" / "rules" / "thresholds.json").read_text())
     assert [one["shift"] for one in made["at"]] == [0, 0]

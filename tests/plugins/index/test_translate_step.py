@@ -117,6 +117,7 @@ def test_a_router_embeds_queries_by_the_bridge_and_documents_by_the_old_model(
         ({"kind": "low_rank", "rank": 0}, "rank"),
         ({"kind": "affine", "rank": 4}, "without `kind: low_rank`"),
         ({"ridge": 0, "rows": pairs(20)}, "more texts"),
+        ({"ridge": 1e10}, "ridge"),
         ({"kind": "orthogonal", "rows": pairs(20)}, "kind: shift"),
         ({"old_prompt": "query: "}, "fit on queries"),
         ({"max_length": 0}, "max_length"),
@@ -221,6 +222,9 @@ def test_a_bridges_folder_says_what_it_is(run: Run, berts: list[Path]) -> None:
     assert artifact["details"]["table"] == "measures.md"
     assert artifact["details"]["translation"]["ridge"] is None
     assert artifact["details"]["translation"]["rank"] is None
+    measures = artifact["details"]["translation"]["measures"]
+    assert measures["texts"] == 80
+    assert 0 < measures["cosine"]["p5"] <= measures["cosine"]["mean"] <= 1
     lines = (folder / "measures.md").read_text().splitlines()
     assert lines[0] == f"# {berts[1].name} to {berts[0].name}: shift"
     modules = json.loads((folder / "modules.json").read_text())
@@ -239,4 +243,19 @@ def test_a_bare_transformer_cannot_be_bridged(
     (bare / "modules.json").unlink()
     path = recipe(tmp_path, "bridge", old=str(berts[0]), new=str(bare))
     assert main(["check", str(path)]) == 2
-    assert "modules.json" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "modules.json" in error
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if '"new":' in text)
+    assert f"{path.name}:{line}: " in error
+
+
+@pytest.mark.parametrize(("kind", "code"), [("translate", 2), ("bridge", 0)])
+def test_a_bridge_is_a_model_to_other_steps_and_a_map_is_none(
+    berts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, code: int
+) -> None:
+    path = recipe(tmp_path, kind, old=str(berts[0]), new=str(berts[1]))
+    steps = json.loads(path.read_text())["steps"]
+    steps["soup"] = {"merge": {"models": ["$made", str(berts[1])], "strategy": "linear"}}
+    path.write_text(json.dumps({"steps": steps}, indent=1), "utf-8")
+    assert main(["check", str(path)]) == code
+    assert ("$made makes a file" in " ".join(capsys.readouterr().err.split())) == bool(code)
