@@ -10,14 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge import Step, hookimpl
-from emberge.plugin_verbs import Verb
-
-from emberge_index.space.options import (
-    add_diff_options,
-    add_space_options,
-    add_threshold_options,
-)
+from emberge import Count, Step, hookimpl
+from emberge.plugin_verbs import Verb, number_option, output_file
 
 if TYPE_CHECKING:
     from emberge import Artifact, Plugins
@@ -27,8 +21,8 @@ if TYPE_CHECKING:
 def register_steps() -> Mapping[str, type[Step] | str]:
     return {
         "bridge": "emberge_index.translation.bridge_step:Bridge",
-        "refresh": "emberge_index.refreshing.refresh_step:Refresh",
-        "thresholds": "emberge_index.thresholds.thresholds_step:Thresholds",
+        "refresh": "emberge_index.refresh_step:Refresh",
+        "thresholds": "emberge_index.thresholds_step:Thresholds",
         "translate": "emberge_index.translation.translate_step:Translate",
     }
 
@@ -37,14 +31,14 @@ def register_steps() -> Mapping[str, type[Step] | str]:
 def complete_result(folder: Path, artifact: Artifact) -> Mapping[str, str]:
     if artifact.kind != "model":
         return {}
-    from emberge_index.space.passport_of_result import result_passport
+    from emberge_index.space import result_passport
 
     return result_passport(folder)
 
 
 @hookimpl
 def complete_publication(folder: Path, plugins: Plugins) -> Mapping[str, str]:
-    from emberge_index.space.passport_of_result import published_passport
+    from emberge_index.space import published_passport
 
     return published_passport(folder, plugins)
 
@@ -57,8 +51,8 @@ def register_verbs() -> Mapping[str, Verb]:
             examples="emberge diff-queries ./old ./new --queries log.txt --documents texts.jsonl\n"
             "emberge diff-queries ./old ./new --queries log.txt --documents texts.jsonl --page diff.html\n"
             "emberge diff-queries ./old ./new --queries log.txt --documents texts.jsonl --topics 12",
-            add_options=add_diff_options,
-            run="emberge_index.changes.diff_queries:run",
+            add_options=_add_diff_options,
+            run="emberge_index.diff_queries:run",
             machine=True,
         ),
         "space": Verb(
@@ -67,7 +61,7 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge space ./old ./new --texts texts.txt --vectors index.npy --json space.json\n"
             "emberge space kept/space.json ./new\n"
             "emberge space ./model   (writes its passport)",
-            add_options=add_space_options,
+            add_options=_add_space_options,
             run="emberge_index.space.one_space:run",
             machine=True,
         ),
@@ -75,29 +69,82 @@ def register_verbs() -> Mapping[str, Verb]:
             summary="map thresholds of cosine from an old model to a new one at equal false positives",
             examples="emberge thresholds ./old ./new --at 0.7,0.8\n"
             "emberge thresholds ./old ./new --texts texts.txt --json thresholds.json",
-            add_options=add_threshold_options,
-            run="emberge_index.thresholds.one_map:run",
+            add_options=_add_threshold_options,
+            run="emberge_index.thresholds_verb:run",
             machine=True,
         ),
         "refresh": Verb(
             summary="list the documents of a translated index that are best embedded anew first",
             examples="emberge refresh vectors.npy --by out/bridge --out first.npy\n"
             "emberge refresh vectors.npy --by out/bridge --queries log.npy --out first.npy",
-            add_options=_refresh,
-            run="emberge_index.refreshing.refresh_verb:refresh",
+            add_options=_add_refresh_options,
+            run="emberge_index.refresh_verb:refresh",
         ),
         "translate": Verb(
             summary="rewrite a file of vectors by a translation, from an old model's space to a new one's",
             examples="emberge translate vectors.npy --by out/bridge --out new.npy\n"
             "emberge translate passages.parquet --column embedding --by out/bridge --out new.parquet\n"
             "emberge translate hnsw.faiss --by out/bridge --out new.faiss",
-            add_options=_translate,
+            add_options=_add_translate_options,
             run="emberge_index.vectors.translate_verb:translate",
         ),
     }
 
 
-def _vectors(parser: argparse.ArgumentParser) -> None:
+def _add_space_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("first", metavar="A", help="a model, or the space.json that an index kept")
+    parser.add_argument("second", metavar="B", nargs="?", help="the model to compare it with")
+    parser.add_argument(
+        "--texts",
+        type=Path,
+        metavar="FILE",
+        help="texts to try a fit on: lines, or .jsonl with text",
+    )
+    parser.add_argument(
+        "--vectors",
+        type=Path,
+        metavar="FILE",
+        help="vectors of those texts by A: .npy, .safetensors",
+    )
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write all numbers there")
+
+
+def _add_threshold_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("old", metavar="OLD", help="the model that thresholds were chosen for")
+    parser.add_argument("new", metavar="NEW", help="the model that takes its place")
+    parser.add_argument(
+        "--texts", type=Path, metavar="FILE", help="texts of your own: lines, or .jsonl with text"
+    )
+    parser.add_argument(
+        "--at", action="append", default=[], metavar="COSINES", help="thresholds to map: 0.7,0.8"
+    )
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write the map there")
+
+
+def _add_diff_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("old", metavar="OLD", help="the model of today")
+    parser.add_argument("new", metavar="NEW", help="the model that takes its place")
+    for name in ("queries", "documents"):
+        parser.add_argument(
+            f"--{name}",
+            type=Path,
+            required=True,
+            metavar="FILE",
+            help="texts: lines, or .jsonl with text",
+        )
+    parser.add_argument(
+        "--topics",
+        type=number_option(Count),
+        metavar="N",
+        help="group the queries into N topics, the worst first",
+    )
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write all changes there")
+    parser.add_argument(
+        "--page", type=output_file, metavar="FILE", help="write them as one HTML file"
+    )
+
+
+def _add_vector_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "vectors",
         type=Path,
@@ -114,13 +161,13 @@ def _vectors(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _translate(parser: argparse.ArgumentParser) -> None:
-    _vectors(parser)
+def _add_translate_options(parser: argparse.ArgumentParser) -> None:
+    _add_vector_options(parser)
     parser.add_argument("--quiet", action="store_true", help="print errors and results only")
 
 
-def _refresh(parser: argparse.ArgumentParser) -> None:
-    _vectors(parser)
+def _add_refresh_options(parser: argparse.ArgumentParser) -> None:
+    _add_vector_options(parser)
     parser.add_argument(
         "--queries", type=Path, metavar="FILE", help="vectors of logged queries by the new model"
     )

@@ -227,7 +227,7 @@ def test_a_file_that_came_into_being_meanwhile_is_kept(
 def test_an_order_that_came_into_being_meanwhile_is_kept(
     by: Path, old: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    from emberge_index.refreshing import refresh_verb
+    from emberge_index import refresh_verb
 
     out, order = old.with_name("first.npy"), refresh_verb.order_of
 

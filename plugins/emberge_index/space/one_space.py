@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,19 +24,28 @@ from emberge_index.space.compare import (
     Verdict,
     canary_distance,
     fit_error,
-    verdict_of,
-)
-from emberge_index.space.passport import Passport, passport_of, read_passport, write_passport
-from emberge_index.space.stored_vectors import (
     require_passport,
     require_sample,
+    verdict_of,
 )
-from emberge_index.vectors.open_vectors import read_vectors
+from emberge_index.space.passport import (
+    PASSPORT,
+    Passport,
+    has_space,
+    passport_of,
+    passport_text,
+    read_passport,
+    write_passport,
+)
+from emberge_index.vectors import read_vectors
 
 if TYPE_CHECKING:
     from emberge import Encoder, Plugins
 
 
+# Bytes of weights up to which a model that is published is loaded for its canaries. A larger one gets the
+# facts alone, and `emberge space MODEL` embeds its canaries where there is room.
+SMALL = 1 << 28
 CODES: dict[Verdict, int] = {"same": 0, "translatable": 3, "foreign": 4}
 # Texts that show whether vectors are a model's.
 _SAMPLE = 32
@@ -153,6 +162,20 @@ class ModelSpace:
         yield f"{self.name}: {facts(passport)}"
         if self.folder is not None:
             yield f"written: {write_passport(self.folder, passport)}"
+
+
+def published_passport(folder: Path, plugins: Plugins) -> Mapping[str, str]:
+    """Return the passport of a model that is published, with canaries where it is small.
+
+    Raises:
+        PluginError: without a backbone that can load it.
+        CheckpointError: for a model that cannot embed.
+    """
+    weights = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
+    if weights > SMALL or not has_space(folder):
+        return {}
+    space = ModelSpace(folder.name, folder, plugins.find("text_encoder", "backbone").type())
+    return {PASSPORT: passport_text(space.with_canaries)}
 
 
 def facts(passport: Passport) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,29 @@ def passport_of(folder: Path) -> Passport:
         max_length=layout.max_length,
         similarity=str(read_settings(folder).get("similarity_fn_name") or "cosine"),
     )
+
+
+def result_passport(folder: Path) -> Mapping[str, str]:
+    """Return the passport of a step's encoder, from its files: no model is loaded, and none is asked about.
+
+    An adapter or a trunk alone embeds nothing, and a folder that is no encoder of texts has no space.
+    """
+    if not has_space(folder):
+        return {}
+    try:
+        return {PASSPORT: passport_text(passport_of(folder))}
+    except CheckpointError:
+        return {}
+
+
+def has_space(folder: Path) -> bool:
+    """Return whether a folder has an encoder of texts: neither an adapter nor a trunk alone."""
+    if (folder / "adapter_config.json").is_file():
+        return False
+    try:
+        return not Layout.read(folder).bare
+    except CheckpointError:
+        return False
 
 
 def _dimension(layout: Layout) -> int | None:

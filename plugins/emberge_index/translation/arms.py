@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from emberge.numerics import ndcg, nearest_rows, overlap, row_cosines
-from emberge.wording import prose
-
-from emberge_index.translation.measures import NEIGHBOURS, gain_kept
+from emberge.wording import prose, table_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,21 +107,30 @@ def _compared(
 def table_of(measured: Mapping[str, Any], title: str) -> list[str]:
     """Return the measures as lines of a Markdown table."""
     cosine = measured["cosine"]
-    lines = [
-        f"# {prose(title)}",
-        "",
-        f"Out of fold, {measured['texts']:,} texts: cosine {cosine['mean']:.4f} in the mean, "
-        f"{cosine['p5']:.4f} at the lowest 5 %.",
-        "",
-        "| | shared with the new model's first ten | nDCG@10 | gain kept |",
-        "|---|---|---|---|",
-    ]
     scores, gains = measured.get("ndcg", {}), measured.get("gain_kept", {})
+    rows = []
     for arm, label in ARMS.items():
         if arm not in measured["overlap"] and arm != "new":
             continue
         shared = f"{measured['overlap'].get(arm, 1.0):.1%}"
         score = f"{100 * scores[arm]:.2f}" if arm in scores else ""
         gain = gains.get(arm)
-        lines.append(f"| {label} | {shared} | {score} | {'' if gain is None else f'{gain:.0%}'} |")
-    return lines
+        rows.append([label, shared, score, "" if gain is None else f"{gain:.0%}"])
+    return [
+        f"# {prose(title)}",
+        "",
+        f"Out of fold, {measured['texts']:,} texts: cosine {cosine['mean']:.4f} in the mean, "
+        f"{cosine['p5']:.4f} at the lowest 5 %.",
+        "",
+        *table_lines(["", "shared with the new model's first ten", "nDCG@10", "gain kept"], rows),
+    ]
+
+
+# Documents of a query that are looked at.
+NEIGHBOURS = 10
+
+
+def gain_kept(scores: Mapping[str, float], mapped: str = "mapped") -> float | None:
+    """Return (mapped - old) / (new - old): the share of the new model's gain; None where there is none."""
+    gain = scores["new"] - scores["old"]
+    return (scores[mapped] - scores["old"]) / gain if gain > 0 else None

@@ -94,6 +94,15 @@ def mahalanobis(
     return float((white * white).sum(1).mean())
 
 
+def are_unit(vectors: NDArray[Any], within: float = 5e-3) -> bool:
+    """Return whether all vectors but those of zeros have length 1; float16 and rounding err by `within`."""
+    import numpy as np
+
+    found = np.asarray(vectors, np.float64)
+    lengths = np.sqrt((found * found).sum(1))
+    return bool((np.abs(lengths[lengths > 0] - 1) < within).all())
+
+
 def read_translation(place: Path) -> Translation:
     """Read a translation from its file, or from the folder of a step that has left one.
 

@@ -242,7 +242,7 @@ def _dimension_problem(kind: Kind, source: int, target: int) -> str | None:
 
 
 def _space(model: EmbeddedProbes, side: Side) -> SpaceOf:
-    from emberge_index.translation.measures import are_unit
+    from emberge_index.translation.translation_file import are_unit
 
     vectors = model.of(side)
     return SpaceOf(

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 from emberge import DataError
 from emberge.wording import printable
 
-from emberge_index.translation.measures import are_unit
+from emberge_index.translation import are_unit
 from emberge_index.vectors.pieces import FileRows, RewritePlan, VectorSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emberge_index.translation.probes import Side
-    from emberge_index.translation.translation_file import SpaceOf, Translation
+    from emberge_index.translation import Side, SpaceOf, Translation
 
 
 # Rows that are looked at, from this many places of the file.

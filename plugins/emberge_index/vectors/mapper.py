@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from emberge_index.translation.translation_file import Translation
+    from emberge_index.translation import Translation
 
 
 class Mapped(NamedTuple):

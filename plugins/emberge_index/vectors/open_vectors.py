@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING
 
-from emberge import DataError, RecipeError
+from emberge import CheckpointError, DataError, RecipeError
+from emberge.files import open_regular
+from emberge.tensor_files import TensorSpec, encode_header, read_header
+from emberge.wording import printable
 
 from emberge_index.vectors.faiss_file import plan_faiss
-from emberge_index.vectors.npy_file import plan_npy
 from emberge_index.vectors.parquet_file import plan_parquet
-from emberge_index.vectors.pieces import RewritePlan, block_rows, require_finite
-from emberge_index.vectors.safetensors_vectors import plan_safetensors
+from emberge_index.vectors.pieces import (
+    MARK,
+    FileRows,
+    KeptBytes,
+    NewBytes,
+    RewritePlan,
+    block_rows,
+    read_mark,
+    require_finite,
+    require_floats,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,3 +92,89 @@ def read_vectors(path: Path, column: str | None = None) -> VectorsOfFile:
         found[first : first + len(block)] = block
         first += len(block)
     return VectorsOfFile(plan, found)
+
+
+# Bytes in which a header must end; one of plain numbers has 128.
+LONGEST = 1 << 14
+
+
+def plan_npy(path: Path, dimension: int) -> RewritePlan:
+    """Return the pieces of an npy file whose vectors get another dimension.
+
+    Raises:
+        DataError: for an array that is no table of floats, row by row.
+    """
+    from numpy.lib import format as npy
+
+    with open_regular(path) as file:
+        opening = io.BytesIO(file.read(LONGEST))
+    try:
+        version = npy.read_magic(opening)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, columns_first, dtype = read(opening)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError) as error:
+        raise DataError(f"{path}: is no npy file ({printable(error, 200)})") from error
+    require_floats(path, dtype)
+    if len(shape) != 2 or columns_first or not dtype.isnative:
+        raise DataError(
+            f"{path}: holds an array {shape}{', column by column' if columns_first else ''}, not rows of "
+            "vectors; save it with np.save(FILE, np.ascontiguousarray(vectors))"
+        )
+    rows = FileRows(path, opening.tell(), shape[0], shape[1], dtype)
+    header = io.BytesIO()
+    npy.write_array_header_1_0(
+        header,
+        {
+            "descr": npy.dtype_to_descr(dtype),
+            "fortran_order": False,
+            "shape": (shape[0], dimension),
+        },
+    )
+    return RewritePlan(path, (NewBytes(header.getvalue()), rows), rows)
+
+
+def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) -> RewritePlan:
+    """Return the pieces of a safetensors file; `mark` is the text that names the new space in its header.
+
+    Raises:
+        DataError: for a file without one tensor of vectors, or of which it is not clear.
+    """
+    import numpy as np
+
+    specs, metadata = _header(path)
+    name = _chosen(path, specs, column)
+    spec = specs[name]
+    if spec.dtype.startswith(("bfloat", "float8", "complex")):
+        raise DataError(f"{path}: tensor '{name}' is {spec.dtype}; convert it to F16 or F32 first")
+    dtype = np.dtype(spec.dtype).newbyteorder("<")
+    require_floats(path, dtype, f"vectors '{name}'")
+    rows = FileRows(path, spec.offset, spec.shape[0], spec.shape[1], dtype)
+    changed = replace(spec, shape=(rows.rows, dimension))
+    ordered = sorted(specs.values(), key=lambda one: (one.offset, one.nbytes))
+    opening, _ = encode_header(
+        [changed if one is spec else one for one in ordered], {**metadata, MARK: mark}
+    )
+    pieces = [rows if one is spec else KeptBytes(one.offset, one.nbytes) for one in ordered]
+    fingerprint, side = read_mark(metadata.get(MARK))
+    return RewritePlan(path, (NewBytes(opening), *pieces), rows, fingerprint, side)
+
+
+def _header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
+    try:
+        return read_header(path)
+    except CheckpointError as error:
+        raise DataError(str(error)) from error
+
+
+def _chosen(path: Path, specs: Mapping[str, TensorSpec], column: str | None) -> str:
+    tables = [name for name, one in specs.items() if len(one.shape) == 2]
+    if column is not None:
+        if column not in tables:
+            raise DataError(
+                f"{path}: has no vectors '{column}'; its tables are {', '.join(tables) or 'none'}"
+            )
+        return column
+    if len(tables) != 1:
+        listed = ", ".join(tables) or "none"
+        raise DataError(f"{path}: has {len(tables)} tables ({listed}); name one with --column")
+    return tables[0]

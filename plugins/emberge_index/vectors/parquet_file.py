@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import DataError
 from emberge.wording import printable
 
-from emberge_index.vectors.pieces import RewritePlan, require_floats, require_width
-from emberge_index.vectors.space_mark import MARK, read_mark
+from emberge_index.vectors.pieces import MARK, RewritePlan, read_mark, require_floats, require_width
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,6 +6,7 @@ whatever its format.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emberge import DataError
 from emberge.wording import count_noun, join_some
+
+from emberge_index.translation import TranslationHeader
 
 if TYPE_CHECKING:
     import numpy as np
@@ -190,3 +193,31 @@ def require_floats(path: Path, dtype: Any, what: str = "vectors") -> None:
         "translate the float vectors that they were made of and quantise those again, or leave the index as "
         "it is and let a step `bridge` fit the new model's queries to it"
     )
+
+
+MARK = "emberge.vectors"
+"""Key of the mark among a safetensors file's metadata or a parquet file's schema metadata."""
+
+
+def mark_of(header: TranslationHeader) -> str:
+    """Return the mark of vectors that a translation has written."""
+    return json.dumps(
+        {
+            "model": header.target.name,
+            "fingerprint": header.target.fingerprint,
+            "side": header.side,
+            "translated_from": header.source.fingerprint,
+        },
+        sort_keys=True,
+    )
+
+
+def read_mark(text: str | bytes | None) -> tuple[str | None, str | None]:
+    """Return the fingerprint and the side of a mark; None for what it does not name."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return None, None
+    if not isinstance(found, dict):
+        return None, None
+    return found.get("fingerprint"), found.get("side")

@@ -16,7 +16,7 @@ from emberge.files import require_space, writing
 from emberge.wording import count_noun
 
 if TYPE_CHECKING:
-    from emberge_index.translation.translation_file import Translation
+    from emberge_index.translation import Translation
     from emberge_index.vectors.pieces import RewritePlan
 
 
@@ -70,11 +70,11 @@ def translate_file(
             folder without a translation.
         CheckpointError: when another process translates into the same file.
     """
-    from emberge_index.translation.translation_file import read_translation
+    from emberge_index.translation import read_translation
     from emberge_index.vectors.checks import require_fitting
     from emberge_index.vectors.open_vectors import plan_vectors
+    from emberge_index.vectors.pieces import mark_of
     from emberge_index.vectors.rewrite import require_new
-    from emberge_index.vectors.space_mark import mark_of
 
     require_new(out, vectors.suffix)
     translation = read_translation(by)
@@ -105,9 +105,8 @@ def _write(plan: RewritePlan, translation: Translation, out: Path, progress: Any
 
     from emberge_index.vectors.mapper import Mapper
     from emberge_index.vectors.parquet_file import ColumnRows, write_parquet
-    from emberge_index.vectors.pieces import block_rows
+    from emberge_index.vectors.pieces import block_rows, mark_of
     from emberge_index.vectors.rewrite import Work, publish_work, rewrite, working_on
-    from emberge_index.vectors.space_mark import mark_of
 
     mapper = Mapper(translation, plan.rows.dtype)
     work = Work(out, _key(plan, translation))

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DataError, RecipeError
-from emberge_index.changes import diff_queries
-from emberge_index.changes.changed_queries import changes_of
-from emberge_index.changes.topics import Topic
+from emberge_index import diff_queries, thresholds_verb
+from emberge_index.query_changes import Topic, changes_of
 from emberge_index.space.canaries import CANARIES, embed_canaries, probe_texts, prompts_of
 from emberge_index.space.compare import (
     FOUND,
@@ -21,13 +20,13 @@ from emberge_index.space.compare import (
     canary_distance,
     fit_error,
     largest_distance,
+    require_passport,
+    require_sample,
     verdict_of,
 )
 from emberge_index.space.one_space import CODES, Compared
 from emberge_index.space.passport import Passport
-from emberge_index.space.stored_vectors import require_passport, require_sample
-from emberge_index.thresholds import one_map
-from emberge_index.thresholds.threshold_map import threshold_map
+from emberge_index.threshold_map import threshold_map
 from emberge_index.translation.probes import own_prompt, probes_of
 
 from tests.support.translations import vectors
@@ -335,19 +334,19 @@ def test_long_texts_are_cut_and_put_on_one_line() -> None:
 
 
 def test_thresholds_of_the_command_line_are_numbers_from_minus_one_to_one() -> None:
-    assert one_map._thresholds(["0.7,0.8", "-1", "1"]) == [0.7, 0.8, -1, 1]
-    assert one_map._thresholds([]) == []
+    assert thresholds_verb._thresholds(["0.7,0.8", "-1", "1"]) == [0.7, 0.8, -1, 1]
+    assert thresholds_verb._thresholds([]) == []
     for word in ("1.01", "-1.01", "nan", "inf"):
         with pytest.raises(RecipeError, match=rf"--at {word}: a cosine"):
-            one_map._thresholds([f"0.5,{word}"])
+            thresholds_verb._thresholds([f"0.5,{word}"])
     with pytest.raises(RecipeError, match=r"--at 0\.5,x: thresholds are numbers"):
-        one_map._thresholds(["0.5", "x"])
+        thresholds_verb._thresholds(["0.5", "x"])
 
 
 def test_lines_of_a_map_have_its_table_and_what_was_asked() -> None:
     rows = np.random.default_rng(0).normal(size=(90, 6)) + 1
     found = threshold_map(rows, rows + 0.3)
-    lines = list(one_map._lines(found, [0.5, -1], 90))
+    lines = list(thresholds_verb._lines(found, [0.5, -1], 90))
     assert lines[:2] == [
         "cosines of 4,005 pairs of 90 different texts",
         "false positives   old      new",

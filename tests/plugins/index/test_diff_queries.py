@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emberge.cli.main import main
-from emberge_index.changes.changed_queries import changes_of
-from emberge_index.changes.topics import groups_of, topics_of
+from emberge_index.query_changes import changes_of, groups_of, topics_of
 
 from tests.support.tiny import WORDS
 

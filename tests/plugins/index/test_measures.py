@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from emberge import DataError
 from emberge.numerics import ndcg, nearest_rows, overlap
-from emberge_index.refreshing.refresh_step import _curves, _orders
+from emberge_index.refresh_step import _curves, _orders
 from emberge_index.translation import arms, folds
-from emberge_index.translation.arms import measures_of, table_of
+from emberge_index.translation.arms import NEIGHBOURS, gain_kept, measures_of, table_of
 from emberge_index.translation.folds import FittedFolds, fit_folds
 from emberge_index.translation.maps import Map
-from emberge_index.translation.measures import NEIGHBOURS, are_unit, gain_kept
 from emberge_index.translation.probes import EmbeddedProbes, Probes
 from emberge_index.translation.translation_file import (
     SpaceOf,
     Translation,
     TranslationHeader,
+    are_unit,
     mahalanobis,
 )
 from emberge_index.translation.two_models import SAMPLE, Fit, _translation
@@ -279,8 +279,8 @@ def test_a_table_has_a_line_an_arm() -> None:
         "",
         "Out of fold, 1,234 texts: cosine 0.9123 in the mean, 0.8000 at the lowest 5 %.",
         "",
-        "| | shared with the new model's first ten | nDCG@10 | gain kept |",
-        "|---|---|---|---|",
+        "|  | shared with the new model's first ten | nDCG@10 | gain kept |",
+        "| --- | --- | --- | --- |",
         "| old queries, old documents | 25.0% | 20.00 |  |",
         "| mapped | 50.0% | 30.00 | 50% |",
         "| new queries, new documents | 100.0% | 40.00 |  |",

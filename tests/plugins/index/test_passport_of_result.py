@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import emberge_index.space.passport_of_result as passport_of_result
+import emberge_index.space.one_space as one_space
 import numpy as np
 import pytest
 from emberge import load_plugins
@@ -126,7 +126,7 @@ def test_the_facts_of_a_folder_that_names_little_are_the_fields_defaults(
 def test_a_large_model_is_published_with_the_facts_alone(
     bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passport_of_result, "SMALL", 1000)
+    monkeypatch.setattr(one_space, "SMALL", 1000)
     assert published(bert) == {}
 
 

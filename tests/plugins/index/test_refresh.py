@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emberge.cli.main import main
-from emberge_index.refreshing.order import DEPTH, Hits, by_hits, strangeness_of_each
+from emberge_index.refresh_verb import DEPTH, Hits, by_hits, strangeness_of_each
 from safetensors.numpy import save_file
 
 from tests.support.translations import expected, pairs, recipe, vectors, write_translation
@@ -95,7 +95,10 @@ def test_the_curve_ends_with_the_new_models_score(berts: list[Path], tmp_path: P
         assert scores[-1] == curves["new"]
     lines = (tmp_path / "out" / "made" / "curve.md").read_text().splitlines()
     assert lines[0] == f"nDCG@10: {100 * curves['old']:.2f} old, {100 * curves['new']:.2f} new."
-    assert lines[2:4] == ["| gain kept, embedded anew | 0% | 50% | 100% |", "|---|---|---|---|"]
+    assert lines[2:4] == [
+        "| gain kept, embedded anew | 0% | 50% | 100% |",
+        "| --- | --- | --- | --- |",
+    ]
     assert [line.split(" | ")[0] for line in lines[4:]] == ["| hits", "| strange", "| random"]
     for line, gains in zip(lines[4:], curves["gain_kept"].values(), strict=True):
         cells = ["" if gain is None else f"{gain:.0%}" for gain in gains]
@@ -153,7 +156,7 @@ def test_many_queries_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     queries, documents = vectors(17, 16, seed=1), vectors(30, 16, seed=2)
     whole = Hits(queries)
     whole.add(documents, 0)
-    monkeypatch.setattr("emberge_index.refreshing.order.QUERIES", 5)
+    monkeypatch.setattr("emberge_index.refresh_verb.QUERIES", 5)
     parts = Hits(queries)
     parts.add(documents[:8], 0)
     parts.add(documents[8:], 8)

@@ -225,7 +225,7 @@ def test_a_marks_text_names_model_side_and_origin(by: Path) -> None:
     import json
 
     from emberge_index.translation.translation_file import read_translation
-    from emberge_index.vectors.space_mark import mark_of, read_mark
+    from emberge_index.vectors.pieces import mark_of, read_mark
 
     text = mark_of(read_translation(by).header)
     assert json.loads(text) == {

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from emberge import DataError
 from emberge.cli.main import main
-from emberge_index.thresholds import pair_cosines
-from emberge_index.thresholds.pair_cosines import PairCosines
-from emberge_index.thresholds.threshold_map import RATES, read_map, threshold_map
+from emberge_index import threshold_map as map_module
+from emberge_index.threshold_map import RATES, PairCosines, read_map, threshold_map
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,9 +110,9 @@ def all_cosines(rows: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
 
 
 def small_cells(monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
-    monkeypatch.setattr(pair_cosines, "BLOCK", 4096)
-    monkeypatch.setattr(pair_cosines, "KEPT", kept)
-    monkeypatch.setattr(pair_cosines, "CELLS", 4096)
+    monkeypatch.setattr(map_module, "BLOCK", 4096)
+    monkeypatch.setattr(map_module, "KEPT", kept)
+    monkeypatch.setattr(map_module, "CELLS", 4096)
 
 
 @pytest.mark.parametrize("rows", [CROWD, np.repeat(CROWD[:100], 4, axis=0)])
@@ -133,7 +132,7 @@ def test_too_many_cosines_of_one_cell_are_told_apart_by_its_parts(
     small_cells(monkeypatch, 0)
     found = PairCosines(CROWD).quantiles(SHARES)
     apart = found - np.quantile(all_cosines(CROWD), SHARES)
-    assert np.abs(apart).max() <= 2 / 4096 / pair_cosines.PARTS + 1e-12
+    assert np.abs(apart).max() <= 2 / 4096 / map_module.PARTS + 1e-12
 
 
 def test_each_pair_is_counted_once_but_those_that_mean_the_same(
@@ -155,7 +154,7 @@ def test_memory_grows_with_the_texts_and_not_with_their_pairs(
     import tracemalloc
 
     small_cells(monkeypatch, 200_000)
-    monkeypatch.setattr(pair_cosines, "CELLS", 1 << 16)
+    monkeypatch.setattr(map_module, "CELLS", 1 << 16)
     rows = np.random.default_rng(5).normal(size=(1500, 8))
     tracemalloc.start()
     threshold_map(rows, rows)

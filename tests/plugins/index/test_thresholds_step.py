@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge.cli.main import main
-from emberge_index.thresholds.threshold_map import read_map, threshold_map
+from emberge_index.threshold_map import read_map, threshold_map
 
 from tests.support.tiny import WORDS
 

@@ -167,13 +167,13 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "a folder that is not there has no entries",
     ),
     (
-        "order.py",
+        "refresh_verb.py",
         "self._rows = np.full((len(queries), DEPTH), -1, np.int64)",
         "self._rows = np.full((len(queries), DEPTH), -1, None)",
         "NumPy makes int64 of -1",
     ),
     (
-        "order.py",
+        "refresh_verb.py",
         "self._rows = np.full((len(queries), DEPTH), -1, np.int64)",
         "self._rows = np.full((len(queries), DEPTH), -2, np.int64)",
         "any number below 0 is no document",
@@ -359,13 +359,13 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "stretches that end before are left out afterwards",
     ),
     (
-        "order.py",
+        "refresh_verb.py",
         "self._rows = np.full((len(queries), DEPTH), -1, np.int64)",
         "self._rows = np.full((len(queries), DEPTH), -1, )",
         "NumPy makes int64 of -1",
     ),
     (
-        "order.py",
+        "refresh_verb.py",
         "axes = np.asarray(translation.axes, np.float64)",
         "axes = np.asarray(translation.axes, )",
         "float64 is what the file has",

@@ -189,15 +189,12 @@ _OWN_ROOMS: Mapping[str, Room] = {
     ),
     "index": Room(
         (
-            f"{INDEX_SOURCES}/changes/changed_queries.py",
-            f"{INDEX_SOURCES}/changes/topics.py",
-            f"{INDEX_SOURCES}/refreshing/*.py",
-            f"{INDEX_SOURCES}/thresholds/pair_cosines.py",
-            f"{INDEX_SOURCES}/thresholds/threshold_map.py",
+            f"{INDEX_SOURCES}/query_changes.py",
+            f"{INDEX_SOURCES}/refresh_*.py",
+            f"{INDEX_SOURCES}/threshold_map.py",
             f"{INDEX_SOURCES}/translation/arms.py",
             f"{INDEX_SOURCES}/translation/folds.py",
             f"{INDEX_SOURCES}/translation/maps.py",
-            f"{INDEX_SOURCES}/translation/measures.py",
             f"{INDEX_SOURCES}/translation/translation_file.py",
             f"{INDEX_SOURCES}/vectors/*.py",
         ),
@@ -216,10 +213,10 @@ _OWN_ROOMS: Mapping[str, Room] = {
     ),
     "index_models": Room(
         (
-            f"{INDEX_SOURCES}/changes/diff_queries.py",
+            f"{INDEX_SOURCES}/diff_queries.py",
             f"{INDEX_SOURCES}/space/*.py",
-            f"{INDEX_SOURCES}/thresholds/one_map.py",
-            f"{INDEX_SOURCES}/thresholds/thresholds_step.py",
+            f"{INDEX_SOURCES}/thresholds_verb.py",
+            f"{INDEX_SOURCES}/thresholds_step.py",
             f"{INDEX_SOURCES}/translation/*bridge*.py",
             f"{INDEX_SOURCES}/translation/probes.py",
             f"{INDEX_SOURCES}/translation/translate_step.py",

@@ -11,9 +11,8 @@ from emberge import RecipeError
 from emberge.data import read_texts
 from emberge.files import write_text
 
-from emberge_index.space.canaries import probe_texts
-from emberge_index.space.one_space import space_at
-from emberge_index.thresholds.threshold_map import ThresholdMap, threshold_map
+from emberge_index.space import probe_texts, space_at
+from emberge_index.threshold_map import ThresholdMap, threshold_map
 
 if TYPE_CHECKING:
     from emberge import Plugins

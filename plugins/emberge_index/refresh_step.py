@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from emberge import Artifact, ArtifactKind, DataError, Preflight, Problem, Share, Workspace
+from emberge.wording import table_lines
 
-from emberge_index.translation.translate_step import Translate
+from emberge_index.translation import Translate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from emberge_index.translation.two_models import Fit
+    from emberge_index.translation import Fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ def _curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, Any]:
     import numpy as np
     from emberge.numerics import ndcg, nearest_rows
 
-    from emberge_index.translation.measures import NEIGHBOURS, gain_kept
+    from emberge_index.translation import NEIGHBOURS, gain_kept
 
     known = np.array([place for place, one in enumerate(fit.probes.relevant) if one], np.int64)
     if len(known) < 4:
@@ -117,7 +118,7 @@ def _curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, Any]:
 def _orders(fit: Fit, log: NDArray[np.int64], seed: int) -> Mapping[str, NDArray[np.int64]]:
     import numpy as np
 
-    from emberge_index.refreshing.order import Hits, by_hits, strangeness_of_each
+    from emberge_index.refresh_verb import Hits, by_hits, strangeness_of_each
 
     mapped = fit.folds.out_of_fold
     strange = strangeness_of_each(fit.translation, [fit.old.documents[:]])
@@ -131,14 +132,10 @@ def _orders(fit: Fit, log: NDArray[np.int64], seed: int) -> Mapping[str, NDArray
 
 
 def _table(curves: Mapping[str, Any]) -> str:
-    head = " | ".join(f"{share:.0%}" for share in curves["shares"])
-    lines = [
-        f"nDCG@10: {100 * curves['old']:.2f} old, {100 * curves['new']:.2f} new.",
-        "",
-        f"| gain kept, embedded anew | {head} |",
-        "|---" * (1 + len(curves["shares"])) + "|",
+    head = ["gain kept, embedded anew", *(f"{share:.0%}" for share in curves["shares"])]
+    rows = [
+        [order, *("" if gain is None else f"{gain:.0%}" for gain in gains)]
+        for order, gains in curves["gain_kept"].items()
     ]
-    for order, gains in curves["gain_kept"].items():
-        cells = " | ".join("" if gain is None else f"{gain:.0%}" for gain in gains)
-        lines.append(f"| {order} | {cells} |")
-    return "\n".join(lines) + "\n"
+    scores = f"nDCG@10: {100 * curves['old']:.2f} old, {100 * curves['new']:.2f} new."
+    return "\n".join([scores, "", *table_lines(head, rows)]) + "\n"

@@ -24,15 +24,14 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.wording import prose
+from emberge.wording import prose, table_lines
 
-from emberge_index.space.canaries import probe_texts
-from emberge_index.thresholds.threshold_map import FEWEST, Moved, threshold_map
-from emberge_index.translation.probes import EmbeddedProbes, Probes, embed, probes_of
-from emberge_index.translation.two_models import model_problems
+from emberge_index.space import probe_texts
+from emberge_index.threshold_map import FEWEST, Moved, threshold_map
+from emberge_index.translation import EmbeddedProbes, Probes, embed, model_problems, probes_of
 
 if TYPE_CHECKING:
-    from emberge_index.thresholds.threshold_map import ThresholdMap
+    from emberge_index.threshold_map import ThresholdMap
 
 
 TABLE = "thresholds.md"
@@ -216,17 +215,19 @@ def _table(
     yield ""
     yield f"Cosines of {found.pairs:,} pairs of {texts:,} different texts."
     if moved:
-        yield from (
-            "",
-            "| threshold | becomes | shift | false positives |",
-            "|---:|---:|---:|---:|",
-        )
-    for one in moved:
-        few = "" if one.known else f", {one.doubt}"
-        yield f"| {one.old:g} | {one.new:.4f} | {one.new - one.old:+.4f} | {one.rate:.3%}{few} |"
-    yield from ("", "| false positives | old | new |", "|---:|---:|---:|")
-    for rate, before, after in found.table():
-        yield f"| {rate:.2%} | {before:.4f} | {after:.4f} |"
+        rows = [
+            [
+                f"{one.old:g}",
+                f"{one.new:.4f}",
+                f"{one.new - one.old:+.4f}",
+                f"{one.rate:.3%}{'' if one.known else f', {one.doubt}'}",
+            ]
+            for one in moved
+        ]
+        head = ["threshold", "becomes", "shift", "false positives"]
+        yield from ("", *table_lines(head, rows, "rrrr"))
+    rates = [[f"{rate:.2%}", f"{old:.4f}", f"{new:.4f}"] for rate, old, new in found.table()]
+    yield from ("", *table_lines(["false positives", "old", "new"], rates, "rrr"))
 
 
 def _figure(

@@ -13,15 +13,16 @@ from emberge.files import write_text
 from emberge.numerics import nearest_rows
 from emberge.wording import count_noun
 
-from emberge_index.changes.changed_queries import (
+from emberge_index.query_changes import (
     FIRST,
     GROUPS,
     QueryChange,
     QueryChanges,
+    Topic,
     changes_of,
+    topics_of,
 )
-from emberge_index.changes.topics import Topic, topics_of
-from emberge_index.space.one_space import ModelSpace, space_at
+from emberge_index.space import ModelSpace, space_at
 
 if TYPE_CHECKING:
     from emberge import Plugins

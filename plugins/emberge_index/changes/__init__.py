@@ -1,1 +1,0 @@
-"""Queries that find other documents under a new model: which, and how much changes for them."""

@@ -1,1 +1,0 @@
-"""Thresholds of similarity, which mean something else under another model: their map at equal error."""
