@@ -18,9 +18,10 @@ from .contracts.evaluator import Evaluator as Evaluator
 from .contracts.evaluator import TaskInfo as TaskInfo
 from .contracts.evaluator import TaskScore as TaskScore
 from .contracts.evaluator import Units as Units
+from .contracts.exchange import Leaderboard as Leaderboard
+from .contracts.exchange import Reporter as Reporter
 from .contracts.launcher import Launch as Launch
 from .contracts.launcher import Launcher as Launcher
-from .contracts.leaderboard import Leaderboard as Leaderboard
 from .contracts.loss import Embeddings as Embeddings
 from .contracts.loss import Guide as Guide
 from .contracts.loss import Loss as Loss
@@ -53,7 +54,6 @@ from .contracts.reference import Model as Model
 from .contracts.reference import ModelRef as ModelRef
 from .contracts.reference import StepRef as StepRef
 from .contracts.reference import TensorRef as TensorRef
-from .contracts.reporter import Reporter as Reporter
 from .contracts.sampler import Batch as Batch
 from .contracts.sampler import Batches as Batches
 from .contracts.sampler import Negatives as Negatives

@@ -42,7 +42,7 @@ NEW_FILES = {
     "plugins/emberge_data/steps/deduplicate/shared_keys.py",
     "plugins/emberge_demo/package_files.py",
     # ... and in place, in a folder that `working_in` has locked and looked through.
-    "core/emberge/tensor_files/direct_file.py",
+    "core/emberge/tensor_files/write_queue.py",
 }
 
 

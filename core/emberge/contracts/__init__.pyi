@@ -35,13 +35,15 @@ from .evaluator import Split as Split
 from .evaluator import TaskInfo as TaskInfo
 from .evaluator import TaskScore as TaskScore
 from .evaluator import Units as Units
+from .exchange import BoardEntry as BoardEntry
+from .exchange import Leaderboard as Leaderboard
+from .exchange import Reporter as Reporter
+from .exchange import TranslatedRecipe as TranslatedRecipe
 from .launcher import Ended as Ended
 from .launcher import Launch as Launch
 from .launcher import Launched as Launched
 from .launcher import Launcher as Launcher
 from .launcher import StepPool as StepPool
-from .leaderboard import BoardEntry as BoardEntry
-from .leaderboard import Leaderboard as Leaderboard
 from .loss import COLUMNS as COLUMNS
 from .loss import AnyLoss as AnyLoss
 from .loss import Embeddings as Embeddings
@@ -92,7 +94,6 @@ from .reference import ModelRef as ModelRef
 from .reference import Reference as Reference
 from .reference import StepRef as StepRef
 from .reference import total_size as total_size
-from .reporter import Reporter as Reporter
 from .sampler import Batch as Batch
 from .sampler import Batches as Batches
 from .sampler import BatchPart as BatchPart
@@ -114,4 +115,3 @@ from .step import Preflight as Preflight
 from .step import Rehearsal as Rehearsal
 from .step import Step as Step
 from .step import Workspace as Workspace
-from .translated_recipe import TranslatedRecipe as TranslatedRecipe

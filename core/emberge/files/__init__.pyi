@@ -1,6 +1,7 @@
 """Public names of files, each with the module that defines it."""
 
 from .atomic import clear_torn as clear_torn
+from .atomic import disk_space_problems as disk_space_problems
 from .atomic import fill_once as fill_once
 from .atomic import link_or_copy as link_or_copy
 from .atomic import make_folder as make_folder
@@ -8,14 +9,13 @@ from .atomic import publish as publish
 from .atomic import replace_file as replace_file
 from .atomic import replace_folder as replace_folder
 from .atomic import replace_link as replace_link
+from .atomic import require_space as require_space
 from .atomic import reserve as reserve
 from .atomic import sync as sync
 from .atomic import sync_tree as sync_tree
 from .atomic import write_json as write_json
 from .atomic import write_text as write_text
-from .disk_space import disk_space_problems as disk_space_problems
-from .disk_space import require_space as require_space
-from .disk_space import writing as writing
+from .atomic import writing as writing
 from .locks import OutInUseError as OutInUseError
 from .locks import lock_folder as lock_folder
 from .locks import lock_holder as lock_holder

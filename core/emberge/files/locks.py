@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from emberge.errors import CheckpointError, EmbergeError, is_passing
-from emberge.files.atomic import make_folder, sync
-from emberge.files.disk_space import writing
+from emberge.files.atomic import make_folder, sync, writing
 from emberge.files.ours import claim_folder, open_ours, require_tree_ours
 from emberge.files.strangers import open_regular
 from emberge.wording import printable

@@ -19,8 +19,7 @@ from emberge.numerics.evaluations import (
     inner_products,
     weighted_sum,
 )
-from emberge.numerics.noise import SPAN, uniform
-from emberge.numerics.ranked_drop import Line, chances_of, drop_ranked
+from emberge.numerics.noise import SPAN, Line, chances_of, drop_ranked, uniform
 from emberge.numerics.stored_rows import StoredRows
 
 Key = tuple[object, ...]

@@ -1,8 +1,4 @@
-"""safetensors headers, read and written without loading anything.
-
-A file is 8 bytes of header length, a JSON header, and the tensors' bytes. All that a header
-claims is compared with the file before a byte of a tensor is believed.
-"""
+"""Headers of safetensors files: read, checked and written, with the provenance in them; loads no torch."""
 
 from __future__ import annotations
 
@@ -13,12 +9,18 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
 from emberge.tensor_files.remote_file import RemoteFile
 from emberge.wording import printable
+
+HEADER = "emberge"
+"""The key of a safetensors header under which the provenance is kept, as JSON."""
+_PACKAGES = ("emberge", "torch", "transformers", "safetensors")
+
 
 WEIGHTS = "model.safetensors"
 # safetensors' names of element types: (torch's name, bytes an element).
@@ -349,3 +351,37 @@ def encode_header(
     raw += b" " * (-len(raw) % 8)
     opening = struct.pack("<Q", len(raw)) + raw
     return opening, {name: len(opening) + place for name, place in places.items()}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that a result's bytes may depend on, without importing them."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """Return provenance as a header has it: text by key, and our part with the versions of packages.
+
+    Values that are no text become JSON.
+    """
+    ours = provenance.get(HEADER, {})
+    if isinstance(ours, Mapping):
+        provenance = {**provenance, HEADER: {**ours, "versions": ours.get("versions", versions())}}
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, default=str)
+        for key, value in provenance.items()
+    }
+
+
+def read_provenance(metadata: Mapping[str, str]) -> dict[str, Any] | None:
+    """Parse the provenance in a header's metadata; None when it is not of ours or damaged."""
+    try:
+        found = json.loads(metadata.get(HEADER, ""))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

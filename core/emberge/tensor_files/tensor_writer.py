@@ -13,12 +13,10 @@ from pathlib import Path
 from torch import Tensor
 
 from emberge.files import make_folder, sync, write_text, writing
-from emberge.tensor_files.content_notes import current_notes
-from emberge.tensor_files.direct_file import DirectFile
-from emberge.tensor_files.passing_hash import EarlyPieces, HashThread, PassingHash
+from emberge.tensor_files.content_hashes import EarlyPieces, HashThread, PassingHash, current_notes
 from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header
 from emberge.tensor_files.tensor_reader import bytes_of
-from emberge.tensor_files.write_queue import QUEUE, Filled, WriteQueue
+from emberge.tensor_files.write_queue import QUEUE, DirectFile, Filled, WriteQueue
 from emberge.wording import parse_size
 
 DIRECT = 1 << 20

@@ -12,7 +12,7 @@ from emberge.tensor_files import (
     current_notes,
     noting_contents,
 )
-from emberge.tensor_files.content_notes import ContentNotes
+from emberge.tensor_files.content_hashes import ContentNotes
 from safetensors.torch import save_file
 
 NOTED = FileContent(1, "as noted")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge.tensor_files.direct_file import PAGE, DirectFile
+from emberge.tensor_files.write_queue import PAGE, DirectFile
 
 SIZE = 5 * PAGE + 123
 

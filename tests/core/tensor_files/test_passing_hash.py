@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from emberge.tensor_files import FileContent, read_header
-from emberge.tensor_files.direct_file import PAGE, DirectFile
-from emberge.tensor_files.passing_hash import HELD, EarlyPieces, PassingHash
-from emberge.tensor_files.write_queue import Filled
+from emberge.tensor_files.content_hashes import HELD, EarlyPieces, PassingHash
+from emberge.tensor_files.write_queue import PAGE, DirectFile, Filled
 from safetensors.torch import save_file
 
 PIECE = 100

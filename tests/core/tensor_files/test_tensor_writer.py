@@ -24,8 +24,7 @@ from emberge.tensor_files import (
     noting_contents,
     tensor_writer,
 )
-from emberge.tensor_files.direct_file import PAGE
-from emberge.tensor_files.write_queue import BUFFERS
+from emberge.tensor_files.write_queue import BUFFERS, PAGE
 from safetensors.torch import save_file
 from torch import Tensor
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from emberge.tensor_files.direct_file import PAGE
-from emberge.tensor_files.write_queue import BUFFERS, Filled, WriteQueue
+from emberge.tensor_files.write_queue import BUFFERS, PAGE, Filled, WriteQueue
 
 
 class Disk:

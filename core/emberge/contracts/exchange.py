@@ -1,4 +1,4 @@
-"""Leaderboards, which take the scores of published models and know what models were trained on."""
+"""Contracts with what is outside of a run: reports, leaderboards, and recipes of other tools."""
 
 from __future__ import annotations
 
@@ -6,6 +6,31 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from emberge.documents import Card, Page
+
+
+class Reporter(ABC):
+    """Maker of documents: it draws pages, and makes the cards of models.
+
+    A frozen dataclass with a docstring, found by its kind alone, so that its options have defaults.
+    """
+
+    @abstractmethod
+    def draw_page(self, page: Page) -> str:
+        """Return a page as one self-contained HTML file.
+
+        Raises:
+            DataError: for a figure that is none.
+        """
+
+    @abstractmethod
+    def describe_model(self, folder: Path, origin: Path, name: str) -> Card:
+        """Return the card of the model that a step left in `folder`, from the run's results beside it.
+
+        `origin` is the folder that relative paths of the recipe start at, and `name` what the model is opened
+        by, such as its id on a hub.
+        """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,3 +78,21 @@ class Leaderboard(ABC):
             CheckpointError: for facts that the leaderboard would refuse.
             DataError: for results that it would not read back.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedRecipe:
+    """A recipe in our YAML, and which line of the user's own file each of its lines comes from.
+
+    `lines[i]` belongs to line i + 1 of `text`; both count from 1. Faults are then named at the lines that
+    the user wrote.
+    """
+
+    text: str
+    lines: Sequence[int] = ()
+
+    def line(self, number: int) -> int:
+        """Return the user's line that a line of the text comes from; the last known one beyond."""
+        if not self.lines:
+            return number
+        return self.lines[min(max(number, 1), len(self.lines)) - 1]

@@ -1,0 +1,306 @@
+"""Hashes of the files of a result and, of weights, of each tensor, read or taken while they are written.
+
+Notes keep the content of weights that were hashed on their way to the disk, so that they need no reading. Of
+pieces that come in any order those that come early wait in their buffers, up to a limit. Loads no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from emberge.errors import CheckpointError
+from emberge.hashes import file_pieces
+from emberge.tensor_files.safetensors_header import TensorSpec, read_header
+from emberge.tensor_files.write_queue import BUFFERS, DirectFile, Filled
+
+_WEIGHTS = ".safetensors"
+# The longest tick of a clock by which file systems stamp changes.
+_TICK = 10_000_000
+_READ = 1 << 20
+HELD = BUFFERS * 3 // 4
+"""Early pieces of all files together that keep their buffers; the other buffers are for writing."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """Size and XXH3 hash of a file (128 bits in hex), and of each tensor in it (64 bits, in hex).
+
+    XXH3 tells contents apart at the speed of reading; it does not defend against forgery.
+    """
+
+    size: int
+    hash: str
+    tensors: Mapping[str, str] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the content as values of JSON."""
+        found: dict[str, Any] = {"size": self.size, "xxh3": self.hash}
+        return {**found, "tensors": dict(self.tensors)} if self.tensors else found
+
+    @classmethod
+    def of_file(cls, path: Path) -> FileContent:
+        """Return a file's hash and, of a sound file of weights, those of its tensors, from one reading."""
+        hasher = ContentHasher(_read_specs(path))
+        for piece in file_pieces(path):
+            hasher.see(piece)
+        return hasher.content()
+
+    @classmethod
+    def of_bytes(cls, content: bytes) -> FileContent:
+        """Return the size and the hash of a file's bytes."""
+        hasher = ContentHasher(())
+        hasher.see(memoryview(content))
+        return hasher.content()
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> FileContent | None:
+        """Return the content that values of JSON describe; None for values of another kind."""
+        if not isinstance(plain, Mapping):
+            return None
+        tensors = plain.get("tensors", {})
+        if not isinstance(plain.get("xxh3"), str) or not isinstance(tensors, Mapping):
+            return None
+        return cls(int(plain.get("size", -1)), plain["xxh3"], tensors)
+
+
+def contents_of(
+    folder: Path,
+    *,
+    leave: Sequence[str] = (),
+    known: Callable[[Path], FileContent | None] = lambda _: None,
+) -> dict[str, FileContent]:
+    """Return the content of every file below a folder by its name in it, without hidden ones and `leave`.
+
+    A file whose content is `known` is not read.
+    """
+    files = {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+    files = {
+        name: path
+        for name, path in files.items()
+        if name not in leave and not any(part.startswith(".") for part in name.split("/"))
+    }
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        found = pool.map(lambda path: known(path) or FileContent.of_file(path), files.values())
+        return dict(zip(files, found, strict=True))
+
+
+class ContentHasher:
+    """Hashes of a file and of its tensors, taken while its bytes pass by from first to last.
+
+    `specs` are the tensors with their offsets in the file.
+    """
+
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        self.seen = 0
+        self._whole = xxhash.xxh3_128()
+        self._left = sorted(specs, key=lambda spec: spec.offset, reverse=True)
+        self._tensors: dict[str, Any] = {spec.name: xxhash.xxh3_64() for spec in specs}
+
+    def see(self, piece: memoryview) -> None:
+        """Take in the bytes that follow those `seen`."""
+        place, end = self.seen, self.seen + len(piece)
+        self.seen = end
+        self._whole.update(piece)
+        while self._left and self._left[-1].offset < end:
+            spec = self._left[-1]
+            last = spec.offset + spec.nbytes
+            start = max(spec.offset, place)
+            self._tensors[spec.name].update(piece[start - place : min(last, end) - place])
+            if last > end:
+                return
+            self._left.pop()
+
+    def content(self) -> FileContent:
+        """Return the content of the file that ends here."""
+        tensors = {name: str(hasher.hexdigest()) for name, hasher in self._tensors.items()}
+        return FileContent(self.seen, str(self._whole.hexdigest()), tensors)
+
+
+def _read_specs(path: Path) -> list[TensorSpec]:
+    if path.suffix != _WEIGHTS:
+        return []
+    try:
+        return list(read_header(path)[0].values())
+    except CheckpointError:
+        return []  # the reader of the header names the problem
+
+
+class ContentNotes:
+    """Content of files as they were noted, as long as nothing has changed them.
+
+    A file is known by its number on the disk, its size and its times, so that folders above it may be renamed
+    meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], FileContent] = {}
+
+    def note(self, path: Path, content: FileContent) -> None:
+        """Remember a file's content."""
+        status = path.stat()
+        if (
+            abs(time.time_ns() - status.st_mtime_ns) < _TICK
+        ):  # a change within one tick does not show
+            time.sleep(_TICK / 1e9)
+        self._known[_stamp(status)] = content
+
+    def of(self, path: Path) -> FileContent | None:
+        """Return a file's content; None for a file that was not noted or has changed since."""
+        return self._known.get(_stamp(path.stat())) if self._known else None
+
+
+_CURRENT: ContextVar[ContentNotes | None] = ContextVar("content_notes", default=None)
+
+
+@contextmanager
+def noting_contents() -> Iterator[ContentNotes]:
+    """Have weights hashed while they are written in this block, and give the notes of their content."""
+    notes = ContentNotes()
+    token = _CURRENT.set(notes)
+    try:
+        yield notes
+    finally:
+        _CURRENT.reset(token)
+
+
+def current_notes() -> ContentNotes | None:
+    """Return the notes of the block that this is called in; None outside of any."""
+    return _CURRENT.get()
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, *times)
+
+
+@dataclass
+class EarlyPieces:
+    """Count of the pieces that keep their buffers, over all files that are written from one queue.
+
+    If files counted by themselves, they could hold all buffers, and none could be written any more.
+    """
+
+    held: int = 0
+
+
+class PassingHash:
+    """The hashes of one file, in the order of its bytes.
+
+    A piece that comes early waits in its buffer; one that is dropped, and all that was there before, is read
+    back in its turn. All calls come from one thread at a time, for all files with the same `early`.
+    """
+
+    def __init__(
+        self,
+        file: DirectFile,
+        opening: bytes,
+        specs: Sequence[TensorSpec],
+        release: Callable[[Filled], None],
+        early: EarlyPieces,
+    ) -> None:
+        self._file, self._release, self._count = file, release, early
+        self._hasher = ContentHasher(specs)
+        self._hasher.see(memoryview(opening))
+        self._early: dict[int, Filled] = {}
+        self._dropped: dict[int, int] = {}
+        self._sound = True
+
+    def see(self, piece: Filled) -> None:
+        """Take a piece that is in the file; its buffer is released here or later."""
+        if piece.place < self._hasher.seen or piece.place in self._early:
+            self._give_up()  # it is written anew, and what was hashed is no more
+        if not self._sound:
+            self._release(piece)
+            return
+        self._early[piece.place] = piece
+        self._count.held += 1
+        self._go_on()
+        if self._early and self._count.held > HELD:
+            last = self._take(max(self._early))
+            self._dropped[last.place] = last.size
+            self._release(last)
+
+    def finish(self, size: int) -> FileContent | None:
+        """Return the content of the file of `size` bytes; None when only reading it can give that."""
+        while self._sound and self._hasher.seen < size:
+            following = min((*self._early, *self._dropped), default=size)
+            if following < self._hasher.seen:
+                self._give_up()
+            self._read_back(following - self._hasher.seen)
+            self._go_on()
+        return self._hasher.content() if self._sound else None
+
+    def _go_on(self) -> None:
+        """Hash the pieces that follow, as far as they are known."""
+        while self._sound:
+            place = self._hasher.seen
+            if place in self._early:
+                piece = self._take(place)
+                self._hasher.see(piece.data)
+                self._release(piece)
+            elif place in self._dropped:
+                self._read_back(self._dropped.pop(place))
+            else:
+                return
+
+    def _read_back(self, size: int) -> None:
+        """Hash the bytes that follow from the file, or give up where they cannot be read."""
+        while self._sound and size > 0:
+            try:
+                some = self._file.read(min(size, _READ), self._hasher.seen)
+            except OSError:
+                some = b""
+            if not some:
+                self._give_up()
+            self._hasher.see(memoryview(some))
+            size -= len(some)
+
+    def _give_up(self) -> None:
+        self._sound = False
+        for place in list(self._early):
+            self._release(self._take(place))
+
+    def _take(self, place: int) -> Filled:
+        """Return an early piece, which is none any more."""
+        self._count.held -= 1
+        return self._early.pop(place)
+
+
+class HashThread:
+    """A thread that hashes pieces while others are written."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[tuple[PassingHash, Filled] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="hash", daemon=True)
+        self._thread.start()
+
+    def see(self, file: PassingHash, piece: Filled) -> None:
+        """Have a file's hash take a piece."""
+        self._work.put((file, piece))
+
+    def close(self) -> None:
+        """Take all pieces and end the thread."""
+        if self._thread.is_alive():
+            self._work.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            file, piece = work
+            file.see(piece)

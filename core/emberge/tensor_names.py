@@ -1,0 +1,368 @@
+"""Names of tensors: of architectures and their aliases, of layers, tied copies, and heads for tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge.errors import CheckpointError
+from emberge.tensor_files import TensorSpec
+
+Part = Literal["attention", "mlp", "embedding", "other", "vector"]
+PARTS: tuple[Part, ...] = ("attention", "mlp", "embedding", "other", "vector")
+EMBEDDING_LAYER, FINAL_LAYER = "embeddings", "final"
+# Prefixes of the layers of a text trunk; any other word (`visual`) is a namespace of its own.
+_TRUNK = frozenset({"", "encoder", "decoder", "transformer", "model"})
+_FINAL = frozenset({"norm", "final_norm", "ln_f", "final_layernorm"})
+# Mixing over tokens; the convolutions of hybrids are in its place.
+_ATTENTION = re.compile(r"attn|attention|\bconv\.", re.IGNORECASE)
+LAYER = re.compile(r"(?:^|\.)(layers|layer|h|blocks|block|albert_layer_groups)\.(\d+)\.")
+HEAD = "lm_head.weight"
+# How an input embedding may end, the surest first.
+EMBEDDINGS = (
+    "embed_tokens.weight",
+    "embeddings.word_embeddings.weight",
+    "embeddings.tok_embeddings.weight",
+    "embeddings.token_embedding.weight",
+    "word_embeddings.weight",
+    "embed_in.weight",
+    "wte.weight",
+)
+_SHARED = "shared.weight"  # T5 keeps its embedding beside the stacks, which may hold copies of it
+# What training and saving wrap around a whole model; no class loads such names, so they never come out.
+_OUTER = (
+    "base_model.model.",
+    "_orig_mod.",
+    "_forward_module.",
+    "module.",
+    "0.auto_model.",
+    "0.model.",
+)
+# Classes of models with more than text wrap all of it once more.
+_WRAPPERS = (*_OUTER, "thinker.")
+# Copies that a tied model may or may not have on disk, and of what they are copies ("" is the embedding).
+TIED: Mapping[str, str] = {
+    HEAD: "",
+    "cls.predictions.decoder.weight": "",
+    "lm_head.decoder.weight": "",
+    "decoder.weight": "",
+    "vocab_projector.weight": "",
+    "encoder.embed_tokens.weight": "",
+    "decoder.embed_tokens.weight": "",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "lm_head.decoder.bias": "lm_head.bias",
+}
+_NORMS = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
+_USUAL = {"gamma": "weight", "beta": "bias"}
+_EMBEDDED = frozenset({*EMBEDDINGS, "shared.weight"})
+_BUFFERS = (
+    *("position_ids", "token_type_ids", "inv_freq", "cos_cached", "sin_cached", "masked_bias"),
+    *("num_batches_tracked", "stats_last_nonzero"),  # counters of a training
+)
+_VOCABULARY_BIAS = ("cls.predictions.bias", "lm_head.bias", "decoder.bias", "vocab_projector.bias")
+# Where the backbone's names have no prefix, heads are known by their names alone.
+_KNOWN = frozenset(
+    {
+        *("cls", "classifier", "pre_classifier", "score", "qa_outputs", "linear", "lm_head"),
+        *("predictions", "vocab_transform", "vocab_layer_norm", "vocab_projector"),
+        *("generator_predictions", "generator_lm_head", "discriminator_predictions"),
+    }
+)
+POOLER = "pooler"
+# Parts of models with more than text: never missing in a whole one.
+_TOWERS = (
+    "tower",
+    "vision",
+    "visual",
+    "audio",
+    "projector",
+    "merger",
+    "talker",
+    "image",
+    "code2wav",
+)
+_NUMBERED = re.compile(r"\b(layers?|h|blocks?)\.\d+\.")
+_TASK = re.compile(r"(For[A-Z]\w*|LMHeadModel|WithProjection)$")
+_CLASS = re.compile(r"[A-Z]")
+_SAME = {"ForPreTraining": "ForMaskedLM"}  # which has one head more
+
+
+def layer_of(name: str) -> str:
+    """Return the layer of a canonical name: `layers.7`, `visual.blocks.3`, or a pseudo-layer.
+
+    Pseudo-layers are `embeddings`, `final` (the last norm), and the first word of anything else (`pooler`,
+    `2_Dense`, `lm_head`).
+    """
+    found = LAYER.search(name)
+    if found:
+        space = name[: found.start()]
+        label = f"layers.{found[2]}"
+        return label if space in _TRUNK else f"{space}.{found[1]}.{found[2]}"
+    first = name.partition(".")[0]
+    if first.startswith(("embed", "wte", "wpe")):
+        return EMBEDDING_LAYER
+    return FINAL_LAYER if first in _FINAL else first
+
+
+def layer_number(name: str) -> int | None:
+    """Return the number of a tensor's layer in the text trunk, by canonical name; None outside the layers."""
+    space, _, number = layer_of(name).rpartition(".")
+    return int(number) if space == "layers" and number.isdecimal() else None
+
+
+def depths(names: Iterable[str]) -> dict[str, float]:
+    """Return the relative depth of each name: l / (L - 1) within its tower, and 0 outside the layers."""
+    numbered: dict[str, tuple[str, int]] = {}
+    heights: dict[str, int] = {}
+    depth: dict[str, float] = {}
+    for name in names:
+        depth[name] = 0.0
+        found = LAYER.search(name)
+        if found:
+            tower, number = layer_of(name).rpartition(".")[0], int(found[2])
+            numbered[name] = tower, number
+            heights[tower] = max(heights.get(tower, 0), number)
+    for name, (tower, number) in numbered.items():
+        depth[name] = number / heights[tower] if heights[tower] else 0.0
+    return depth
+
+
+def part_of(name: str, shape: Sequence[int]) -> Part:
+    """Return the part of its layer that a tensor belongs to, by canonical name and shape.
+
+    Norms and biases are `vector`, matrices of a layer `attention` or `mlp`, and those outside the layers
+    `embedding` or `other`.
+    """
+    if len(shape) < 2:
+        return "vector"
+    found = LAYER.search(name)
+    if found is None:
+        return "embedding" if layer_of(name) == EMBEDDING_LAYER else "other"
+    return "attention" if _ATTENTION.search(name, found.end()) else "mlp"
+
+
+def layer_order(layers: Iterable[str]) -> list[str]:
+    """Return layers sorted: embeddings, layers by number, other towers' likewise, the last norm, the rest."""
+    return sorted(dict.fromkeys(layers), key=_sort_key)
+
+
+def _sort_key(layer: str) -> tuple[int, str, int]:
+    if layer == EMBEDDING_LAYER:
+        return 0, "", 0
+    tower, _, number = layer.rpartition(".")
+    if number.isdecimal():
+        return 1 if tower == "layers" else 2, tower, int(number)
+    return (3 if layer == FINAL_LAYER else 4), layer, 0
+
+
+def outer_prefix(names: Iterable[str]) -> str:
+    """Return the prefix that wrappers put before every single name."""
+    names = list(names)
+    prefix = ""
+    while names:
+        found = next((w for w in _WRAPPERS if all(n.startswith(prefix + w) for n in names)), None)
+        if found is None:
+            break
+        prefix += found
+    return prefix
+
+
+def prefix_of(names: Iterable[str]) -> str:
+    """Return the prefix of the text backbone's names: that of the one input embedding, else ""."""
+    names = list(names)
+    for ending in (_SHARED, *EMBEDDINGS):
+        found = [n.removesuffix(ending) for n in names if n == ending or n.endswith(f".{ending}")]
+        if found:
+            return found[0] if len(found) == 1 else ""
+    return ""
+
+
+def usual_name(name: str) -> str:
+    """Return the name that today's releases give a tensor of the backbone."""
+    if name.endswith(f".{HEAD}"):
+        return HEAD
+    return _NORMS.sub(lambda found: f"{found[1]}.{_USUAL[found[2]]}", name)
+
+
+def task_of(config: Mapping[str, Any]) -> str | None:
+    """Return the task of a saved model's class: `ForMaskedLM`, "" for a plain model, None if unknown."""
+    listed = config.get("architectures")
+    if not isinstance(listed, list) or not listed or not _CLASS.match(str(listed[0])):
+        return None
+    found = _TASK.search(str(listed[0]))
+    return _SAME.get(found[1], found[1]) if found else ""
+
+
+def head_of(name: str) -> str:
+    """Return the head that a tensor of a head belongs to, with two words for BERT's (`cls.predictions`)."""
+    first, _, rest = name.partition(".")
+    return f"{first}.{rest.partition('.')[0]}" if first == "cls" else first
+
+
+def heads_in(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) -> frozenset[str]:
+    """Return the canonical names of the tensors of heads.
+
+    `outside` are names without the backbone's prefix, `inside` those with it; without a prefix (`wrapped`
+    False) all are inside.
+    """
+    found = {name for name in inside if head_of(name) == POOLER}
+    if not wrapped:
+        found |= {name for name in inside if head_of(name).partition(".")[0] in _KNOWN}
+        return frozenset(found)
+    outside = list(outside)
+    layered = {head_of(name) for name in outside if _NUMBERED.search(name)}
+    for name in outside:
+        head = head_of(name)
+        if head not in layered and not any(word in head for word in _TOWERS):
+            found.add(name)
+    return frozenset(found)
+
+
+@dataclass(frozen=True)
+class Names:
+    """One model's tensors under canonical names, and the prefix that was taken off.
+
+    `outer` is the part of the prefix that a wrapper of training put there and no class would load; `heads`
+    names the tensors of its task's head, and `task` the task (`ForMaskedLM`, "" for a plain model, None if
+    unknown); `tied` is whether its language head is its input embedding, None without a word in its config.
+    `left` names the tensors that are not taken, where only the text trunk is. `modules` are the prefixes of
+    further modules' tensors (`2_Dense.`), and `folder` is the model's, for messages.
+    """
+
+    prefix: str
+    specs: Mapping[str, TensorSpec]
+    outer: str = ""
+    heads: frozenset[str] = frozenset()
+    task: str | None = None
+    tied: bool | None = None
+    left: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    folder: Path = Path()
+
+    @classmethod
+    def of(
+        cls,
+        stored: Mapping[str, TensorSpec],
+        *,
+        modules: tuple[str, ...],
+        config: Mapping[str, Any],
+        folder: Path,
+    ) -> Names:
+        """Return tensors without their wrapper's prefix and by the names of today's releases.
+
+        Raises:
+            CheckpointError: when two tensors would get one name.
+        """
+        trunk = [n for n in stored if not (modules and n.startswith(modules))]
+        outer = outer_prefix(trunk)
+        prefix = outer + prefix_of(name.removeprefix(outer) for name in trunk)
+        specs: dict[str, TensorSpec] = {}
+        inside: list[str] = []
+        outside: list[str] = []
+        for name, spec in stored.items():
+            if modules and name.startswith(modules):
+                short = name
+            else:
+                short = usual_name(_remove_prefix(name, prefix, outer))
+                (inside if name.startswith(prefix) else outside).append(short)
+            if short in specs:
+                raise CheckpointError(
+                    f"{folder}: tensors '{specs[short].name}' and '{name}' are both '{short}' of "
+                    f"the backbone"
+                )
+            specs[short] = spec
+        return cls(
+            prefix,
+            specs,
+            outer=outer.partition("thinker.")[0],
+            heads=heads_in(outside, inside, wrapped=prefix != outer),
+            task=task_of(config),
+            tied=config.get("tie_word_embeddings"),
+            modules=modules,
+            folder=folder,
+        )
+
+    def embedding(self) -> TensorSpec | None:
+        """Return the input embedding, which is also the language head where both are tied."""
+        return next((self.specs[name] for name in self.specs if name in _EMBEDDED), None)
+
+    def original(self, name: str) -> TensorSpec | None:
+        """Return the tensor that another is a copy of, by name and shape, where a model is tied."""
+        target = TIED.get(name)
+        if target is None:
+            return None
+        found = self.specs.get(target) if target else self.embedding()
+        own = self.specs.get(name)
+        return found if found and (own is None or own.shape == found.shape) else None
+
+    def stands_for(self, name: str) -> TensorSpec | None:
+        """Return the tensor to use for one that this model, being tied, has no copy of."""
+        by_class = self.task != "" and self.tied is not False
+        return self.original(name) if by_class or self.tied is True else None
+
+    def shares_head(self, other: Names, name: str) -> bool:
+        """Return whether both have the head that a tensor of the other belongs to, for the same task."""
+        head = head_of(name)
+        if not any(head_of(own) == head for own in self.heads):
+            return self.stands_for(name) is not None
+        alike = self.task == other.task or not self.task or not other.task
+        return alike or head == POOLER
+
+    def is_tied_copy(self, name: str) -> bool:
+        """Return whether a tied model derives this tensor itself, or it is a head that only others have."""
+        if name == HEAD:
+            return self.tied is True or name not in self.specs
+        copied = self.original(name) is not None
+        return copied and (self.tied is not False or name not in self.specs)
+
+    def is_outside_trunk(self, name: str) -> bool:
+        """Return whether a tensor is of a tower, a projector or a module, by canonical name."""
+        return name.startswith(self.modules) or not self.specs[name].name.startswith(self.prefix)
+
+    def text_trunk(self) -> Names:
+        """Return the tensors of the text trunk; towers, projectors, heads and modules are `left`.
+
+        Raises:
+            CheckpointError: when the model has no input embedding or several, so that its trunk is not known.
+        """
+        if self.embedding() is None:
+            raise CheckpointError(
+                f"{self.folder}: has no single input embedding, by which its text trunk would be known; "
+                "leave out 'part: text'"
+            )
+        left = [
+            name
+            for name in self.specs
+            if name in self.heads or name == HEAD or self.is_outside_trunk(name)
+        ]
+        if not left:
+            return self
+        trunk = {name: spec for name, spec in self.specs.items() if name not in left}
+        return replace(
+            self, specs=trunk, heads=frozenset(), task="", tied=None, left=(*self.left, *left)
+        )
+
+    def out_name(self, spec: TensorSpec) -> str:
+        """Return the name under which one of these tensors is stored in a result."""
+        return spec.name.removeprefix(self.outer)
+
+
+def _remove_prefix(name: str, prefix: str, outer: str) -> str:
+    if name.startswith(prefix):
+        return name.removeprefix(prefix)
+    short = name.removeprefix(outer)
+    # `model.visual.…` beside `model.language_model.…` is the `visual.…` of another class.
+    return short.removeprefix("model.") if prefix.startswith(f"{outer}model.") else short
+
+
+def is_buffer(name: str) -> bool:
+    """Return whether a tensor follows from the config and is never merged (`position_ids`, `inv_freq`)."""
+    return name.rpartition(".")[2] in _BUFFERS
+
+
+def is_vocabulary(name: str) -> bool:
+    """Return whether a tensor's rows are the vocabulary's tokens."""
+    return name in _EMBEDDED or TIED.get(name) == "" or name in _VOCABULARY_BIAS
