@@ -18,8 +18,8 @@ class Conflict(StudySampler):
     """The datasets of a conflicting pair, to train them jointly or alone (BOOM, arXiv:2602.05787).
 
     `of` is a study of interactions (`$id` of a step `interactions`, or what one left), `rank` counts its
-    pairs from the one whose loss rises most when trained together. It selects and does not group: end the
-    chain with a sampler that does, such as `batch_shuffle`.
+    pairs from the one whose loss rises most when trained together, by the study's `ranking`. It selects and
+    does not group: end the chain with a sampler that does, such as `batch_shuffle`.
 
     Example:
         study:
@@ -51,6 +51,7 @@ class Conflict(StudySampler):
 
     def lines(self, study: Study) -> list[str]:
         return [
-            f"{rank}: {' and '.join(one.pair)}, whose loss changes by {100 * one.change:+.1f} % together"
+            f"{rank}: {' and '.join(one.pair)}, whose loss changes by {one.delta:+.4f} "
+            f"({100 * one.change:+.1f} %) together"
             for rank, one in enumerate(study.conflicts[: max(3, self.rank)], 1)
         ]

@@ -10,6 +10,7 @@ from emberge import DataError
 LossProtocol = Literal["paper", "matched"]
 LossScale = Literal["loss", "own"]
 Distance = Literal["paper", "ratio"]
+Ranking = Literal["difference", "ratio"]
 Pair = tuple[str, str]
 # (dataset, training loss) of every optimizer step of a training.
 Steps = Sequence[tuple[str, float]]

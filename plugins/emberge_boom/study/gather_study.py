@@ -15,6 +15,7 @@ from emberge_boom.study.affinity import (
     LossProtocol,
     LossScale,
     Pair,
+    Ranking,
     Steps,
     compare,
     distance,
@@ -33,6 +34,7 @@ def gather_study(
     distance: Distance = "paper",
     linkage: Linkage = "average",
     scale: LossScale = "loss",
+    ranking: Ranking = "difference",
     rehearsed: bool = False,
 ) -> Study:
     """Build the study from the folders and artifacts of its runs.
@@ -65,6 +67,7 @@ def gather_study(
         distance=distance,
         linkage=linkage,
         scale=scale,
+        ranking=ranking,
     )
     return replace(study, rehearsed=rehearsed)
 
@@ -78,6 +81,7 @@ def study_of(
     distance: Distance = "paper",
     linkage: Linkage = "average",
     scale: LossScale = "loss",
+    ranking: Ranking = "difference",
 ) -> Study:
     """Build the study of these losses; `facts` has each dataset's `task`, its `rows` sampled, and `of` all.
 
@@ -111,6 +115,7 @@ def study_of(
         distance=distance,
         loss_protocol=loss_protocol,
         scale=scale,
+        ranking=ranking,
     )
 
 

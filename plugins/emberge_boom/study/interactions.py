@@ -21,7 +21,7 @@ from emberge import (
 )
 from emberge.wording import prose, table_lines
 
-from emberge_boom.study.affinity import Distance, LossProtocol, LossScale
+from emberge_boom.study.affinity import Distance, LossProtocol, LossScale, Ranking
 from emberge_boom.study.gather_study import gather_study
 from emberge_boom.study.study import FILE, Interaction, Study, cluster_lines, write_study
 from emberge_boom.study.study_checks import check_training, one_by_one
@@ -38,8 +38,8 @@ class Interactions(StudyOptions, Step):
     """A study of the datasets that help one another, trained on alone and in pairs, on equal samples.
 
     From the mean training losses, alone (loss_i) and jointly (LC_ij), come LA_ij = (loss_i + loss_j) / 2, the
-    change LC_ij - LA_ij, a distance of the two, and a tree of clusters (BOOM, arXiv:2602.05787). The samplers
-    `cluster` and `conflict` choose datasets by it; a report shows it as a heat map and a tree.
+    difference LC_ij - LA_ij, a distance, and a tree of clusters (BOOM, arXiv:2602.05787, section 5.3). The
+    samplers `cluster` and `conflict` choose datasets by it; a report shows it as a heat map and a tree.
 
     Every training is a step of its own, `id.alone=a` or `id.pair=a,b`, which launchers run side by side and
     which keeps losses and no model: n + n (n - 1) / 2 of them for n datasets. The options of training are
@@ -72,6 +72,9 @@ class Interactions(StudyOptions, Step):
     As the paper prints it the strongest synergy is farthest apart; with `ratio` it is nearest, and thresholds
     are near 1.
     """
+    ranking: Ranking = "difference"
+    """Order of the pairs that harm each other, for `conflict` and the tables: LC - LA as in the paper
+    (`difference`), or LC / LA (`ratio`), in which losses of small numbers weigh as much as those of large."""
     linkage: Linkage = "average"
     """The distance of two clusters: the mean, the nearest or the farthest of their pairs."""
     _runs: dict[str, StepRef] = field(default_factory=dict)
@@ -132,6 +135,7 @@ class Interactions(StudyOptions, Step):
             distance=self.distance,
             linkage=self.linkage,
             scale=self.scale,
+            ranking=self.ranking,
             rehearsed=workspace.rehearsal is not None,
         )
         write_study(workspace.folder, study)
@@ -160,6 +164,7 @@ def _summary(study: Study) -> dict[str, Any]:
         "scale": study.scale,
         "distance": study.distance,
         "linkage": study.linkage,
+        "ranking": study.ranking,
         "heights": list(study.heights),
         "conflicts": [list(one.pair) for one in study.conflicts[:3]],
     }
@@ -194,4 +199,4 @@ def table_of(study: Study) -> str:
 
 
 def _change(one: Interaction) -> str:
-    return f"{prose(' + '.join(one.pair))} {100 * one.change:+.1f} %"
+    return f"{prose(' + '.join(one.pair))} {one.delta:+.4f} ({100 * one.change:+.1f} %)"

@@ -11,7 +11,7 @@ from typing import Any
 
 from emberge import DataError
 
-from emberge_boom.study.affinity import Distance, LossProtocol, LossScale, Pair
+from emberge_boom.study.affinity import Distance, LossProtocol, LossScale, Pair, Ranking
 from emberge_boom.study.tree import Linkage, Tree, cut_at, cut_into, heights_of, numbered
 
 FILE = "interactions.json"
@@ -57,6 +57,7 @@ class Study:
     distance: Distance = "paper"
     loss_protocol: LossProtocol = "paper"
     scale: LossScale = "loss"
+    ranking: Ranking = "difference"
     rehearsed: bool = False
     """True if its trainings were a few steps long, so that its numbers mean nothing."""
 
@@ -72,8 +73,12 @@ class Study:
 
     @property
     def conflicts(self) -> tuple[Interaction, ...]:
-        """All pairs, the one that most harms each other first; of equals, the alphabet decides."""
-        return tuple(sorted(self.interactions, key=lambda one: (-one.change, one.pair)))
+        """All pairs, the one with the largest `ranking` first; of equals, the alphabet decides."""
+        return tuple(sorted(self.interactions, key=lambda one: (-self.strength(one), one.pair)))
+
+    def strength(self, one: Interaction) -> float:
+        """Return how much a pair harms each other: LC - LA, or LC / LA - 1 with `ranking: ratio`."""
+        return one.delta if self.ranking == "difference" else one.change
 
     def between(self, a: str, b: str) -> Interaction:
         """Return the interaction of two datasets."""
@@ -129,6 +134,7 @@ def _as_json(study: Study) -> dict[str, Any]:
         "rehearsed": study.rehearsed,
         "distance": study.distance,
         "linkage": study.linkage,
+        "ranking": study.ranking,
         "singles": study.singles,
         "joint": study.matrix("joint"),
         "apart": study.matrix("apart"),
@@ -183,5 +189,6 @@ def _from_json(found: Mapping[str, Any]) -> Study:
         distance=found["distance"],
         loss_protocol=found["loss_protocol"],
         scale=found["scale"],
+        ranking=found["ranking"],
         rehearsed=found["rehearsed"],
     )

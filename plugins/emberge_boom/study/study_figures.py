@@ -33,10 +33,13 @@ def figures_of(study: Study, folder: Path) -> list[dict[str, Any]]:
 
 
 def _changes(study: Study) -> dict[str, Any]:
-    """Return the changes of all pairs in percent, datasets in the order of the tree; none on the diagonal."""
-    order, changes = leaves(study.tree), study.matrix("change")
+    """Return the differences of all pairs, or their changes in percent, datasets in the tree's order."""
+    by_ratio = study.ranking == "ratio"
+    order, changes = leaves(study.tree), study.matrix("change" if by_ratio else "delta")
     names = [study.names[leaf] for leaf in order]
-    values = [[_percent(changes[i][j]) for j in order] for i in order]
+    values = [
+        [_percent(changes[i][j]) if by_ratio else changes[i][j] for j in order] for i in order
+    ]
     return {"rows": names, "columns": names, "values": values}
 
 
@@ -49,10 +52,15 @@ def _how(study: Study) -> str:
         "paper": "mean losses over all steps",
         "matched": "mean losses over as many steps of each dataset, together and alone",
     }
+    numbers = (
+        "the change of the loss in percent"
+        if study.ranking == "ratio"
+        else "LC \N{MINUS SIGN} LA, the loss together minus the mean of both alone"
+    )
     units = ", in units of each dataset's own alone" if study.scale == "own" else ""
     return (
         f"Each dataset alone and each pair, {study.rows:,} rows of each; {steps[study.loss_protocol]}"
-        f"{units}. Numbers are the change of the loss in percent: below 0 (blue) training together helps, "
+        f"{units}. Numbers are {numbers}: below 0 (blue) training together helps, "
         "above 0 (orange) it harms. A joint training takes the steps of both, which by itself can lower "
         "losses. These are losses of training, one seed, and no scores."
     )
@@ -64,13 +72,16 @@ def _pairs(study: Study) -> dict[str, Any]:
             " + ".join(one.pair),
             f"{one.joint:.4f}",
             f"{one.apart:.4f}",
+            f"{one.delta:+.4f}".replace("-", "\N{MINUS SIGN}"),
             f"{100 * one.change:+.2f} %".replace("-", "\N{MINUS SIGN}"),
             f"{one.distance:.4f}",
         ]
         for one in study.conflicts
     ]
-    rows += [[f"{name} alone", "–", f"{study.singles[name]:.4f}", "–", "–"] for name in study.names]
-    head = ["Pair", "Loss together", "Loss apart", "Change", "Distance"]
+    rows += [
+        [f"{name} alone", "–", f"{study.singles[name]:.4f}", "–", "–", "–"] for name in study.names
+    ]
+    head = ["Pair", "Loss together", "Loss apart", "Difference", "Change", "Distance"]
     return {
         "title": "All pairs, most harm first, and each dataset alone",
         "head": head,

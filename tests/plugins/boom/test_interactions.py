@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from emberge import DataError, hookimpl, load_plugins, parse_recipe, run_recipe
 from emberge.recipes import Recipe
-from emberge_boom.study.affinity import Pair, compare, distance
+from emberge_boom.study.affinity import Pair, Ranking, compare, distance
 from emberge_boom.study.gather_study import study_of
 from emberge_boom.study.study import FILE, read_study, write_study
 
@@ -71,9 +72,30 @@ def test_the_most_conflicting_pairs_come_first_whatever_the_distance() -> None:
         conflicts = worked(distance=how).conflicts
         assert conflicts[0].pair == ("c", "d")
         assert conflicts[-1].pair == ("a", "c")
-        assert [one.change for one in conflicts] == sorted(
-            (one.change for one in conflicts), reverse=True
+        assert [one.delta for one in conflicts] == sorted(
+            (one.delta for one in conflicts), reverse=True
         )
+
+
+@pytest.mark.parametrize(
+    ("ranking", "first"), [("difference", ("loud", "plain")), ("ratio", ("quiet", "still"))]
+)
+def test_conflicts_are_ranked_by_the_difference_of_losses_or_by_their_ratio(
+    ranking: Ranking, first: Pair
+) -> None:
+    alone = {"loud": 2.0, "plain": 2.0, "quiet": 0.1, "still": 0.1}
+    together = {
+        pair: (alone[pair[0]] + alone[pair[1]]) / 2 for pair in itertools.combinations(alone, 2)
+    }
+    together["loud", "plain"] = 2.2  # 0.20 more, 10 %
+    together["quiet", "still"] = 0.15  # 0.05 more, 50 %
+    study = study_of(
+        {name: [(name, loss)] for name, loss in alone.items()},
+        {pair: [(pair[0], loss)] for pair, loss in together.items()},
+        {name: {"task": "sts", "rows": 1, "of": 1} for name in alone},
+        ranking=ranking,
+    )
+    assert study.conflicts[0].pair == first
 
 
 def losses(steps: Mapping[str, int], *, seed: int = 0) -> list[tuple[str, float]]:
@@ -147,13 +169,14 @@ def test_losses_that_are_not_above_zero_have_no_distance() -> None:
 
 
 def test_a_study_is_read_as_it_was_written(tmp_path: Path) -> None:
-    study = worked(linkage="complete", distance="ratio", loss_protocol="matched")
+    study = worked(linkage="complete", distance="ratio", loss_protocol="matched", ranking="ratio")
     write_study(tmp_path, study)
     again = read_study(tmp_path)
     assert again.names == study.names
     assert again.tree == study.tree
     assert again.conflicts == study.conflicts
     assert (again.linkage, again.distance, again.loss_protocol) == ("complete", "ratio", "matched")
+    assert again.ranking == "ratio"
     told = json.loads((tmp_path / FILE).read_text())
     assert told["joint"][0] == [None, 1.056, 1.32, 0.855]
     assert told["pairs"][0]["pair"] == ["c", "d"]
@@ -224,8 +247,13 @@ def test_the_study_tells_its_conflicts_and_clusters_at_the_end(
     details = json.loads((finished["study"] / "artifact.json").read_text())["details"]
     table = (finished["study"] / details["table"]).read_text()
     first, last = study.conflicts[0], study.conflicts[-1]
-    assert f"most harm {' + '.join(first.pair)} {100 * first.change:+.1f} %" in table
-    assert f"most help {' + '.join(last.pair)} {100 * last.change:+.1f} %" in table
+    assert (
+        f"most harm {' + '.join(first.pair)} {first.delta:+.4f} ({100 * first.change:+.1f} %)"
+        in table
+    )
+    assert (
+        f"most help {' + '.join(last.pair)} {last.delta:+.4f} ({100 * last.change:+.1f} %)" in table
+    )
     numbered = "; ".join(f"{i}: {', '.join(c)}" for i, c in enumerate(study.clusters(count=2), 1))
     assert f"| 2 | {numbered} |" in table
 

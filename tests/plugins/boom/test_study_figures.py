@@ -36,7 +36,7 @@ def texts(drawing: str) -> list[str]:
 
 
 def test_the_heat_map_has_the_change_of_every_pair(tmp_path: Path) -> None:
-    """In percent, in the order of the tree, and nothing on the diagonal; a report draws it."""
+    """Differences of losses in the order of the tree, nothing on the diagonal; a report draws it."""
     study = worked()
     figure, _ = figures_of(study, tmp_path)
     names = figure["heat_map"]["rows"]
@@ -49,11 +49,19 @@ def test_the_heat_map_has_the_change_of_every_pair(tmp_path: Path) -> None:
     }
     assert all((found[a, b] is None) == (a == b) for a, b in found)
     assert all(found[pair] == found[pair[::-1]] for pair in found)
-    assert found["a", "c"] == pytest.approx(-12)  # 1.32 / 1.5
-    assert found["c", "d"] == pytest.approx(5)
+    assert found["a", "c"] == pytest.approx(1.32 - 1.5)
+    assert found["c", "d"] == pytest.approx(1.47 - 1.4)
     (drawn,) = read_figures("study", tmp_path, Artifact("file", details={"figures": [figure]}))
-    assert drawn.drawing.count(">\N{MINUS SIGN}12.0<") == 3, "twice, and on the scale"
-    assert list(drawn.rows[0]) == ["c + d", "1.4700", "1.4000", "+5.00 %", "1.0500"]
+    assert drawn.drawing.count(">\N{MINUS SIGN}0.180<") == 3, "twice, and on the scale"
+    assert list(drawn.rows[0]) == ["c + d", "1.4700", "1.4000", "+0.0700", "+5.00 %", "1.0500"]
+
+
+def test_the_heat_map_of_a_study_of_ratios_is_in_percent(tmp_path: Path) -> None:
+    figure, _ = figures_of(worked(ranking="ratio"), tmp_path)
+    order = figure["heat_map"]["rows"]
+    row = figure["heat_map"]["values"][order.index("a")]
+    assert row[order.index("c")] == pytest.approx(-12)  # 1.32 / 1.5
+    assert "in percent" in figure["caption"]
 
 
 def test_the_tree_has_a_union_at_each_height() -> None:
@@ -108,7 +116,7 @@ def test_colours_follow_the_page_and_stand_alone_in_light_and_dark(tmp_path: Pat
 
 def test_the_tables_beside_say_all_pairs_and_all_cuts(tmp_path: Path) -> None:
     pairs, cuts = (told["table"] for told in figures_of(worked(), tmp_path))
-    assert pairs["rows"][0] == ["c + d", "1.4700", "1.4000", "+5.00 %", "1.0500"]
+    assert pairs["rows"][0] == ["c + d", "1.4700", "1.4000", "+0.0700", "+5.00 %", "1.0500"]
     assert pairs["rows"][6:] == [
         [f"{name} alone", "–", loss, "–", "–"]
         for name, loss in zip("abcd", ("1.0000", "1.2000", "2.0000", "0.8000"), strict=True)
