@@ -6,7 +6,6 @@ from .contracts.backbone import Encoder as Encoder
 from .contracts.backbone import EncoderFacts as EncoderFacts
 from .contracts.backbone import TokenisedText as TokenisedText
 from .contracts.block import Block as Block
-from .contracts.chain import merge_blocks as merge_blocks
 from .contracts.dataset import BadRow as BadRow
 from .contracts.dataset import Dataset as Dataset
 from .contracts.dataset import DatasetInfo as DatasetInfo
@@ -95,6 +94,7 @@ from .errors import RecipeError as RecipeError
 from .errors import RequirementError as RequirementError
 from .errors import suggest as suggest
 from .hookspecs import hookimpl as hookimpl
+from .merging.chain import merge_blocks as merge_blocks
 from .numerics.similarity import unit_vectors as unit_vectors
 from .plugins import Plugins as Plugins
 from .plugins import load_plugins as load_plugins

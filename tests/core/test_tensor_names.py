@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, PerTensor
-from emberge.contracts import Rule
-from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge, summary
+from emberge.merging import MergeInput, MergePlan, MergeRequest, Rule, plan_merge, summary
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import depths, layer_of, prefix_of
 from emberge_merge import Linear, Slerp, TaskArithmetic

@@ -15,9 +15,6 @@ from .backbone import TokenPredictor as TokenPredictor
 from .block import Block as Block
 from .block import Options as Options
 from .block import rows_of as rows_of
-from .chain import Chain as Chain
-from .chain import Rule as Rule
-from .chain import scope_key as scope_key
 from .dataset import TASK_KINDS as TASK_KINDS
 from .dataset import BadRow as BadRow
 from .dataset import Dataset as Dataset
@@ -65,7 +62,6 @@ from .media import MediaKind as MediaKind
 from .media import content_key as content_key
 from .media import has_media as has_media
 from .media import join_parts as join_parts
-from .media import media_hash as media_hash
 from .media import media_kinds as media_kinds
 from .media import pair_kind as pair_kind
 from .media import plain_text as plain_text

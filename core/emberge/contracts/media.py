@@ -7,7 +7,6 @@ hash of its content, and its path. Readers of data write references; text that c
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -55,11 +54,6 @@ class MediaFacts:
     largest: tuple[int, int, str] | None = None
     longest: tuple[float, str] | None = None
     stored: str = ""
-
-
-def media_hash(content: bytes | memoryview) -> str:
-    """Return the hash of a file's bytes that `Media` has: 128 bits of BLAKE2b in hex."""
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def join_parts(parts: Sequence[str | Media]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
-from emberge.contracts import Media, media_hash
+from emberge.contracts import Media
 from emberge.errors import DataError
 from emberge.files import UnsoundFileError, read_regular
 from emberge.wording import human_size, printable
@@ -65,3 +66,8 @@ def require_package(module: str, package: str, what: str) -> None:
     """
     if find_spec(module) is None:
         raise DataError(f"{what} needs the package {package}: pip install '{package}'")
+
+
+def media_hash(content: bytes | memoryview) -> str:
+    """Return the hash of a file's bytes that `Media` has: 128 bits of BLAKE2b in hex."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import Media, MediaKind, media_hash
+from emberge.contracts import Media, MediaKind
 from emberge.errors import DataError
 from emberge.files import replace_file
 from emberge.media.image_files import rgb_image
-from emberge.media.media_files import read_media_file, require_media_size
+from emberge.media.media_files import media_hash, read_media_file, require_media_size
 from emberge.media.sound_files import require_clip
 
 _ENDINGS: dict[MediaKind, str] = {"image": "img", "audio": "snd"}

@@ -1,12 +1,11 @@
 """Public names of merging, each with the module that defines it."""
 
 from .adapter_output.adapter_checks import adapter_problems as adapter_problems
-from .adapter_output.factorise import Truncation as Truncation
+from .adapter_output.low_rank import Truncation as Truncation
 from .adapter_output.merge_to_adapter import AdapterReport as AdapterReport
 from .adapter_output.merge_to_adapter import merge_to_adapter as merge_to_adapter
 from .adapters.base_match import adapter_origin as adapter_origin
-from .comparing.compare_weights import compare_weights as compare_weights
-from .comparing.comparison import kinship_words as kinship_words
+from .comparison import kinship_words as kinship_words
 from .found_weights import FoundWeights as FoundWeights
 from .loadable_models import require_usable_weights as require_usable_weights
 from .loadable_models import whole_faults as whole_faults
@@ -21,13 +20,15 @@ from .request import MergeInput as MergeInput
 from .request import MergeRequest as MergeRequest
 from .request import MergeSlice as MergeSlice
 from .request import ModelPart as ModelPart
+from .request import Rule as Rule
 from .statistics.statistics_file import Statistics as Statistics
-from .streaming.build_checkpoint import build_checkpoint as build_checkpoint
-from .streaming.build_checkpoint import build_result as build_result
 from .streaming.jobs import CopyJob as CopyJob
 from .streaming.jobs import TensorJob as TensorJob
-from .tokens.align_tokens import align_tokens as align_tokens
+from .streaming.stream import build_checkpoint as build_checkpoint
+from .streaming.stream import build_result as build_result
+from .tokens.match_tokens import align_tokens as align_tokens
 from .tokens.token_plan import TokenPlan as TokenPlan
 from .tokens.tokenizer import Tokenizer as Tokenizer
 from .tokens.vocabulary import SuppliedVocabulary as SuppliedVocabulary
 from .tokens.vocabulary import VocabularyPolicy as VocabularyPolicy
+from .weight_comparison import compare_weights as compare_weights

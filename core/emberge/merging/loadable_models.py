@@ -74,8 +74,8 @@ def whole_model(model: Model, work: Path, machine: Machine | None = None) -> Ite
 def _build(model: Model, adapter: Path, out: Path, machine: Machine | None) -> None:
     """Write the adapted model's folder at `out`."""
     from emberge.merging.merge_to_folder import content_of  # these load torch
-    from emberge.merging.streaming.build_checkpoint import build_checkpoint
     from emberge.merging.streaming.jobs import CopyJob
+    from emberge.merging.streaming.stream import build_checkpoint
     from emberge.tensor_files import FileSource, TensorReader
 
     base = Checkpoint(model.folder)

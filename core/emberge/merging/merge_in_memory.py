@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts import Block, Chain, PerTensor, Stage
+from emberge.contracts import Block, PerTensor, Stage
 from emberge.errors import CheckpointError
-from emberge.merging.request import Compute
-from emberge.merging.stage_options import ModelOptions, Resolver
+from emberge.merging.chain import Chain
+from emberge.merging.request import Compute, ModelOptions, Resolver
 from emberge.merging.statistics.row_entries import RowStatistics, StatisticsEntry
 from emberge.merging.streaming.build_jobs import empty_block
+from emberge.merging.streaming.cost import GRANULE
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
-from emberge.merging.streaming.scheduler import GRANULE, Limits, run_jobs
+from emberge.merging.streaming.scheduler import Limits, run_jobs
 from emberge.numerics import kernels
 from emberge.tensor_files import MemorySource, TensorSource, TensorSpec
 from emberge.tensor_names import depths

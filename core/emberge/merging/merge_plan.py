@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Literal
 
 from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.errors import CheckpointError, Problem
-from emberge.merging.request import MergeInput, MergeRequest, MergeSlice, shifted, slice_of
-from emberge.merging.stage_options import Resolver
+from emberge.merging.request import (
+    MergeInput,
+    MergeRequest,
+    MergeSlice,
+    Resolver,
+    shifted,
+    slice_of,
+)
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec, main_dtype
 from emberge.tensor_names import layer_number

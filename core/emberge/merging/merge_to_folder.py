@@ -16,10 +16,10 @@ from emberge.errors import CheckpointError
 from emberge.merging.merge_plan import EffectiveWeight, MergePlan, raise_problems
 from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.merging.streaming.build_checkpoint import build_checkpoint, require_free
 from emberge.merging.streaming.build_jobs import findings_of, merge_jobs, warnings_of
 from emberge.merging.streaming.jobs import TensorJob
 from emberge.merging.streaming.scheduler import Progress
+from emberge.merging.streaming.stream import build_checkpoint, require_free
 from emberge.tensor_files import HEADER, FetchedFile, TensorReader, header_texts, versions
 
 

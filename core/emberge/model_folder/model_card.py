@@ -1,22 +1,19 @@
-"""Model cards of strangers: front matter, read as text, and the licences in it; no legal advice."""
+"""Model cards of strangers: front matter, read as text, and the licence in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from emberge.files import UnsoundFileError, open_regular
-from emberge.wording import join_some
 
 _CARD = "README.md"
 _LONGEST = 1 << 20
 _FENCE = "---"
 _NULLS = ("", "~", "null", "Null", "NULL")
-# Licences whose terms are the author's own; their names cannot be compared.
-_OWN_TERMS = ("other", "unknown")
 
 
 def read_front_matter(folder: Path) -> Mapping[str, Any]:
@@ -57,33 +54,3 @@ def licence_of(folder: Path) -> str | None:
     names = stated if isinstance(stated, list) else [stated]
     known = [name for name in names if isinstance(name, str) and name not in ("", "~", "null")]
     return ", ".join(known) or None
-
-
-def doubts_of_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield warnings about the licences of parents, given by the parents' names."""
-    stated = {name: licence for name, licence in licences.items() if licence}
-    for name, licence in stated.items():
-        terms = licence.lower().split("-")
-        if "nd" in terms:
-            yield (
-                f"'{name}' is under {licence}, which forbids sharing what is derived from it, such as a "
-                "merge; ask its authors, or leave it out"
-            )
-        if "nc" in terms:
-            yield f"'{name}' is under {licence}: what is merged from it may not be used commercially either"
-        if licence.lower() in _OWN_TERMS:
-            yield f"'{name}' is under terms of its own ('{licence}'); read them before you share a merge"
-    if len({licence.lower() for licence in stated.values()}) > 1:
-        yield (
-            f"the parents' licences differ ({licence_line(stated)}); what is merged has to keep to all "
-            "of them"
-        )
-
-
-def licence_line(licences: Mapping[str, str | None]) -> str:
-    """Return one line of licences with the names under each: `apache-2.0: a, b; not stated: c`."""
-    by_licence: dict[str, list[str]] = {}
-    for name, licence in licences.items():
-        by_licence.setdefault(licence or "not stated", []).append(name)
-    ordered = sorted(by_licence, key=lambda licence: licence == "not stated")
-    return "; ".join(f"{licence}: {join_some(by_licence[licence], 4)}" for licence in ordered)

@@ -26,7 +26,6 @@ from .nearest import row_cosines as row_cosines
 from .nearest import top_k as top_k
 from .nearest import unit_rows as unit_rows
 from .noise import chances_of as chances_of
-from .noise import uniform as uniform
 from .similarity import blockwise as blockwise
 from .similarity import log_sum_products as log_sum_products
 from .similarity import lowest_score as lowest_score

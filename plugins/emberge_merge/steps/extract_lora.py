@@ -19,7 +19,7 @@ from emberge import (
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.methods.averages.passthrough import Passthrough
-from emberge_merge.steps.adapter_artifact import described, require_truncation
+from emberge_merge.steps.artifacts import describe_adapter, require_truncation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ class ExtractLora(Step):
             kind="model",
             size=model.size,
             parents=(self.model.text,),
-            details=described(report, self.base.text, workspace),
+            details=describe_adapter(report, self.base.text, workspace),
         )
 
     @staticmethod

@@ -19,16 +19,17 @@ from emberge import (
     TensorRef,
     Workspace,
 )
-from emberge.contracts import Rule
 from emberge.merging import (
     FoundWeights,
     MergeRequest,
+    Rule,
     VocabularyPolicy,
     plan_merge,
     summary,
 )
 
 from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.steps.artifacts import merged_artifact
 from emberge_merge.steps.merge_options import (
     Find,
     ModelEntry,
@@ -49,7 +50,6 @@ from emberge_merge.steps.merge_options import (
     token_policy,
     weight_problems,
 )
-from emberge_merge.steps.merged_artifact import merged_artifact
 from emberge_merge.steps.training_cost import describe_cost
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge_merge.methods.averages.keep_base import KeepBase, require_share
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
-from emberge_merge.steps.adapter_artifact import described, require_truncation
+from emberge_merge.steps.artifacts import describe_adapter, require_truncation
 from emberge_merge.steps.merge_options import (
     Find,
     FoundModel,
@@ -150,7 +150,7 @@ class MergeAdapters(Step):
             e.model.text: report.weights[model.name]
             for (e, _), model in zip(found, request.inputs, strict=True)
         }
-        details = {"weights": weights, **described(report, self.adapts().main, workspace)}
+        details = {"weights": weights, **describe_adapter(report, self.adapts().main, workspace)}
         return self._artifact(found, details)
 
     def _base(self, find: Find) -> MergeInput:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -460,4 +459,4 @@ def token_policy(
         for word in (text, text.lstrip("./$"), model.name, entry.name):
             called[str(word)] = model.name
     keep = {token: called.get(model, model) for token, model in vocabulary.keep.items()}
-    return dataclasses.replace(vocabulary, keep=keep)
+    return replace(vocabulary, keep=keep)

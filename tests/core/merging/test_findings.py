@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import Block, Machine, Measures, MergeStrategy, Stage, Stats
-from emberge.contracts import Rule
-from emberge.merging import MergeInput, MergeReport
+from emberge.merging import MergeInput, MergeReport, Rule
 from emberge.merging.streaming import stream
 from emberge.model_folder import Checkpoint
 from safetensors.torch import load_file
@@ -165,7 +164,7 @@ def test_a_continued_merge_reports_what_it_does_not_compute_again(
         raise StoppedError
 
     with monkeypatch.context() as patch:
-        patch.setattr("emberge.merging.streaming.build_checkpoint.copy_template", cut_short)
+        patch.setattr("emberge.merging.streaming.stream.copy_template", cut_short)
         with pytest.raises(StoppedError):
             merged(family, tmp_path / "out", CHAINS[name](), progress=stop if share < 1 else None)
     lines = (tmp_path / ".out.partial" / "journal.jsonl").read_text().splitlines()

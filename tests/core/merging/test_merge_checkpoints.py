@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import CheckpointError, Machine, PerModel, PerTensor
-from emberge.contracts import Rule
-from emberge.merging import MergeInput
+from emberge.merging import MergeInput, Rule
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files.write_queue import BUFFERS
 from emberge_merge import Linear, MultiSlerp, Passthrough, SignConsensus, TaskArithmetic, Trim

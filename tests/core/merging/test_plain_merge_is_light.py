@@ -51,7 +51,7 @@ def test_a_plain_merge_is_light(code: str, berts: list[Path], tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stderr
     loaded = set(json.loads(done.stdout.splitlines()[-1]))
-    assert "emberge.merging.streaming.build_checkpoint" in loaded
+    assert "emberge.merging.streaming.stream" in loaded
     features = {
         name for name in loaded for room in FEATURES if name == room or name.startswith(f"{room}.")
     }

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-from emberge.numerics import noise, uniform
+from emberge.numerics import noise
+from emberge.numerics.noise import uniform
 
 EXPECTED = [0.8680340051651001, 0.34566229581832886, 0.8321697115898132, 0.5524078607559204]
 CPU = torch.device("cpu")

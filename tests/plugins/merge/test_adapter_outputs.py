@@ -13,7 +13,7 @@ import pytest
 import torch
 from emberge import EmbergeError, Plugins, load_plugins, parse_recipe, run_recipe
 from emberge.merging import MergeInput, Truncation
-from emberge.merging.adapter_output.factorise import factorise, factorise_product
+from emberge.merging.adapter_output.low_rank import factorise, factorise_product
 from emberge.results import read_artifact
 from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file, save_file

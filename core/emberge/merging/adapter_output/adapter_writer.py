@@ -14,7 +14,7 @@ from torch import Tensor
 
 from emberge.errors import CheckpointError
 from emberge.files import writing
-from emberge.merging.adapter_output.factorise import Factors
+from emberge.merging.adapter_output.low_rank import Factors
 from emberge.merging.adapters.adapter_config import CONFIG
 from emberge.merging.adapters.adapter_reader import WEIGHTS
 

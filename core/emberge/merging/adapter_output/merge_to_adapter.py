@@ -18,17 +18,16 @@ from emberge.errors import CheckpointError
 from emberge.files import publish, working_in, writing
 from emberge.merging.adapter_output.adapter_checks import adapter_problems
 from emberge.merging.adapter_output.adapter_writer import AdapterParts
-from emberge.merging.adapter_output.factorise import Truncation, factorise
-from emberge.merging.adapter_output.low_rank_sums import Combination, Products
+from emberge.merging.adapter_output.low_rank import Combination, Products, Truncation, factorise
 from emberge.merging.adapters.base_match import made_on, name_of_base
 from emberge.merging.merge_plan import MergePlan, TensorPlan, raise_problems
 from emberge.merging.merge_to_folder import header_of
 from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
-from emberge.merging.streaming.build_checkpoint import require_free
 from emberge.merging.streaming.build_jobs import findings_of, merge_jobs, warnings_of
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
 from emberge.merging.streaming.scheduler import Limits, Progress, run_jobs
+from emberge.merging.streaming.stream import require_free
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import HEADER, TensorReader
 from emberge.tensor_names import POOLER, head_of

@@ -215,7 +215,7 @@ def _tokens(
     )
     if request.vocabulary is not None or equal:
         return None
-    from emberge.merging.tokens.align_tokens import align_tokens
+    from emberge.merging.tokens.match_tokens import align_tokens
 
     return align_tokens(
         request.tokens,

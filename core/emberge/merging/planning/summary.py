@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from emberge.contracts import Machine, Stage
-from emberge.merging.comparing.comparison import kinship_words
+from emberge.merging.comparison import kinship_words
 from emberge.merging.merge_plan import MergePlan, weighing
+from emberge.merging.planning.warn import licence_line
 from emberge.merging.streaming.cost import forecast
-from emberge.model_folder import licence_line, origin_line
+from emberge.model_folder import origin_line
 from emberge.numerics import kernels_line
 from emberge.wording import count_by_first_word, count_noun, human_size, join_some
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.errors import Problem
 from emberge.merging.merge_plan import MergePlan, resolver, sums_of, weighing, weights_of
-from emberge.merging.request import MergeInput, MergeRequest
-from emberge.merging.stage_options import all_stages, faults_of
+from emberge.merging.request import MergeInput, MergeRequest, all_stages, faults_of
 from emberge.model_folder import (
     Checkpoint,
     ModelPair,

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import struct
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
 from emberge.contracts import MergeTransform, Stage
+from emberge.merging.comparison import LOW_COSINE
 from emberge.merging.merge_plan import MergePlan, weights_of
-from emberge.merging.planning.compare_layers import changes_alike, far_layers
 from emberge.merging.request import MergeRequest
-from emberge.model_folder import (
-    Checkpoint,
-    ModelPair,
-    doubts_of_licences,
-    licence_of,
-)
+from emberge.model_folder import Checkpoint, ModelPair, licence_of
 from emberge.tensor_files import TensorSpec
-from emberge.wording import join_some
+from emberge.tensor_names import layer_number
+from emberge.wording import count_noun, join_some
 
+# Models whose pairs are looked at; more tell nothing new about the others.
+_MOST = 8
+Read = Callable[[Path, int, int], bytes]
+
+
+# Licences whose terms are the author's own; their names cannot be compared.
+_OWN_TERMS = ("other", "unknown")
 _BASE = "the base"
 # Bytes looked at in each of three places of a tensor; what is smaller than that is seen whole. Even where
 # most numbers round to the same bfloat16, a few thousand in a row do not.
 _LOOK = 4096
+# Numbers read in each of as many places of a matrix: with seven matrices a layer, some 7,000 of each layer,
+# whose cosine is within 0.02 of that of all of them.
+_RUN, _PLACES = 256, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,7 @@ def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Pla
         *_duplicate_models(plan),
         *_far_layers(plan),
         *_tokens(plan, checkpoints),
-        *doubts_of_licences(licences),
+        *_doubt_licences(licences),
     )
     return PlanWarnings(warnings, _alike(plan, checkpoints), licences, _changes(plan))
 
@@ -133,6 +143,36 @@ def _licences(
             stated = [licence_of(place) for place in (folder, model.adapter) if place is not None]
             found[model.name] = ", ".join(dict.fromkeys(one for one in stated if one)) or None
     return found
+
+
+def _doubt_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield warnings about the licences of parents, given by the parents' names."""
+    stated = {name: licence for name, licence in licences.items() if licence}
+    for name, licence in stated.items():
+        terms = licence.lower().split("-")
+        if "nd" in terms:
+            yield (
+                f"'{name}' is under {licence}, which forbids sharing what is derived from it, such as a "
+                "merge; ask its authors, or leave it out"
+            )
+        if "nc" in terms:
+            yield f"'{name}' is under {licence}: what is merged from it may not be used commercially either"
+        if licence.lower() in _OWN_TERMS:
+            yield f"'{name}' is under terms of its own ('{licence}'); read them before you share a merge"
+    if len({licence.lower() for licence in stated.values()}) > 1:
+        yield (
+            f"the parents' licences differ ({licence_line(stated)}); what is merged has to keep to all "
+            "of them"
+        )
+
+
+def licence_line(licences: Mapping[str, str | None]) -> str:
+    """Return one line of licences with the names under each: `apache-2.0: a, b; not stated: c`."""
+    by_licence: dict[str, list[str]] = {}
+    for name, licence in licences.items():
+        by_licence.setdefault(licence or "not stated", []).append(name)
+    ordered = sorted(by_licence, key=lambda licence: licence == "not stated")
+    return "; ".join(f"{licence}: {join_some(by_licence[licence], 4)}" for licence in ordered)
 
 
 def _duplicate_models(plan: MergePlan) -> Iterator[str]:
@@ -221,3 +261,108 @@ class _OpenFiles(ExitStack):
             self._open[path] = os.open(path, os.O_RDONLY)
             self.callback(os.close, self._open[path])
         return self._open[path]
+
+
+def far_layers(plan: MergePlan, read: Read) -> Iterator[str]:
+    """Yield a warning for each model that has layers whose cosine with the first model's is below LOW_COSINE.
+
+    Only matrices in the text trunk's layers are looked at, where files have them as they are. `read` returns
+    bytes of a file from a place on, so many.
+    """
+    names = [model.name for model in plan.request.inputs]
+    for place in range(1, len(names)):
+        cosines = _cosines(plan, place, read)
+        low = {layer: cosine for layer, cosine in cosines.items() if cosine < LOW_COSINE}
+        if low:
+            worst = min(low, key=lambda layer: low[layer])
+            yield (
+                f"'{names[0]}' and '{names[place]}': the cosine of their weights is below {LOW_COSINE} in "
+                f"{len(low)} of {count_noun(len(cosines), 'layer')}, about {low[worst]:.2f} in layer "
+                f"{worst}; an average of weights this far apart is rarely of use before it is trained; "
+                "`emberge diff` shows all layers"
+            )
+
+
+def _cosines(plan: MergePlan, place: int, read: Read) -> Mapping[int, float]:
+    """Return the estimated cosine of each layer of the first model and of the one at `place`."""
+    sums: dict[int, list[float]] = {}
+    for tensor in plan.tensors:
+        layer = layer_number(tensor.name)
+        if layer is None or tensor.action != "merge" or len(tensor.out.shape) < 2:
+            continue
+        first, second = tensor.sources[0], tensor.sources[place]
+        if not (is_plain(first) and is_plain(second)):
+            continue
+        assert first is not None
+        assert second is not None
+        for start, count in runs(min(first.elements, second.elements)):
+            a, b = numbers_of(first, start, count, read), numbers_of(second, start, count, read)
+            found = sums.setdefault(layer, [0.0, 0.0, 0.0])
+            for i, pair in enumerate(((a, b), (a, a), (b, b))):
+                found[i] += sum(map(operator.mul, *pair))
+    return {la: ab / math.sqrt(aa * bb) for la, (ab, aa, bb) in sums.items() if aa > 0 and bb > 0}
+
+
+def is_plain(spec: TensorSpec | None) -> bool:
+    """Return whether a file has the tensor as it is, in a dtype that is read here."""
+    return type(spec) is TensorSpec and spec.dtype in _READ
+
+
+def runs(elements: int) -> Iterator[tuple[int, int]]:
+    """Yield (first element, number) of what is read of a matrix; all of a small one."""
+    if elements <= _RUN * _PLACES:
+        yield 0, elements
+        return
+    for i in range(_PLACES):
+        yield (elements - _RUN) * i // (_PLACES - 1), _RUN
+
+
+def numbers_of(spec: TensorSpec, start: int, count: int, read: Read) -> array[float]:
+    """Read so many of a tensor's elements, from one on."""
+    data = read(spec.file, spec.offset + start * spec.itemsize, count * spec.itemsize)
+    return _READ[spec.dtype](data)
+
+
+def _bfloat16(data: bytes) -> array[float]:
+    """Return bfloat16 numbers, which are the upper halves of float32's."""
+    whole = bytearray(2 * len(data))
+    whole[2::4], whole[3::4] = data[0::2], data[1::2]
+    return array("f", bytes(whole))
+
+
+_READ: Mapping[str, Callable[[bytes], array[float]]] = {
+    "bfloat16": _bfloat16,
+    "float16": lambda data: array("f", struct.unpack(f"<{len(data) // 2}e", data)),
+    "float32": lambda data: array("f", data),
+    "float64": lambda data: array("d", data),
+}
+
+
+def changes_alike(plan: MergePlan, read: Read) -> tuple[float, ...]:
+    """Return the estimated cosine of the changes of each pair of models; nothing without a base.
+
+    Only matrices in the text trunk's layers are looked at, where files have them as they are. `read` returns
+    bytes of a file from a place on, so many. Pairs with a model that did not change are left out.
+    """
+    count = min(_MOST, len(plan.request.inputs))
+    squares = [0.0] * count
+    products = dict.fromkeys(combinations(range(count), 2), 0.0)
+    for tensor in plan.tensors if count > 1 else ():
+        specs = [tensor.base, *tensor.sources[:count]]
+        if layer_number(tensor.name) is None or len(tensor.out.shape) < 2:
+            continue
+        if tensor.action != "merge" or not all(map(is_plain, specs)):
+            continue
+        known = [spec for spec in specs if spec is not None]
+        for start, size in runs(min(spec.elements for spec in known)):
+            base, *models = (numbers_of(spec, start, size, read) for spec in known)
+            changes = [list(map(operator.sub, one, base)) for one in models]
+            for i, change in enumerate(changes):
+                squares[i] += sum(map(operator.mul, change, change))
+            for i, j in products:
+                products[i, j] += sum(map(operator.mul, changes[i], changes[j]))
+    return tuple(
+        product / math.sqrt(squares[i] * squares[j])
+        for (i, j), product in products.items()
+        if squares[i] > 0 and squares[j] > 0
+    )

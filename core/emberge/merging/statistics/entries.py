@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from emberge.contracts import Stage
 from emberge.errors import CheckpointError, EmbergeError, Problem
 from emberge.merging.merge_plan import MergePlan, TensorPlan
-from emberge.merging.request import MergeInput, MergeRequest
-from emberge.merging.stage_options import all_stages
+from emberge.merging.request import MergeInput, MergeRequest, all_stages
 from emberge.merging.statistics.statistics_file import StatisticsFile, open_statistics
 from emberge.merging.tokens.token_rows import align_entry
 from emberge.tensor_files import TensorSpec

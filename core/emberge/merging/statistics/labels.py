@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from emberge.contracts import MergeTransform, Reference, Stage
 from emberge.errors import EmbergeError, Problem, suggest
 from emberge.merging.merge_plan import MergePlan, TensorPlan
-from emberge.merging.request import MergeInput, MergeRequest
-from emberge.merging.stage_options import all_stages
+from emberge.merging.request import MergeInput, MergeRequest, all_stages
 from emberge.merging.statistics.statistics_file import open_statistics
 from emberge.wording import join_some
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from emberge.contracts import Block, Chain
+from emberge.contracts import Block
+from emberge.merging.chain import Chain
 from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_of
-from emberge.merging.stage_options import Resolver
+from emberge.merging.request import Resolver
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.numerics import DecodedRows, DeltaProgram, kernels, worth_compiling
 from emberge.tensor_files import DerivedTensor, FileSource, TensorReader

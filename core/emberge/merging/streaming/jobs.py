@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from emberge.contracts import Block, Chain, Measures, Scope, rows_of, scope_key
+from emberge.contracts import Block, Measures, Scope, rows_of
 from emberge.errors import CheckpointError
+from emberge.merging.chain import Chain, scope_key
 from emberge.merging.streaming.cost import element_bytes
 from emberge.numerics import (
     ALIGNED,

@@ -21,8 +21,6 @@ from emberge.merging.streaming.cost import GRANULE, block_elements, queue_bytes
 from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_usable
 from emberge.wording import human_size
 
-__all__ = ["GRANULE", "DeviceStreams", "Limits", "Progress", "on_cpu", "run_jobs"]
-
 Put = Callable[[TensorJob, int, Tensor], None]
 Progress = Callable[[float, float, str], None]
 Work = Callable[[], None]

@@ -21,8 +21,9 @@ from emberge import (
     Stats,
     merge_blocks,
 )
-from emberge.contracts import Chain, Scope
+from emberge.contracts import Scope
 from emberge.merging import CopyJob, TensorJob, merge_state_dicts
+from emberge.merging.chain import Chain
 from emberge.merging.streaming.build_jobs import empty_block
 from emberge.merging.streaming.jobs import MergeJob
 from emberge.merging.streaming.scheduler import Limits

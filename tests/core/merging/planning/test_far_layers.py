@@ -9,7 +9,7 @@ import pytest
 import torch
 from emberge import Model
 from emberge.merging import MergeInput, MergeRequest, compare_weights, plan_merge
-from emberge.merging.planning import compare_layers
+from emberge.merging.planning import warn
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
@@ -40,7 +40,7 @@ def test_the_estimate_is_near_the_cosine_of_all_weights(
     dtype: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Small runs, so that a part of these tiny matrices is read: 64 of 1,024 or more.
-    monkeypatch.setattr(compare_layers, "_RUN", 16)
+    monkeypatch.setattr(warn, "_RUN", 16)
     other = Path(shutil.copytree(bert, tmp_path / "other"))
     own = load_file(bert / "model.safetensors")
     torch.manual_seed(0)
@@ -56,14 +56,14 @@ def test_the_estimate_is_near_the_cosine_of_all_weights(
             file.seek(start)
             return file.read(size)
 
-    (warning,) = compare_layers.far_layers(plan, pread)
+    (warning,) = warn.far_layers(plan, pread)
     whole = compare_weights(Model("a", bert, ""), Model("b", other, ""))
     exact = {n: whole.of(f"layers.{n}").cosine for n in range(3)}  # type: ignore[union-attr]
-    found = compare_layers._cosines(plan, 1, pread)
+    found = warn._cosines(plan, 1, pread)
     # 384 numbers a layer: four standard errors of a correlation near 0.55.
     for layer, cosine in exact.items():
         assert cosine is not None
         assert found[layer] == pytest.approx(cosine, abs=4 * (1 - cosine**2) / 384**0.5)
     assert "'b'" in warning
     # Six matrices a layer, of both models, in two calls.
-    assert len(read) == 2 * 2 * 3 * 6 * compare_layers._PLACES
+    assert len(read) == 2 * 2 * 3 * 6 * warn._PLACES

@@ -1,23 +1,26 @@
-"""The artifact of a merge, for cards, reports and `emberge verify`."""
+"""Artifacts of the steps here, for cards, reports and `emberge verify`: of merges, and of made adapters."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from emberge import Artifact
+from emberge import Artifact, Workspace
 from emberge.contracts import total_size
-from emberge.wording import count_by_first_word
+from emberge.wording import count_by_first_word, table_lines
 
 from emberge_merge.steps.training_cost import cost_details
 
 if TYPE_CHECKING:
     from emberge import Model
-    from emberge.merging import MergeReport, MergeRequest
+    from emberge.merging import AdapterReport, MergeReport, MergeRequest
 
     from emberge_merge.steps.merge_options import ModelEntry
+
+TABLE = "truncation.md"
+_SHOWN = 10
 
 
 def merged_artifact(
@@ -44,7 +47,7 @@ def merged_artifact(
         "weights": weights,
         "weight_sum": report.weight_sum,
         "models": {p: model.fingerprint for p, (_, model) in zip(parents, found, strict=True)},
-        "tensors": _tensors(report),
+        "tensors": _count_tensors(report),
         "dtype": report.dtype,
     }
     shares = zip(parents, (report.shares[m.name] for m in inputs), strict=True)
@@ -77,7 +80,56 @@ def merged_artifact(
     )
 
 
-def _tensors(report: MergeReport) -> dict[str, int]:
+def _count_tensors(report: MergeReport) -> dict[str, int]:
     ways = (report.merged, report.copied, report.dropped, report.renamed)
     names = ("merged", "copied", "dropped", "renamed")
     return {name: len(way) for name, way in zip(names, ways, strict=True)}
+
+
+def require_truncation(rank: int | None, energy: float | None) -> None:
+    """Refuse numbers that keep nothing.
+
+    Raises:
+        ValueError: for a rank below 1, or an energy outside (0, 1].
+    """
+    if rank is not None and rank < 1:
+        raise ValueError(f"'rank' is {rank}; it must be at least 1")
+    if energy is not None and not 0 < energy <= 1:
+        raise ValueError(f"'energy' is {energy}; it is a share, above 0 and at most 1")
+
+
+def describe_adapter(report: AdapterReport, base: str, workspace: Workspace) -> dict[str, Any]:
+    """Return details for the artifact, and write a table of the tensors of which most is left out."""
+    for warning in report.warnings:
+        workspace.warn(warning)
+    name, worst = report.worst
+    workspace.metric("truncation_error_worst", worst)
+    details: dict[str, Any] = {
+        "base": base,
+        "adapter": {
+            "ranks": dict(report.ranks),
+            "errors": dict(report.errors),
+            "worst": {"tensor": name, "error": worst},
+            "whole": list(report.whole),
+        },
+    }
+    if report.findings:
+        details["weights_by_layer"] = report.findings
+    if worst > 0:
+        (workspace.folder / TABLE).write_text(
+            "\n".join(_truncation_table(report)) + "\n", encoding="utf-8"
+        )
+        details["table"] = TABLE
+    return details
+
+
+def _truncation_table(report: AdapterReport) -> Iterator[str]:
+    worst = sorted(report.errors.items(), key=lambda item: -item[1])[:_SHOWN]
+    of = f" of {len(report.errors)}" if len(report.errors) > len(worst) else ""
+    yield f"Left out of each change by its rank (relative error, the worst {len(worst)}{of}):"
+    yield ""
+    rows = [
+        [name, str(report.ranks[name.removesuffix(".weight")]), f"{error:.3g}"]
+        for name, error in worst
+    ]
+    yield from table_lines(["tensor", "rank", "error"], rows)

@@ -6,26 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from emberge.contracts.block import Block, Options
-from emberge.contracts.schedule import PerModel
-from emberge.contracts.stage import Measures, MergeStrategy, MergeTransform, Scope, Stage, Stats
+from emberge.contracts import (
+    Block,
+    Measures,
+    MergeStrategy,
+    MergeTransform,
+    Options,
+    PerModel,
+    Scope,
+    Stage,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """Another strategy for the tensors whose name contains `filter`; the first rule that fits wins."""
-
-    filter: str
-    strategy: tuple[Stage, ...]
-
-    def matches(self, name: str) -> bool:
-        """Return whether this rule owns the tensor."""
-        return self.filter == "*" or self.filter in name
-
-
+Stats = Sequence[Measures]
 Resolve = Callable[[Stage, Block], Options]
 
 

@@ -1,1 +1,0 @@
-"""Comparison of two models' weights, layer by layer."""
