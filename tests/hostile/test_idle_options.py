@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 from emberge import NumberRange, RecipeError, Requires, load_plugins, parse_recipe
-from emberge.recipes.options.fields import options_of
+from emberge.recipes.options.option_forms import options_of
 from emberge_index import plan_vectors
 
 IDLE = {

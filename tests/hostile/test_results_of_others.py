@@ -296,7 +296,6 @@ def test_a_merge_that_failed_for_good_leaves_nothing(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the same command cannot go on from it: a file that is missing, or may not be read."""
-    from emberge.recipes.run import sequential
 
     def fails(*_: object) -> None:
         try:
@@ -304,7 +303,7 @@ def test_a_merge_that_failed_for_good_leaves_nothing(
         except OSError as error:
             raise CheckpointError("none: cannot be read") from error
 
-    monkeypatch.setattr(sequential, "run_step", fails)
+    monkeypatch.setattr("emberge.recipes.run.run_recipe.run_step", fails)
     assert main(words) == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -312,8 +311,6 @@ def test_a_merge_that_failed_for_good_leaves_nothing(
 def test_a_merge_whose_disk_failed_goes_on_from_its_work(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from emberge.recipes.run import sequential
-
     def fails(*arguments: object) -> None:
         run_step(*arguments)  # type: ignore[arg-type]
         try:
@@ -322,7 +319,7 @@ def test_a_merge_whose_disk_failed_goes_on_from_its_work(
             raise EmbergeError("the disk is full") from error
 
     with monkeypatch.context() as patched:
-        patched.setattr(sequential, "run_step", fails)
+        patched.setattr("emberge.recipes.run.run_recipe.run_step", fails)
         assert main(words) == 1
     assert [path.name for path in tmp_path.iterdir()] == [".merged.merging"]
     assert main(words) == 0

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from emberge import Artifact, DataError, EmbergeError, run_recipe
 from emberge.cli import verbs
-from emberge.cli.main import main
-from emberge.cli.shown_text import guarded_output
+from emberge.cli.main import guarded_output, main
 from emberge.recipes.checks.status import result_table
 from emberge_terminal import open_view, progress
 

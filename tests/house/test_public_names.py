@@ -30,7 +30,7 @@ MOST = dict.fromkeys(FACES, 30) | {
     # The dictionary of nouns, of which `emberge` has most.
     "emberge.contracts": 111,
     **{"emberge.files": 35, "emberge.merging": 32, "emberge.model_folder": 41},
-    **{"emberge.recipes": 50, "emberge.numerics": 37},
+    "emberge.numerics": 37,
 }
 PAIRS = [(face, name) for face, names in FACES.items() for name in sorted(names)]
 

@@ -13,14 +13,14 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from emberge.cli.arguments import parse, plugin_files, requires_plugins
 from emberge.cli.ended_by_signal import Terminated, ended_by_signal
-from emberge.cli.shown_text import guarded_output, print_error
 from emberge.errors import EmbergeError, exits_refused
+from emberge.wording import printable, printable_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,7 +72,7 @@ def _dispatch(words: list[str]) -> int:
         line = importlib.import_module("emberge.processes.child").read_call()
         if line is None:
             return EmbergeError.exit_code
-        return int(importlib.import_module("emberge.recipes.run.worker").work(line))
+        return int(importlib.import_module("emberge.recipes.run.step_call").work(line))
     with exits_refused("a plugin that is being loaded"):
         plugins = _plugins(words)
     added = plugins.verbs if plugins is not None else {}
@@ -115,7 +115,7 @@ def _user_error(error: EmbergeError, debug: bool) -> int:
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in step ")]
     place = f" ({notes[0]})" if notes else ""
     for line in str(error).splitlines():
-        print_error("error", f"{line}{place}")
+        _print_error("error", f"{line}{place}")
     return error.exit_code
 
 
@@ -131,5 +131,51 @@ def _unforeseen(error: Exception, debug: bool) -> int:
     first = (str(error).splitlines() or [""])[0]
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in step ")]
     place = f" {notes[0]}" if notes else ""
-    print_error("error", f"{type(error).__name__}{place}: {first} (--debug shows where)")
+    _print_error("error", f"{type(error).__name__}{place}: {first} (--debug shows where)")
     return 1
+
+
+# ── text for a terminal ─────────────────────────────────────────────────────────────────────────
+#
+# Names of files, columns and rows come from strangers: what of them steers terminals becomes escapes. Verbs
+# use `print`, so that standard output is guarded while one runs; errors are guarded one by one, as other
+# libraries draw their bars on standard error.
+
+
+class _GuardedStream:
+    """A text stream that writes control characters as escapes; `unguarded` is the stream behind it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unguarded = stream
+
+    def write(self, text: str) -> int:
+        """Write text of several lines."""
+        self.unguarded.write(printable_lines(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines, which have their ends already."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unguarded, name)
+
+
+@contextmanager
+def guarded_output() -> Iterator[None]:
+    """Guard standard output inside the block.
+
+    A listener that draws with escapes of its own takes `sys.stdout.unguarded`, and guards its texts itself.
+    """
+    before = sys.stdout
+    sys.stdout = cast(TextIO, _GuardedStream(before))
+    try:
+        yield
+    finally:
+        sys.stdout = before
+
+
+def _print_error(label: str, line: object) -> None:
+    """Print one line to standard error behind a label: `error: …`."""
+    print(f"{label}: {printable(line)}", file=sys.stderr)

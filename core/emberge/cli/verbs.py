@@ -18,7 +18,7 @@ from emberge.heap import pause_collections
 from emberge.wording import count_noun, printable
 
 if TYPE_CHECKING:
-    from emberge.contracts import Machine
+    from emberge.contracts import Launcher, Machine
     from emberge.plugins import Plugins
     from emberge.processes import RanksEnded
     from emberge.recipes import CheckReport, RankTeam, Recipe
@@ -52,7 +52,6 @@ def _checked_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
 
     A launcher and ranks begin only after the check.
     """
-    from emberge.cli.launcher_option import launcher_of
     from emberge.processes import rank_and_size, rank_team
     from emberge.recipes import check_recipe
 
@@ -61,7 +60,7 @@ def _checked_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
     if options.verb == "run":
         recipe.require_upload_allowed(options.allow_upload)
     machine = _machine(options)
-    launcher = launcher_of(options.launcher, plugins, options.ranks)
+    launcher = _build_launcher(options, plugins) if options.launcher is not None else None
     form = functools.partial(_form_team, machine, options.shard)
     ranked = rank_team(options.words, machine, options.ranks, form)
     if rank_and_size()[0] != 0:
@@ -77,6 +76,26 @@ def _checked_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
         yield recipe, plugins, {**given, "team": team}
 
 
+def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
+    """Build the launcher that `--launcher` names, as a recipe writes a component.
+
+    Raises:
+        RecipeError: for one that does not exist, wrong options, or a run by several ranks.
+    """
+    from emberge.contracts import Launcher
+    from emberge.processes import adopt_launcher, rank_and_size
+    from emberge.recipes import read_component
+
+    launcher = read_component(options.launcher, Launcher, plugins, "--launcher")
+    adopt_launcher(options.ranks)
+    if options.ranks not in (None, 1) or rank_and_size()[1] > 1:
+        raise RecipeError(
+            "--launcher runs several steps, each by a process of its own, and --ranks one step by several; "
+            "leave one of them out"
+        )
+    return launcher
+
+
 def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankTeam:
     """Find the run's other ranks; `accelerate launch --use_fsdp` means `shard`."""
     from emberge.recipes import form_team
@@ -87,7 +106,7 @@ def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankT
 
 def check(options: argparse.Namespace) -> int:
     """Show every problem and plan that a recipe's headers, configs and first rows reveal."""
-    from emberge.recipes import check_recipe, unseen_counts
+    from emberge.recipes import check_recipe
 
     plugins = _plugins(options)
     recipe = _recipe(options, plugins)
@@ -105,7 +124,7 @@ def check(options: argparse.Namespace) -> int:
     _show_unseen(report)
     _show_problems(report.of("warning"), "warning")
     report.raise_errors()
-    unseen = unseen_counts(report.of("unseen"))
+    unseen = report.unseen_counts
     but = f"; not looked at: {unseen}" if unseen else ""
     print(f"nothing wrong was found in {count_noun(len(recipe.steps), 'step')}{but}")
     return 0
@@ -355,19 +374,15 @@ def _require_check(report: CheckReport, quiet: bool) -> None:
 
 def _show_unseen(report: CheckReport) -> None:
     """Print what could not be looked at, each thing once."""
-    from emberge.recipes import places_by_message
-
-    for message, places in places_by_message(report.of("unseen")).items():
+    for message, places in report.unseen_places.items():
         more = f" and {count_noun(len(places) - 1, 'other place')}" if len(places) > 1 else ""
         where = f"{places[0]}{more}: " if places[0] else ""
-        print(f"not seen: {where}{message}", file=sys.stderr)
+        print(f"not seen: {printable(f'{where}{message}')}", file=sys.stderr)
 
 
 def _show_problems(problems: Iterable[Problem], label: str) -> None:
-    from emberge.cli.shown_text import print_error
-
     for problem in problems:
-        print_error(label, problem)
+        print(f"{label}: {printable(problem)}", file=sys.stderr)
 
 
 def _show_results(out: Path, recipe: Recipe) -> None:

@@ -16,7 +16,7 @@ from emberge.hashes import HashCache, stable_hash
 from emberge.model_folder import model_fingerprint
 from emberge.network import KINDS
 from emberge.plugins import Plugins
-from emberge.recipes.options.component_tree import parts_of
+from emberge.recipes.recipe import parts_of
 from emberge.results import Input, read_artifact
 
 Files = Literal["all", "metadata", "ranges"]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from emberge.contracts import DataRef, Expected, FileRef, ModelRef, Reader, Reference
-from emberge.errors import EmbergeError, Problem, RecipeError
+from emberge.errors import CheckpointError, EmbergeError, Problem, RecipeError
+from emberge.model_folder import Checkpoint, other_format
 from emberge.network import request_threads
 from emberge.plugins import Plugins
-from emberge.recipes.checks.missing_weights import missing_weights
-from emberge.recipes.options.component_tree import parts_of, references
-from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.recipe import Recipe, RecipeStep, parts_of, references
 from emberge.recipes.references import (
     LocatedModel,
     is_folder,
@@ -25,6 +25,8 @@ from emberge.recipes.references import (
 )
 from emberge.recipes.run.workspace import installed_readers
 from emberge.results import ARTIFACT, OutFolder
+from emberge.tensor_files import WEIGHTS
+from emberge.wording import count_noun
 
 Severity = Literal["error", "warning", "unseen"]
 
@@ -48,6 +50,21 @@ class CheckReport:
     def of(self, severity: Severity) -> tuple[Problem, ...]:
         """Return the problems of one severity."""
         return tuple(p for p in self.problems if p.severity == severity)
+
+    @property
+    def unseen_places(self) -> Mapping[str, Sequence[str]]:
+        """The places of each thing that could not be looked at, by its message."""
+        found: dict[str, list[str]] = {}
+        for problem in self.of("unseen"):
+            found.setdefault(problem.message, []).append(problem.where)
+        return {message: list(dict.fromkeys(places)) for message, places in found.items()}
+
+    @property
+    def unseen_counts(self) -> str:
+        """The number of things of each kind that could not be looked at: `3 models, 12 datasets`."""
+        different = {(problem.message, problem.about) for problem in self.of("unseen")}
+        counted = Counter(about for _, about in different)
+        return ", ".join(count_noun(count, about) for about, count in sorted(counted.items()))
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -299,3 +316,36 @@ def _path_of(reference: Reference, value: Any) -> str:
     """Return the path of the option that names a reference, such as `models.0.model`; "" if none does."""
     found = (path for path, part in parts_of(value, Reference) if part == reference)
     return next(found, "")
+
+
+ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
+
+
+def missing_weights(reference: ModelRef, found: LocatedModel) -> str | None:
+    """Return what is wrong with the folders that a reference names if one has no weights, else None.
+
+    A model of the hub may have nothing but metadata here yet. Weights that are there and damaged are for
+    others to find.
+    """
+    model = _of_model(reference.main, found.folder) if is_folder(reference.main) else None
+    text = reference.adapter
+    if model is not None or text is None or found.adapter is None or not is_folder(text):
+        return model
+    there = any(found.adapter.glob(f"{Path(ADAPTER_WEIGHTS).stem}.*"))
+    return None if there else _none_in(text, ADAPTER_WEIGHTS, found.adapter)
+
+
+def _of_model(text: str, folder: Path) -> str | None:
+    checkpoint = Checkpoint(folder)
+    try:
+        if checkpoint.has_weights:
+            return None
+        return other_format(checkpoint.trunk) or _none_in(text, WEIGHTS, checkpoint.trunk)
+    except CheckpointError:
+        return None
+
+
+def _none_in(text: str, file: str, folder: Path) -> str:
+    return (
+        f"'{text}' has no weights: there is no {file} in {folder}; get it, or name another folder"
+    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from emberge.contracts import Artifact
-from emberge.errors import EmbergeError
+from emberge.errors import EmbergeError, RequirementError
 from emberge.files import (
     JSON_LIMIT,
     UnsoundFileError,
@@ -22,7 +22,7 @@ from emberge.files import (
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.workspace import PROGRESS
 from emberge.results import ARTIFACT, NoRunError, OutFolder, read_artifact
-from emberge.wording import human_size, printable
+from emberge.wording import human_size, printable, prose, table_lines
 
 State = Literal["done", "running", "waiting", "failed", "blocked", "stopped"]
 
@@ -225,3 +225,57 @@ def results_shown(out: Path, recipe: Recipe) -> list[str]:
             lines += ["", table, ""]
         lines.append(f"{step.id}: {link}")
     return lines
+
+
+def run_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:
+    """Return the summary of a recipe's run into `out`, which ended with `error` or, if None, well."""
+    try:
+        steps = {step.id: step for step in status(out).steps}
+    except EmbergeError:
+        steps = {}  # it ended before it began
+    place = OutFolder(Path(out))
+    shown = [steps[step.id] for step in recipe.steps if step.id in steps]
+    lines = [*_outcome(recipe, error), *_tables(shown, place), *_costs(shown)]
+    return "\n".join(lines).strip() + "\n"
+
+
+def _outcome(recipe: Recipe, error: BaseException | None) -> Iterator[str]:
+    name = prose(recipe.path.name if recipe.path is not None else "recipe")
+    if error is None:
+        yield f"## {name}: done"
+    elif isinstance(error, RequirementError):
+        yield f"## {name}: a requirement is not met"
+    else:
+        yield f"## {name}: failed"
+    yield ""
+    if error is not None:
+        yield from (
+            f"- {prose(line)}" for line in str(error).splitlines() or [type(error).__name__]
+        )
+        yield ""
+
+
+def _tables(steps: list[StepStatus], place: OutFolder) -> Iterator[str]:
+    """Yield the table of each finished result that has one."""
+    for step in steps:
+        link = place.link(step.id)
+        artifact = read_artifact(link) if step.state == "done" else None
+        if artifact is not None and (table := result_table(link, artifact)):
+            yield from (f"### {prose(step.id)}", "", table, "")
+
+
+def _costs(steps: list[StepStatus]) -> Iterator[str]:
+    if not steps:
+        return
+    rows = [
+        [
+            step.id,
+            step.kind,
+            step.state,
+            "–" if step.seconds is None else f"{step.seconds:.0f} s",
+            human_size(step.size) if step.size else "–",
+        ]
+        for step in steps
+    ]
+    yield from ("### Steps", "")
+    yield from table_lines(["step", "kind", "state", "time", "size"], rows, "lllrr")

@@ -16,7 +16,7 @@ from typing import Any
 from emberge.errors import PluginError, suggest
 from emberge.plugins import KINDS, Component, Plugins
 from emberge.recipes.docs.option_docs import Documented, documented_options
-from emberge.recipes.options import field_types as forms
+from emberge.recipes.options import option_forms as forms
 from emberge.recipes.options.phrases import article
 
 _STAGES = ("merge transform", "merge strategy")

@@ -8,9 +8,8 @@ from typing import Any
 from emberge.contracts import TASK_KINDS, Step, limits_of
 from emberge.plugins import Component, Plugins
 from emberge.recipes.docs.option_docs import Documented, documented_options
-from emberge.recipes.options import field_types as forms
-from emberge.recipes.options.field_types import Form, kinds_of
-from emberge.recipes.options.fields import first_option
+from emberge.recipes.options import option_forms as forms
+from emberge.recipes.options.option_forms import Form, first_option, kinds_of
 from emberge.recipes.parse.foreach import LOGSPACE, NAME
 
 Schema = dict[str, Any]

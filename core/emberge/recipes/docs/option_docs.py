@@ -22,10 +22,9 @@ from typing import Any
 
 from emberge.contracts import ChainSpec, PerDataset, PerTensor, Reference
 from emberge.plugins import Component, Plugins
-from emberge.recipes.options.component_tree import to_plain
-from emberge.recipes.options.field_types import Form
-from emberge.recipes.options.fields import Option, options_of
+from emberge.recipes.options.option_forms import Form, Option, options_of
 from emberge.recipes.options.phrases import describe_form
+from emberge.recipes.recipe import to_plain
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 from emberge.errors import Problem, suggest
 from emberge.plugins import Plugins
-from emberge.recipes.options import field_types as forms
-from emberge.recipes.options.field_types import Form
+from emberge.recipes.options import option_forms as forms
+from emberge.recipes.options.option_forms import Form
 from emberge.recipes.options.phrases import describe_form
 from emberge.yaml_nodes import Node, Scalar, StepUse, is_number, words
 

@@ -3,27 +3,181 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 from emberge.contracts import ChainSpec, MergeStrategy, Sampler
-from emberge.errors import PluginError
-from emberge.plugins import Component
-from emberge.recipes.options import field_types as forms
+from emberge.errors import EmbergeError, PluginError, Problem, RecipeError, suggest
+from emberge.plugins import Component, Plugins
+from emberge.recipes.options import option_forms as forms
+from emberge.recipes.options import values
 from emberge.recipes.options.builder import BROKEN, Builder, Handler, OptionPath
-from emberge.recipes.options.construct import (
-    GivenOptions,
-    Named,
-    construct,
-    fields_of,
-    record_value,
-    refuse_unknown,
+from emberge.recipes.options.option_forms import (
+    CONTRACTS,
+    Option,
+    first_option,
+    kinds_of,
+    options_of,
 )
-from emberge.recipes.options.field_types import CONTRACTS, kinds_of
-from emberge.recipes.options.fields import options_of
 from emberge.recipes.options.phrases import article
-from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, node_of, words
+from emberge.wording import plural
+from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, node_of, read_yaml, words
+
+Built = TypeVar("Built")
+
+
+class _Named(NamedTuple):
+    """A component as a recipe writes it."""
+
+    name: str
+    options: Node | None
+    where: str
+
+
+class _GivenOptions(NamedTuple):
+    """The options that a recipe gives to one dataclass."""
+
+    label: str
+    fields: Fields
+    where: str
+    ready: Mapping[str, Any] = MappingProxyType({})
+    """Values that a registered chain sets and that YAML has no form for."""
+
+
+# ── the options of one dataclass ────────────────────────────────────────────────────────────────
+
+
+def _build_record(build: Builder, form: forms.Record, node: Node, at: OptionPath) -> Any:
+    label = _label_nested(at)
+    named = _Named("", node, node.where)
+    return _build_dataclass(build, form.type, label, named, dataclasses.replace(at, default=None))
+
+
+def _build_dataclass(build: Builder, owner: type, label: str, named: _Named, at: OptionPath) -> Any:
+    """Build the dataclass of a component's or nested mapping's options; return BROKEN if it is not sound."""
+    fields = _read_fields(build, [owner], label, named)
+    if fields is None:
+        return BROKEN
+    _refuse_unknown(build, label, fields, options_of(owner))
+    return _construct(build, owner, _GivenOptions(label, fields, named.where), at)
+
+
+def _read_fields(
+    build: Builder, owners: Iterable[type], label: str, named: _Named
+) -> Fields | None:
+    """Return the options as a mapping; the value of `name: value` is the first option of the class itself."""
+    node = named.options
+    if node is None:
+        return Fields({}, named.where)
+    if isinstance(node, Fields):
+        return node
+    first = next((o for o in map(first_option, owners) if o is not None), None)
+    if first is None:
+        build.refuse(f"{label} has no option for {words(node)}", node.where)
+        return None
+    return Fields({first.name: node}, node.where)
+
+
+def _refuse_unknown(build: Builder, label: str, given: Fields, known: Iterable[str]) -> None:
+    """Note every option that is not among the known ones."""
+    names = list(known)
+    for name in given.entries:
+        if name not in names:
+            hint = suggest(name, names) or (f"; it has {', '.join(names)}" if names else "")
+            has = f"{label} has no option '{name}'{hint}" if names else f"{label} has no options"
+            build.refuse(has, given.line(name))
+
+
+def _construct(build: Builder, owner: type, given: _GivenOptions, at: OptionPath) -> Any:
+    """Build the dataclass of the options once all of them are sound; else return BROKEN."""
+    options = options_of(owner)
+    values: dict[str, Any] = dict(given.ready)
+    for option in options.values():
+        inner = _place_option(option, given.label, at)
+        if option.name in given.fields.entries:
+            values[option.name] = _build_option(build, option, given.fields, inner)
+        elif option.component is not None and option.name not in values:
+            values[option.name] = _build_default(build, option, given.where, inner)
+    missing = [f"'{o.name}'" for o in options.values() if o.required and o.name not in values]
+    if missing:
+        noun = "option" if len(missing) == 1 else plural("option")
+        return build.refuse(f"{given.label} needs the {noun} {' and '.join(missing)}", given.where)
+    sound = all(name in options for name in given.fields.entries)
+    if not sound or any(value is BROKEN for value in values.values()):
+        return BROKEN
+    if _has_idle_options(build, options, values, given):
+        return BROKEN
+    return _instantiate(build, owner, values, given)
+
+
+def _has_idle_options(
+    build: Builder, options: Mapping[str, Option], values: Mapping[str, Any], given: _GivenOptions
+) -> bool:
+    """Note every option that is given and has no effect, as the one that it requires is not."""
+    every = {name: one.default for name, one in options.items()} | dict(values)
+    idle = False
+    for name in given.fields.entries:
+        requires = options[name].requires
+        lacking = requires.lacking(every) if requires else ""
+        if lacking:
+            message = (
+                f"option '{name}' of {given.label} has no effect without {lacking}; leave it out"
+            )
+            build.refuse(message, given.fields.line(name))
+            idle = True
+    return idle
+
+
+def _place_option(option: Option, label: str, at: OptionPath) -> OptionPath:
+    return at.under(
+        option.name,
+        option.name,
+        label=f"option '{option.name}' of {label}",
+        default=None if option.required else option.default,
+    )
+
+
+def _label_nested(at: OptionPath) -> str:
+    """Return the label of a nested mapping's options: "an entry of 'models'"."""
+    name = at.label.removeprefix("option '").partition("'")[0]
+    listed = at.built.rpartition(".")[2].isdecimal()
+    return f"an entry of '{name}'" if listed else f"'{name}'"
+
+
+def _build_option(build: Builder, option: Option, given: Fields, at: OptionPath) -> Any:
+    for path in (at.built, at.written):
+        build.lines.setdefault(path, given.line(option.name))
+    return build.value(option.form, given.entries[option.name], at)
+
+
+def _build_default(build: Builder, option: Option, where: str, at: OptionPath) -> Any:
+    """Build the component that is the default of an option, with its own defaults."""
+    component = option.component
+    name = component if isinstance(component, str) else next(iter(component or {}))
+    bare = name.rpartition(":")[2]
+    if not any(component.name == bare for component in build.plugins.components):
+        message = f"{at.label} would be '{name}', which no plugin gives; name another"
+        message += build.plugins.left_out
+        return build.refuse(message, where)
+    node = node_of(component, where)
+    assert node is not None
+    return build.value(option.form, node, at)
+
+
+def _instantiate(build: Builder, owner: type, values: dict[str, Any], given: _GivenOptions) -> Any:
+    try:
+        return owner(**values)
+    except (ValueError, EmbergeError) as error:
+        spoken = re.findall(r"\w+", str(error))
+        named = [name for name in given.fields.entries if name in spoken]
+        place = given.fields.line(named[0]) if len(named) == 1 else given.where
+        return build.refuse(f"{given.label}: {error}", place)
+    except Exception as error:
+        raise PluginError(f"{given.where}: {given.label} cannot be made: {error!r}") from error
 
 
 @dataclass(frozen=True)
@@ -45,29 +199,31 @@ def build_component(
 
     A chain's value is a tuple of links.
     """
-    named = _named(build, node, at)
+    named = _read_name(build, node, at)
     if named is None:
         return None
     try:
         found = build.plugins.find(named.name, *kinds_of(contracts))
     except PluginError as error:
-        build.refuse(_other_kind(build, contracts, named.name, at) or str(error), named.where)
+        build.refuse(
+            _describe_other_kind(build, contracts, named.name, at) or str(error), named.where
+        )
         return None
     inner = at.under(named.name, entry=False, default=None)
     build.lines.setdefault(inner.written, named.where)
-    if not _accepted(found, contracts):
+    if not _is_accepted(found, contracts):
         wanted = " or a ".join(contract.__name__ for contract in contracts)
-        what = "chain" if isinstance(found.type, ChainSpec) else _contract(found.type)
-        message = f"{_label(found)} is a {what}, and {at.label} takes a {wanted}"
+        what = "chain" if isinstance(found.type, ChainSpec) else _name_contract(found.type)
+        message = f"{_label_component(found)} is a {what}, and {at.label} takes a {wanted}"
         build.refuse(message, named.where)
         return None
     if isinstance(found.type, ChainSpec):
-        return found, _chain(build, found, named, inner)
-    value = record_value(build, found.type, _label(found), named, inner)
+        return found, _build_chain(build, found, named, inner)
+    value = _build_dataclass(build, found.type, _label_component(found), named, inner)
     return found, value
 
 
-def _other_kind(
+def _describe_other_kind(
     build: Builder, contracts: tuple[type, ...], name: str, at: OptionPath
 ) -> str | None:
     """Return the message for a name that another kind of component has; None if none has it."""
@@ -79,13 +235,13 @@ def _other_kind(
     return f"'{name}' is {article(known[0])}, and {at.label} takes {wanted}"
 
 
-def _named(build: Builder, node: Node, at: OptionPath) -> Named | None:
+def _read_name(build: Builder, node: Node, at: OptionPath) -> _Named | None:
     if isinstance(node, Scalar) and isinstance(node.value, str) and node.value:
-        return Named(node.value, None, node.where)
+        return _Named(node.value, None, node.where)
     if isinstance(node, Fields) and len(node.entries) == 1:
         ((name, options),) = node.entries.items()
         nothing = isinstance(options, Scalar) and options.value is None
-        return Named(name, None if nothing else options, node.line(name))
+        return _Named(name, None if nothing else options, node.line(name))
     if isinstance(node, Fields) and node.entries:
         names = ", ".join(f"'{name}'" for name in node.entries)
         message = (
@@ -98,21 +254,21 @@ def _named(build: Builder, node: Node, at: OptionPath) -> Named | None:
     return None
 
 
-def _contract(owner: type) -> str:
+def _name_contract(owner: type) -> str:
     return next(one.__name__ for one in owner.__mro__ if one in CONTRACTS)
 
 
-def _accepted(found: Component, contracts: tuple[type, ...]) -> bool:
+def _is_accepted(found: Component, contracts: tuple[type, ...]) -> bool:
     if isinstance(found.type, ChainSpec):
         return any(issubclass(MergeStrategy, contract) for contract in contracts)
     return issubclass(found.type, contracts)
 
 
-def _label(found: Component) -> str:
+def _label_component(found: Component) -> str:
     return f"{found.kind} '{found.name}'"
 
 
-def _part(build: Builder, form: forms.Part, node: Node, at: OptionPath) -> Any:
+def _build_part(build: Builder, form: forms.Part, node: Node, at: OptionPath) -> Any:
     built = build_component(build, form.contracts, node, at)
     if built is None:
         return BROKEN
@@ -120,7 +276,9 @@ def _part(build: Builder, form: forms.Part, node: Node, at: OptionPath) -> Any:
     if not isinstance(found.type, ChainSpec) or value is BROKEN:
         return value
     if len(value) > 1:
-        message = f"{_label(found)} is a chain of {len(value)} links, and {at.label} takes one"
+        message = (
+            f"{_label_component(found)} is a chain of {len(value)} links, and {at.label} takes one"
+        )
         return build.refuse(message, node.where)
     return value[0]
 
@@ -128,24 +286,24 @@ def _part(build: Builder, form: forms.Part, node: Node, at: OptionPath) -> Any:
 # ── chains and sums ─────────────────────────────────────────────────────────────────────────────
 
 
-def _chain(build: Builder, found: Component, named: Named, at: OptionPath) -> Any:
+def _build_chain(build: Builder, found: Component, named: _Named, at: OptionPath) -> Any:
     """Build the links of a registered chain; each takes its own options, and several may share one."""
     spec: ChainSpec = found.type
-    label = _label(found)
-    fields = fields_of(build, spec.links, label, named)
+    label = _label_component(found)
+    fields = _read_fields(build, spec.links, label, named)
     if fields is None:
         return BROKEN
     union = dict.fromkeys(name for link in spec.links for name in options_of(link))
-    refuse_unknown(build, label, fields, union)
+    _refuse_unknown(build, label, fields, union)
     links = []
     for index, link in enumerate(spec.links):
-        given = _of_link(spec, link, GivenOptions(label, fields, named.where))
-        links.append(construct(build, link, given, _moved(at, index)))
+        given = _select_options(spec, link, _GivenOptions(label, fields, named.where))
+        links.append(_construct(build, link, given, _shift_place(at, index)))
     known = all(name in union for name in fields.entries)
     return tuple(links) if known and all(link is not BROKEN for link in links) else BROKEN
 
 
-def _of_link(spec: ChainSpec, link: type, given: GivenOptions) -> GivenOptions:
+def _select_options(spec: ChainSpec, link: type, given: _GivenOptions) -> _GivenOptions:
     """Return the options that a link has, with the chain's defaults where the user gave nothing."""
     own = options_of(link)
     entries = {name: node for name, node in given.fields.entries.items() if name in own}
@@ -161,7 +319,7 @@ def _of_link(spec: ChainSpec, link: type, given: GivenOptions) -> GivenOptions:
     return given._replace(fields=fields, ready=ready)
 
 
-def _moved(at: OptionPath, by: int) -> OptionPath:
+def _shift_place(at: OptionPath, by: int) -> OptionPath:
     """Return the place of a later link of the same list."""
     path, _, index = at.built.rpartition(".")
     if not index.isdigit():
@@ -169,8 +327,8 @@ def _moved(at: OptionPath, by: int) -> OptionPath:
     return dataclasses.replace(at, built=f"{path}.{int(index) + by}")
 
 
-def _parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) -> Any:
-    nodes = _listed(form, node)
+def _build_parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) -> Any:
+    nodes = _list_nodes(form, node)
     links: list[_Link] = []
     sound = True
     for index, item in enumerate(nodes):
@@ -180,17 +338,17 @@ def _parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) -> Any
             sound = False
             continue
         found, value = built
-        where = _named_where(item)
+        where = _find_name_place(item)
         values = value if isinstance(found.type, ChainSpec) else (value,)
-        links += [_Link(one, _label(found), where) for one in values]
+        links += [_Link(one, _label_component(found), where) for one in values]
     if not nodes:
         return build.refuse(f"{at.label} is an empty list", node.where)
-    if sound and not _in_order(build, form, links):
+    if sound and not _check_order(build, form, links):
         return BROKEN
     return tuple(link.value for link in links) if sound else BROKEN
 
 
-def _listed(form: forms.Parts, node: Node) -> tuple[Node, ...]:
+def _list_nodes(form: forms.Parts, node: Node) -> tuple[Node, ...]:
     """Return the nodes of a list's components; without an order it may be a mapping of names to options."""
     if isinstance(node, Items):
         return node.items
@@ -202,23 +360,23 @@ def _listed(form: forms.Parts, node: Node) -> tuple[Node, ...]:
     return (node,)
 
 
-def _named_where(node: Node) -> str:
+def _find_name_place(node: Node) -> str:
     if isinstance(node, Fields) and node.entries:
         return node.line(next(iter(node.entries)))
     return node.where
 
 
-def _in_order(build: Builder, form: forms.Parts, links: list[_Link]) -> bool:
-    """Return whether the order of links is sound: only the last one merges, or makes batches."""
+def _check_order(build: Builder, form: forms.Parts, links: list[_Link]) -> bool:
+    """Return whether only the last link merges or makes batches, and note each that is out of order."""
     before = len(build.problems)
     if form.chain:
-        _stages_in_order(build, links)
+        _check_stages(build, links)
     elif Sampler in form.contracts:
-        _samplers_in_order(build, links)
+        _check_samplers(build, links)
     return len(build.problems) == before
 
 
-def _stages_in_order(build: Builder, links: list[_Link]) -> None:
+def _check_stages(build: Builder, links: list[_Link]) -> None:
     *before, last = links
     for link in before:
         if isinstance(link.value, MergeStrategy):
@@ -227,21 +385,43 @@ def _stages_in_order(build: Builder, links: list[_Link]) -> None:
         build.refuse(f"{last.label} cannot end a chain; let a merge strategy follow it", last.where)
 
 
-def _samplers_in_order(build: Builder, links: list[_Link]) -> None:
+def _check_samplers(build: Builder, links: list[_Link]) -> None:
     *before, last = links
     for link in before:
-        if _groups(link.value) and type(link.value).select is Sampler.select:
+        if _makes_batches(link.value) and type(link.value).select is Sampler.select:
             build.refuse(f"{link.label} makes batches and can only stand last", link.where)
-    if not _groups(last.value):
+    if not _makes_batches(last.value):
         message = f"{last.label} only selects; end the chain with a sampler that makes batches"
         build.refuse(message, last.where)
 
 
-def _groups(sampler: Sampler) -> bool:
+def _makes_batches(sampler: Sampler) -> bool:
     return type(sampler).batches is not Sampler.batches
 
 
 HANDLERS: Mapping[type, Handler] = {
-    forms.Part: _part,
-    forms.Parts: _parts,
+    **values.HANDLERS,
+    forms.Record: _build_record,
+    forms.Part: _build_part,
+    forms.Parts: _build_parts,
 }
+"""The function that builds a value, by the form of its type."""
+
+
+def read_component(text: str, contract: type[Built], plugins: Plugins, place: str) -> Built:
+    """Build the component of one contract that a text names, `name` or `name: {options}`; return it.
+
+    Raises:
+        RecipeError: naming `place`, for a text without a component, and for wrong options.
+    """
+    problems: list[Problem] = []
+    node = read_yaml(text, lambda _: place, problems, what=f"the {kinds_of((contract,))[0]}")
+    if node is None or problems:
+        kind = kinds_of((contract,))[0]
+        raise RecipeError(problems or f"{place} needs a name; `emberge list --kind {kind}`")
+    build = Builder(HANDLERS, plugins, Path(), {}, {})
+    built = build_component(build, (contract,), node, OptionPath(f"option '{place}'"))
+    if build.problems or built is None or built[1] is BROKEN:
+        raise RecipeError(build.problems)
+    component: Built = built[1]
+    return component

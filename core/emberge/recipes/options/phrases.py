@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, get_args, get_origin
 
 from emberge.contracts import PerModel, limits_of
-from emberge.recipes.options import field_types as forms
-from emberge.recipes.options.field_types import Form, kinds_of
-from emberge.recipes.options.fields import options_of
+from emberge.recipes.options import option_forms as forms
+from emberge.recipes.options.option_forms import Form, kinds_of, options_of
 
 _SCALARS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 

@@ -1,32 +1,36 @@
-"""Values without parts: numbers, words, plain data, paths, schedules."""
+"""Values of options that are no components: numbers, words, paths, references, lists, tables."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.contracts import PerTensor, limits_of, unsound_number
-from emberge.recipes.options import field_types as forms
-from emberge.recipes.options.builder import BROKEN, Builder, Handler, OptionPath
+from emberge.contracts import TASK_KINDS, PerDataset, PerTensor, limits_of, unsound_number
+from emberge.errors import Problem, suggest
+from emberge.recipes.options import option_forms as forms
+from emberge.recipes.options.builder import BROKEN, Builder, Handler, Instance, OptionPath
+from emberge.recipes.options.option_forms import Form
+from emberge.recipes.options.phrases import article, describe_form
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-def _value(build: Builder, form: forms.Value, node: Node, at: OptionPath) -> Any:
+def _build_value(build: Builder, form: forms.Value, node: Node, at: OptionPath) -> Any:
     from pydantic import ValidationError
 
-    if any(_uses(node)):
+    if any(_find_uses(node)):
         return build.misfit(form, node, at)
     if form.type is not str and not _has_sound_numbers(build, node, at):
         return BROKEN
     try:
-        adapter = _adapter(form.type)
+        adapter = _type_adapter(form.type)
     except TypeError:  # limits that cannot be hashed
-        adapter = _adapter.__wrapped__(form.type)
+        adapter = _type_adapter.__wrapped__(form.type)
     try:
         value = adapter.validate_python(plain(node), strict=True)
     except ValidationError as error:
@@ -43,7 +47,7 @@ def _value(build: Builder, form: forms.Value, node: Node, at: OptionPath) -> Any
 
 def _has_sound_numbers(build: Builder, node: Node, at: OptionPath) -> bool:
     """Return whether every number inside a node is one that options take; note the first that is not."""
-    for one in _scalars(node):
+    for one in _find_scalars(node):
         wrong = unsound_number(one.value)
         if wrong:
             build.refuse(f"{at.label} needs {wrong}, not {words(one)}", one.where)
@@ -51,22 +55,22 @@ def _has_sound_numbers(build: Builder, node: Node, at: OptionPath) -> bool:
     return True
 
 
-def _scalars(node: Node) -> Iterator[Scalar]:
+def _find_scalars(node: Node) -> Iterator[Scalar]:
     if isinstance(node, Scalar):
         yield node
     elif isinstance(node, Items | Fields):
         for one in node.items if isinstance(node, Items) else node.entries.values():
-            yield from _scalars(one)
+            yield from _find_scalars(one)
 
 
 @functools.cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def _type_adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
 
-def _choice(build: Builder, form: forms.Choice, node: Node, at: OptionPath) -> Any:
+def _build_choice(build: Builder, form: forms.Choice, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar):
         for value in form.values:
             if value == node.value and isinstance(value, bool) == isinstance(node.value, bool):
@@ -74,28 +78,28 @@ def _choice(build: Builder, form: forms.Choice, node: Node, at: OptionPath) -> A
     return build.misfit(form, node, at)
 
 
-def _anything(build: Builder, form: forms.Anything, node: Node, at: OptionPath) -> Any:
-    if any(_uses(node)):
+def _build_plain(build: Builder, form: forms.Anything, node: Node, at: OptionPath) -> Any:
+    if any(_find_uses(node)):
         return build.misfit(form, node, at)
     return plain(node) if _has_sound_numbers(build, node, at) else BROKEN
 
 
-def _uses(node: Node) -> Iterator[StepUse]:
+def _find_uses(node: Node) -> Iterator[StepUse]:
     if isinstance(node, StepUse):
         yield node
     elif isinstance(node, Items | Fields):
         inner = node.items if isinstance(node, Items) else node.entries.values()
         for one in inner:
-            yield from _uses(one)
+            yield from _find_uses(one)
 
 
-def _folder(build: Builder, form: forms.Folder, node: Node, at: OptionPath) -> Any:
+def _build_path(build: Builder, form: forms.Folder, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
         return build.misfit(form, node, at)
     return build.folder / Path(node.value).expanduser()
 
 
-def _schedule(build: Builder, form: forms.Schedule, node: Node, at: OptionPath) -> Any:
+def _build_schedule(build: Builder, form: forms.Schedule, node: Node, at: OptionPath) -> Any:
     within = at.default.within if isinstance(at.default, PerTensor) else None
     if isinstance(node, StepUse):
         return build.misfit(form, node, at)
@@ -107,10 +111,220 @@ def _schedule(build: Builder, form: forms.Schedule, node: Node, at: OptionPath) 
         return build.refuse(f"{at.label}: {error}", node.where)
 
 
+# ── references ──────────────────────────────────────────────────────────────────────────────────
+
+
+class _SeveralSteps(Exception):  # noqa: N818 - no error: the list around it repeats the entry
+    """A use of several steps where one belongs."""
+
+    def __init__(self, group: str, candidates: Sequence[Instance]) -> None:
+        self.group = group
+        self.candidates = candidates
+
+
+def _build_reference(build: Builder, form: forms.Ref, node: Node, at: OptionPath) -> Any:
+    if isinstance(node, StepUse):
+        return _build_step_reference(build, form, node, at)
+    if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value.strip():
+        return build.misfit(form, node, at)
+    if set(form.type.accepts) >= {"scores", "report"}:
+        known = ", ".join(f"${group}" for group in build.targets)
+        hint = f"; earlier steps: {known}" if known else ""
+        return build.refuse(
+            f"{at.label} needs a step, not the text {node.text!r}{hint}", node.where
+        )
+    # A dollar that was written twice is no step's.
+    text = f"./{node.value}" if node.value.startswith("$") else node.value
+    return form.type(text, build.folder)
+
+
+def _build_step_reference(build: Builder, form: forms.Ref, node: StepUse, at: OptionPath) -> Any:
+    found = _find_candidates(build, node.group)
+    if not found and not build.targets.get(node.group):
+        return BROKEN  # the step is faulty itself, which has been noted
+    if not found:
+        names = ", ".join(f"{name}={value}" for name, value in build.variables.items())
+        return build.refuse(f"no step of ${node.group} has {names}", node.where)
+    if len(found) > 1:
+        if at.entry:
+            raise _SeveralSteps(node.group, found)
+        few = ", ".join(one.id for one in found[:3]) + (", …" if len(found) > 3 else "")
+        return build.refuse(
+            f"{at.label} takes one, and ${node.group} is {len(found)} steps ({few})", node.where
+        )
+    (one,) = found
+    if not _is_accepted(form, node, one):
+        message = (
+            f"{node.text} makes {article(one.produces)}, and {at.label} takes {describe_form(form)}"
+        )
+        return build.refuse(message, node.where)
+    return form.type(f"${one.id}{node.part}{node.rest}", build.folder)
+
+
+def _is_accepted(form: forms.Ref, node: StepUse, one: Instance) -> bool:
+    """Return whether the form takes what the step produces; only steps that make models have checkpoints."""
+    if node.part and one.produces not in ("model", ""):
+        return False
+    return one.produces in form.type.accepts or not one.produces
+
+
+def _find_candidates(build: Builder, group: str) -> list[Instance]:
+    """Return the group's instances that agree with this step's variables and with those chosen so far."""
+    if group in build.chosen:
+        return [build.chosen[group]]
+    known = dict(build.variables)
+    for one in build.chosen.values():
+        known.update(one.variables)
+    return [one for one in build.targets.get(group, ()) if _agree(one.variables, known)]
+
+
+def _agree(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return all(
+        a[name] == b[name] and isinstance(a[name], bool) == isinstance(b[name], bool)
+        for name in a.keys() & b.keys()
+    )
+
+
+# ── values that consist of values ───────────────────────────────────────────────────────────────
+
+
+def _build_list(build: Builder, form: forms.Many, node: Node, at: OptionPath) -> Any:
+    if isinstance(node, Scalar) and node.value is None:
+        return build.misfit(form, node, at)
+    alone = not isinstance(node, Items)
+    nodes = [node] if alone else node.items  # type: ignore[union-attr]
+    values: list[Any] = []
+    for index, item in enumerate(nodes):
+        inner = dataclasses.replace(at, entry=True, default=None)
+        inner = inner.under(None if alone else index)
+        values += _build_entries(build, form.item, item, inner, len(values))
+    return BROKEN if BROKEN in values else form.container(values)
+
+
+def _build_entries(
+    build: Builder, form: Form, node: Node, at: OptionPath, position: int
+) -> list[Any]:
+    """Build one item, or one for each step where it names several."""
+    try:
+        return [build.value(form, node, at.under(None, position))]
+    except _SeveralSteps as spread:
+        values: list[Any] = []
+        for one in spread.candidates:
+            build.chosen[spread.group] = one
+            try:
+                values += _build_entries(build, form, node, at, position + len(values))
+            finally:
+                del build.chosen[spread.group]
+        return values
+
+
+def _build_fixed(build: Builder, form: forms.Fixed, node: Node, at: OptionPath) -> Any:
+    if not isinstance(node, Items) or len(node.items) != len(form.items):
+        return build.misfit(form, node, at)
+    pairs = enumerate(zip(form.items, node.items, strict=True))
+    values = [build.value(f, item, at.under(i, i, default=None)) for i, (f, item) in pairs]
+    return BROKEN if BROKEN in values else tuple(values)
+
+
+def _build_table(build: Builder, form: forms.Table, node: Node, at: OptionPath) -> Any:
+    if not isinstance(node, Fields):
+        return build.misfit(form, node, at)
+    inner = dataclasses.replace(at, default=None)
+    values = {
+        key: build.value(form.item, value, inner.under(key, key))
+        for key, value in node.entries.items()
+    }
+    return BROKEN if BROKEN in values.values() else values
+
+
+_LONG = ("default", "by_task", "by_dataset")
+
+
+def _build_by_data(build: Builder, form: forms.ByData, node: Node, at: OptionPath) -> Any:
+    inner = dataclasses.replace(at, default=getattr(at.default, "default", None))
+    if not isinstance(node, Fields) or not any(
+        key in _LONG or key.startswith("by_") for key in node.entries
+    ):
+        value = build.value(form.item, node, inner.under(None, "default"))
+        return BROKEN if value is BROKEN else PerDataset(default=value)
+    values: dict[str, Any] = {}
+    for key, entry in node.entries.items():
+        if key not in _LONG:
+            hint = suggest(key, _LONG) or f"; it has {', '.join(_LONG)}"
+            values[key] = build.refuse(f"{at.label} has no part '{key}'{hint}", node.line(key))
+        elif key == "default":
+            values[key] = build.value(form.item, entry, inner.under(key, key))
+        else:
+            values[key] = _build_by_name(build, form, key, entry, inner.under(key, key))
+    return BROKEN if BROKEN in values.values() else PerDataset(**values)
+
+
+def _build_by_name(build: Builder, form: forms.ByData, key: str, node: Node, at: OptionPath) -> Any:
+    if not isinstance(node, Fields):
+        what = "task kinds" if key == "by_task" else "dataset names"
+        return build.refuse(f"{at.label}: '{key}' is a mapping of {what} to values", node.where)
+    broken = False
+    for task in node.entries if key == "by_task" else ():
+        if task not in TASK_KINDS:
+            hint = suggest(task, TASK_KINDS) or f"; there are {', '.join(TASK_KINDS)}"
+            build.refuse(f"there is no task kind '{task}'{hint}", node.line(task))
+            broken = True
+    values = _build_table(build, forms.Table(form.item), node, at)
+    return BROKEN if broken else values
+
+
+def _build_optional(build: Builder, form: forms.Maybe, node: Node, at: OptionPath) -> Any:
+    if isinstance(node, Scalar) and node.value is None:
+        return None
+    return build.value(form.item, node, at)
+
+
+def _build_alternative(build: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
+    """Build the value by the first form that fits; note the problems of the nearest one where none does."""
+    tries: list[tuple[Form, list[Problem]]] = []
+    for one in form.forms:
+        trial = dataclasses.replace(build, problems=[], lines={})
+        value = trial.value(one, node, at)
+        if value is not BROKEN:
+            build.lines.update(trial.lines)
+            return value
+        tries.append((one, trial.problems))
+    near = [problems for one, problems in tries if _resembles(one, node)]
+    if len(near) != 1:
+        return build.misfit(form, node, at)
+    build.problems += near[0]
+    return BROKEN
+
+
+def _resembles(form: Form, node: Node) -> bool:
+    """Return whether a form takes nodes of this shape at all."""
+    shapes: dict[type, tuple[type, ...]] = {
+        forms.Record: (Fields,),
+        forms.Table: (Fields,),
+        forms.Part: (Fields, Scalar),
+        forms.Parts: (Fields, Scalar, Items),
+        forms.Many: (Items,),
+        forms.Fixed: (Items,),
+        forms.Schedule: (Items,),
+        forms.Ref: (StepUse,),
+    }
+    if isinstance(form, forms.Schedule) and isinstance(node, Scalar):
+        return isinstance(node.value, int | float)
+    return isinstance(node, shapes.get(type(form), ()))
+
+
 HANDLERS: Mapping[type, Handler] = {
-    forms.Value: _value,
-    forms.Choice: _choice,
-    forms.Anything: _anything,
-    forms.Folder: _folder,
-    forms.Schedule: _schedule,
+    forms.Value: _build_value,
+    forms.Choice: _build_choice,
+    forms.Anything: _build_plain,
+    forms.Folder: _build_path,
+    forms.Schedule: _build_schedule,
+    forms.Ref: _build_reference,
+    forms.Many: _build_list,
+    forms.Fixed: _build_fixed,
+    forms.Table: _build_table,
+    forms.ByData: _build_by_data,
+    forms.Maybe: _build_optional,
+    forms.Either: _build_alternative,
 }
+"""The function that builds a value, by the form of its type; `components` adds those of components."""

@@ -3,30 +3,63 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from emberge.contracts import Step, StepRef
+from emberge.contracts import Step, StepRef, TranslatedRecipe
 from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins
-from emberge.recipes.options import components, construct, nested, values
-from emberge.recipes.options import resolve_references as references
 from emberge.recipes.options.builder import BROKEN, Builder, Instance, OptionPath
+from emberge.recipes.options.components import HANDLERS, build_component
 from emberge.recipes.parse.foreach import NAME, Combination, Substitution, rows_of, uses
 from emberge.recipes.parse.overrides import override
-from emberge.recipes.parse.translate import read_text, to_recipe_text
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.yaml_nodes import Fields, Node, Scalar, read_yaml, words
 
-HANDLERS = {
-    **values.HANDLERS,
-    **references.HANDLERS,
-    **nested.HANDLERS,
-    **construct.HANDLERS,
-    **components.HANDLERS,
-}
+
+def read_text(path: Path) -> str:
+    """Read the text of a recipe file.
+
+    Raises:
+        RecipeError: when there is none that can be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        raise RecipeError(f"{path}: there is no such recipe{suggest(path.name, beside)}") from None
+    except IsADirectoryError:
+        raise RecipeError(f"{path}: this is a folder; name the recipe in it") from None
+    except UnicodeDecodeError as error:
+        message = f"this is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        raise RecipeError(Problem(message, str(path))) from None
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def translate(text: str, plugins: Plugins, path: Path | None = None) -> TranslatedRecipe | None:
+    """Return another tool's recipe as one of ours, or None for a text that no plugin recognises.
+
+    Raises:
+        RecipeError: for what is wrong with the other tool's recipe.
+    """
+    found = plugins.hook.read_recipe(text=text, path=path)
+    return TranslatedRecipe(found) if isinstance(found, str) else found
+
+
+def to_recipe_text(
+    text: str, plugins: Plugins, path: Path | None
+) -> tuple[str, Callable[[int], str]]:
+    """Return the recipe as one of ours, and a function from its line numbers to `file:line`."""
+    label = str(path) if path else "recipe"
+    translated = translate(text, plugins, path)
+    if translated is None:
+        return text, lambda line: f"{label}:{line}"
+    if not translated.lines:
+        return translated.text, lambda line: f"{label} (translated):{line}"
+    return translated.text, lambda line: f"{label}:{translated.line(line)}"
 
 
 def load_recipe(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> Recipe:
@@ -235,7 +268,7 @@ class _RecipeReading:
             builder = Builder(HANDLERS, self.plugins, self.folder, self.instances, row.values)
             node = Fields({group.kind: options}, group.where, {group.kind: group.kind_where})
             at = OptionPath(f"step '{group.id}'")
-            built = components.build_component(builder, (Step,), node, at)
+            built = build_component(builder, (Step,), node, at)
             self.problems += builder.problems
             if built is None or built[1] is BROKEN:
                 produced = built[0].type.produces if built else ""

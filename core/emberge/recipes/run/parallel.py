@@ -18,10 +18,9 @@ from emberge.contracts import Ended, Launch, Launched, Launcher, StepPool
 from emberge.errors import EmbergeError, RecipeError
 from emberge.files import make_folder
 from emberge.recipes.recipe import RecipeStep
-from emberge.recipes.run.events import LaunchedError, error_of, new_lines
 from emberge.recipes.run.run_state import RunState
 from emberge.recipes.run.run_step import explain_disk_full, result_of
-from emberge.recipes.run.step_call import StepCall
+from emberge.recipes.run.step_call import LaunchedError, StepCall, error_of, new_lines
 
 TICK = 0.2  # seconds between two looks at what runs: progress is announced five times a second
 # Seconds that a shared disk may take to show here what a process has left there.

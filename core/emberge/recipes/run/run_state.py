@@ -13,12 +13,10 @@ from emberge.data import DataEntry
 from emberge.errors import EmbergeError, PluginError, RequirementError
 from emberge.hashes import HashCache, UserHashes, stable_hash
 from emberge.plugins import Plugins
-from emberge.recipes.options.component_tree import fields_in, to_plain
-from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.recipe import Recipe, RecipeStep, fields_in, to_plain
 from emberge.recipes.references import Result, Targets
-from emberge.recipes.run.load_modules import ModuleLoader
 from emberge.recipes.run.run_log import RunLog
-from emberge.recipes.run.run_step import result_of
+from emberge.recipes.run.run_step import ModuleLoader, result_of
 from emberge.recipes.run.workspace import RunContext
 from emberge.results import OutFolder, require_sound_result
 

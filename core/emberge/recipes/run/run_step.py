@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import importlib
 import os
 import shutil
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +29,44 @@ from emberge.files import (
     sync,
     write_text,
 )
-from emberge.heap import return_freed_memory
+from emberge.heap import pause_collections, return_freed_memory
 from emberge.recipes.recipe import RecipeStep
-from emberge.recipes.run.load_modules import import_modules
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
 from emberge.results import ARTIFACT, OutFolder, artifact_record, read_artifact
 from emberge.tensor_files import contents_of, noting_contents
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules by name; one that cannot be imported is left to whoever needs it."""
+    missing = [name for name in names if name not in sys.modules]
+    if not missing:
+        return
+    with pause_collections(freeze=True):
+        for name in missing:
+            with suppress(Exception):
+                importlib.import_module(name)
+
+
+class ModuleLoader:
+    """A thread that imports modules, once it was started."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._thread = threading.Thread(
+            target=import_modules, args=(tuple(names),), name="import", daemon=True
+        )
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begin, unless that was done before; from any thread."""
+        with self._lock:
+            if self._thread.ident is None:
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until all modules are there, if the thread was started."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
 
 # Seconds to wait for a process that worked on the same step and is just ending.
 LEAVING = 20.0

@@ -24,8 +24,7 @@ from emberge.contracts import (
 from emberge.errors import PluginError
 from emberge.files import write_json
 from emberge.plugins import Plugins
-from emberge.recipes.options.component_tree import parts_of
-from emberge.recipes.recipe import RecipeStep
+from emberge.recipes.recipe import RecipeStep, parts_of
 from emberge.recipes.references import Targets
 from emberge.recipes.run.run_log import JsonLineFile, StepListener
 from emberge.results import OutFolder

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 from emberge import (
+    Launcher,
     MergeStrategy,
     PluginError,
     Plugins,
@@ -17,8 +18,7 @@ from emberge import (
     parse_recipe,
 )
 from emberge.cli.arguments import parse as parse_words
-from emberge.cli.launcher_option import launcher_of
-from emberge.recipes import describe_component, shipped_recipes
+from emberge.recipes import describe_component, read_component, shipped_recipes
 from emberge.recipes.docs.describe import component_page, component_rows
 from emberge.recipes.docs.option_docs import option_doc
 from emberge.recipes.run.workspace import plugins_behind
@@ -176,7 +176,7 @@ def test_every_installed_component_has_an_example_that_is_taken(name: str, kind:
     elif page["kind"] == "launcher":
         lines = page["example"].splitlines()
         given = [parse_words(shlex.split(line)[1:], {}).launcher for line in lines]
-        assert all(launcher_of(text, INSTALLED, None) for text in given)
+        assert all(read_component(text, Launcher, INSTALLED, "--launcher") for text in given)
     else:
         recipe = parse_recipe(page["example"], INSTALLED)
         used = [used for step in recipe.steps for used in plugins_behind(step, INSTALLED)]

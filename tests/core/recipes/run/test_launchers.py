@@ -28,12 +28,11 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.cli.launcher_option import launcher_of
 from emberge.cli.main import main
 from emberge.contracts import Ended
 from emberge.devices import torch_threads
 from emberge.hashes import HashCache
-from emberge.recipes import StepsFailedError, status
+from emberge.recipes import StepsFailedError, read_component, status
 from emberge.recipes.run import parallel as schedule
 from emberge_local import Local
 
@@ -374,11 +373,18 @@ def test_a_launcher_that_cannot_be_is_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_ranks_and_a_launcher_exclude_each_other() -> None:
-    with pytest.raises(EmbergeError, match="leave one of them out"):
-        launcher_of("local", load_plugins(block=()), 2)
-    assert launcher_of(None, load_plugins(block=()), 2) is None
-    assert launcher_of("{local: 3}", load_plugins(block=()), None) == Local(workers=3)
+def test_ranks_and_a_launcher_exclude_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "r.yaml").write_text(WAITING)
+    words = ["run", str(tmp_path / "r.yaml"), "--out", str(tmp_path / "out")]
+    assert main([*words, "--plugin", str(PLUGIN), "--launcher", "local", "--ranks", "2"]) == 2
+    assert "leave one of them out" in capsys.readouterr().err
+
+
+def test_the_value_of_a_launcher_is_its_first_option() -> None:
+    given = read_component("{local: 3}", Launcher, load_plugins(block=()), "--launcher")
+    assert given == Local(workers=3)
 
 
 def test_a_recipe_without_text_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from emberge.recipes.run.load_modules import ModuleLoader, import_modules
+from emberge.recipes.run.run_step import ModuleLoader, import_modules
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emberge import ModelRef
-from emberge.recipes.options.component_tree import fields_in, parts_of, references, to_plain
+from emberge.recipes.recipe import fields_in, parts_of, references, to_plain
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,8 @@ from emberge import (
     hookimpl,
     parse_recipe,
 )
-from emberge.recipes.options import field_types as forms
-from emberge.recipes.options.field_types import form_of
-from emberge.recipes.options.fields import first_option, options_of
+from emberge.recipes.options import option_forms as forms
+from emberge.recipes.options.option_forms import first_option, form_of, options_of
 from emberge.recipes.options.phrases import describe_form
 
 if TYPE_CHECKING:
