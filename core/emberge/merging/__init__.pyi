@@ -5,7 +5,6 @@ from .adapter_output.low_rank import Truncation as Truncation
 from .adapter_output.merge_to_adapter import AdapterReport as AdapterReport
 from .adapter_output.merge_to_adapter import merge_to_adapter as merge_to_adapter
 from .adapters.base_match import adapter_origin as adapter_origin
-from .comparison import kinship_words as kinship_words
 from .found_weights import FoundWeights as FoundWeights
 from .loadable_models import require_usable_weights as require_usable_weights
 from .loadable_models import whole_faults as whole_faults
@@ -15,6 +14,7 @@ from .merge_plan import MergePlan as MergePlan
 from .merge_to_folder import MergeReport as MergeReport
 from .merge_to_folder import merge_checkpoints as merge_checkpoints
 from .planning.plan_merge import plan_merge as plan_merge
+from .planning.summary import kinship_words as kinship_words
 from .planning.summary import summary as summary
 from .request import MergeInput as MergeInput
 from .request import MergeRequest as MergeRequest

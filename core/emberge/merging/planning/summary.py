@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from emberge.contracts import Machine, Stage
-from emberge.merging.comparison import kinship_words
 from emberge.merging.merge_plan import MergePlan, weighing
 from emberge.merging.planning.warn import licence_line
 from emberge.merging.streaming.cost import forecast
@@ -14,6 +13,9 @@ from emberge.numerics import kernels_line
 from emberge.wording import count_by_first_word, count_noun, human_size, join_some
 
 _FEW = 3
+# Mean cosines of changes from a common base. MiniLM trained for an epoch on 60 % of the same 640 rows, twice,
+# has 0.21; of eight trained on one data set each all pairs are within 0.02 of 0.
+_SIBLINGS, _STRANGERS = 0.15, 0.05
 
 
 def summary(plan: MergePlan, machine: Machine | None = None) -> list[str]:
@@ -123,3 +125,19 @@ def _beside(plan: MergePlan) -> Iterator[tuple[str, str]]:
     if plan.unseen:
         rest = ", taken to be like the others" if plan.tensors else ""
         yield "not seen", f"weights of {join_some(sorted(plan.unseen), _FEW)}{rest}"
+
+
+def kinship_words(cosines: Sequence[float]) -> str:
+    """Return a plain sentence on the cosines of models' changes, pair by pair; "" without any."""
+    if not cosines:
+        return ""
+    mean = sum(cosines) / len(cosines)
+    low, high = f"{min(cosines):.2f}", f"{max(cosines):.2f}"
+    numbers = f"cosine of their changes {low if low == high else f'{low} to {high}'}"
+    if mean >= _SIBLINGS:
+        return f"siblings, {numbers}: a merge is close to their ensemble, and methods differ little"
+    if mean < _STRANGERS:
+        return (
+            f"strangers, {numbers}: an average undoes part of what each learned, and methods matter"
+        )
+    return f"relatives, {numbers}: they changed partly alike"

@@ -22,11 +22,6 @@ from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import layer_number
 from emberge.wording import count_noun, join_some
 
-# Models whose pairs are looked at; more tell nothing new about the others.
-_MOST = 8
-Read = Callable[[Path, int, int], bytes]
-
-
 # Licences whose terms are the author's own; their names cannot be compared.
 _OWN_TERMS = ("other", "unknown")
 _BASE = "the base"
@@ -36,6 +31,8 @@ _LOOK = 4096
 # Numbers read in each of as many places of a matrix: with seven matrices a layer, some 7,000 of each layer,
 # whose cosine is within 0.02 of that of all of them.
 _RUN, _PLACES = 256, 4
+# Models whose pairs are looked at; more tell nothing new about the others.
+_MOST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +48,20 @@ class PlanWarnings:
 
 def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> PlanWarnings:
     """Collect the warnings of a plan without problems; `checkpoints` are the folders that exist."""
-    licences = _licences(plan.request, checkpoints)
-    warnings = (
-        *_weights(plan),
-        *_duplicate_models(plan),
-        *_far_layers(plan),
-        *_tokens(plan, checkpoints),
-        *_doubt_licences(licences),
-    )
-    return PlanWarnings(warnings, _alike(plan, checkpoints), licences, _changes(plan))
+    licences = _read_licences(plan.request, checkpoints)
+    with _OpenFiles() as files:
+        warnings = (
+            *_warn_of_weights(plan),
+            *_warn_of_twins(plan, files),
+            *_warn_of_far_layers(plan, files),
+            *_warn_of_tokens(plan, checkpoints),
+            *_warn_of_licences(licences),
+        )
+        changes = estimate_change_cosines(plan, files)
+    return PlanWarnings(warnings, _are_alike(plan, checkpoints), licences, changes)
 
 
-def _weights(plan: MergePlan) -> Iterator[str]:
+def _warn_of_weights(plan: MergePlan) -> Iterator[str]:
     least: dict[int, dict[str, float]] = {}
     for tensor in plan.tensors:
         if tensor.action == "merge":
@@ -70,13 +69,13 @@ def _weights(plan: MergePlan) -> Iterator[str]:
             for name, weight in weights_of(plan, tensor).items():
                 lowest[name] = min(weight, lowest.get(name, weight))
     for number, weights in least.items():
-        for link in _weighted(plan, plan.request.chains[number]):
+        for link in _stages_of_given_models(plan, plan.request.chains[number]):
             yield from (
                 f"'{link.name_in_recipes}': {doubt}" for doubt in link.weight_warnings(weights)
             )
 
 
-def _weighted(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterator[Stage]:
+def _stages_of_given_models(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterator[Stage]:
     """Yield the links that see the models of the recipe, with the weights that it gives them."""
     models = [m.name for m in plan.request.inputs]
     groups = [m.group for m in plan.request.inputs]
@@ -86,7 +85,7 @@ def _weighted(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterator[Stage]:
             return
 
 
-def _others(
+def _models_beside_template(
     plan: MergePlan, checkpoints: Mapping[str, Checkpoint]
 ) -> Iterator[tuple[str, Checkpoint]]:
     """Yield the models beside the template that exist, by name."""
@@ -96,13 +95,13 @@ def _others(
             yield model.name, other
 
 
-def _tokens(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
+def _warn_of_tokens(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
     if plan.template is None:
         return
     chosen = plan.request.tokenizer
     kept = Checkpoint(chosen) if chosen is not None else plan.template
     models: dict[str, list[str]] = {}
-    for name, other in _others(plan, checkpoints):
+    for name, other in _models_beside_template(plan, checkpoints):
         for note in _token_notes(kept, other):
             models.setdefault(note, []).append(f"'{name}'")
     for note, names in models.items():
@@ -117,13 +116,15 @@ def _token_notes(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
     return token_notes(first, second)
 
 
-def _alike(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> bool:
+def _are_alike(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> bool:
     template = plan.template
     if any(model.part == "text" for model in plan.request.inputs):
         return False  # what else is in their folders was not compared
     return template is not None and not any(
         True
-        for pair in (ModelPair(template, other) for _, other in _others(plan, checkpoints))
+        for pair in (
+            ModelPair(template, other) for _, other in _models_beside_template(plan, checkpoints)
+        )
         for _ in (
             *pair.choices(),
             *pair.smaller_differences(),
@@ -132,7 +133,7 @@ def _alike(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> bool:
     )
 
 
-def _licences(
+def _read_licences(
     request: MergeRequest, checkpoints: Mapping[str, Checkpoint]
 ) -> dict[str, str | None]:
     models = [*request.inputs, *([request.base] if request.base is not None else [])]
@@ -145,7 +146,7 @@ def _licences(
     return found
 
 
-def _doubt_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
+def _warn_of_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
     """Yield warnings about the licences of parents, given by the parents' names."""
     stated = {name: licence for name, licence in licences.items() if licence}
     for name, licence in stated.items():
@@ -175,36 +176,21 @@ def licence_line(licences: Mapping[str, str | None]) -> str:
     return "; ".join(f"{licence}: {join_some(by_licence[licence], 4)}" for licence in ordered)
 
 
-def _duplicate_models(plan: MergePlan) -> Iterator[str]:
+def _warn_of_twins(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
     """Yield warnings of models that count twice, and of those that are equal to the base.
 
     Groups may share a model: a checkpoint that is among the best for two tasks is in both soups.
     """
-    columns = _columns(plan)
+    columns = _merged_tensors(plan)
     groups = {model.name: model.group for model in plan.request.inputs}
-    with _OpenFiles() as files:
-        for first, second in combinations(columns, 2):
-            apart = first != _BASE and groups[first] != groups[second]
-            if not apart and _all_equal(columns[first], columns[second], files):
-                yield _same_weights(first, second)
+    for first, second in combinations(columns, 2):
+        apart = first != _BASE and groups[first] != groups[second]
+        if not apart and _hold_same(columns[first], columns[second], files):
+            yield _twin_warning(first, second)
 
 
-def _far_layers(plan: MergePlan) -> Iterator[str]:
-    """Yield warnings of models whose layers are far from the first model's; slices may mix their places."""
-    if plan.request.part is None:
-        with _OpenFiles() as files:
-            yield from far_layers(plan, files.read)
-
-
-def _changes(plan: MergePlan) -> tuple[float, ...]:
-    """Return the cosines of models' changes from the base; slices may mix places."""
-    if plan.request.base is None or plan.request.part is not None:
-        return ()
-    with _OpenFiles() as files:
-        return changes_alike(plan, files.read)
-
-
-def _same_weights(first: str, second: str) -> str:
+def _twin_warning(first: str, second: str) -> str:
+    """Return a warning of two models, or the base and a model, whose weights are equal."""
     if first == _BASE:
         return (
             f"'{second}' holds the same weights as the base, so that its changes are all zero; take it "
@@ -214,7 +200,7 @@ def _same_weights(first: str, second: str) -> str:
     return f"{same}, which count twice; take one out unless you mean that"
 
 
-def _columns(plan: MergePlan) -> dict[str, list[TensorSpec]]:
+def _merged_tensors(plan: MergePlan) -> dict[str, list[TensorSpec]]:
     """Return the merged tensors of the base and of each model whose files have them as they are."""
     merged = [tensor for tensor in plan.tensors if tensor.action == "merge"]
     named = {m.name: [t.sources[i] for t in merged] for i, m in enumerate(plan.request.inputs)}
@@ -226,11 +212,11 @@ def _columns(plan: MergePlan) -> dict[str, list[TensorSpec]]:
     }
 
 
-def _all_equal(
+def _hold_same(
     first: Sequence[TensorSpec], second: Sequence[TensorSpec], files: _OpenFiles
 ) -> bool:
     return all(
-        a.shape == b.shape and a.dtype == b.dtype and files.same(a, b)
+        a.shape == b.shape and a.dtype == b.dtype and files.hold_same(a, b)
         for a, b in zip(first, second, strict=True)
     )
 
@@ -242,7 +228,8 @@ class _OpenFiles(ExitStack):
         super().__init__()
         self._open: dict[Path, int] = {}
 
-    def same(self, first: TensorSpec, second: TensorSpec) -> bool:
+    def hold_same(self, first: TensorSpec, second: TensorSpec) -> bool:
+        """Return whether two tensors of one size have equal bytes at the places that are looked at."""
         one, other = self._handle(first.file), self._handle(second.file)
         if os.path.sameopenfile(one, other) and first.offset == second.offset:
             return True
@@ -252,9 +239,12 @@ class _OpenFiles(ExitStack):
             for at in dict.fromkeys((0, (first.nbytes - size) // 2, first.nbytes - size))
         )
 
-    def read(self, path: Path, start: int, size: int) -> bytes:
-        """Return bytes of a file."""
-        return os.pread(self._handle(path), size, start)
+    def read_numbers(self, spec: TensorSpec, start: int, count: int) -> array[float]:
+        """Return `count` elements of a tensor, from element `start` on."""
+        place = spec.offset + start * spec.itemsize
+        return _DECODERS[spec.dtype](
+            os.pread(self._handle(spec.file), count * spec.itemsize, place)
+        )
 
     def _handle(self, path: Path) -> int:
         if path not in self._open:
@@ -263,15 +253,17 @@ class _OpenFiles(ExitStack):
         return self._open[path]
 
 
-def far_layers(plan: MergePlan, read: Read) -> Iterator[str]:
+def _warn_of_far_layers(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
     """Yield a warning for each model that has layers whose cosine with the first model's is below LOW_COSINE.
 
-    Only matrices in the text trunk's layers are looked at, where files have them as they are. `read` returns
-    bytes of a file from a place on, so many.
+    Only matrices in the text trunk's layers are looked at, where files have them as they are. Slices may mix
+    the layers' places, so they are not looked at.
     """
+    if plan.request.part is not None:
+        return
     names = [model.name for model in plan.request.inputs]
     for place in range(1, len(names)):
-        cosines = _cosines(plan, place, read)
+        cosines = estimate_cosines(plan, place, files)
         low = {layer: cosine for layer, cosine in cosines.items() if cosine < LOW_COSINE}
         if low:
             worst = min(low, key=lambda layer: low[layer])
@@ -283,7 +275,7 @@ def far_layers(plan: MergePlan, read: Read) -> Iterator[str]:
             )
 
 
-def _cosines(plan: MergePlan, place: int, read: Read) -> Mapping[int, float]:
+def estimate_cosines(plan: MergePlan, place: int, files: _OpenFiles) -> Mapping[int, float]:
     """Return the estimated cosine of each layer of the first model and of the one at `place`."""
     sums: dict[int, list[float]] = {}
     for tensor in plan.tensors:
@@ -291,24 +283,24 @@ def _cosines(plan: MergePlan, place: int, read: Read) -> Mapping[int, float]:
         if layer is None or tensor.action != "merge" or len(tensor.out.shape) < 2:
             continue
         first, second = tensor.sources[0], tensor.sources[place]
-        if not (is_plain(first) and is_plain(second)):
+        if not (_is_plain(first) and _is_plain(second)):
             continue
         assert first is not None
         assert second is not None
-        for start, count in runs(min(first.elements, second.elements)):
-            a, b = numbers_of(first, start, count, read), numbers_of(second, start, count, read)
+        for start, count in _sampled_runs(min(first.elements, second.elements)):
+            a, b = files.read_numbers(first, start, count), files.read_numbers(second, start, count)
             found = sums.setdefault(layer, [0.0, 0.0, 0.0])
             for i, pair in enumerate(((a, b), (a, a), (b, b))):
                 found[i] += sum(map(operator.mul, *pair))
     return {la: ab / math.sqrt(aa * bb) for la, (ab, aa, bb) in sums.items() if aa > 0 and bb > 0}
 
 
-def is_plain(spec: TensorSpec | None) -> bool:
+def _is_plain(spec: TensorSpec | None) -> bool:
     """Return whether a file has the tensor as it is, in a dtype that is read here."""
-    return type(spec) is TensorSpec and spec.dtype in _READ
+    return type(spec) is TensorSpec and spec.dtype in _DECODERS
 
 
-def runs(elements: int) -> Iterator[tuple[int, int]]:
+def _sampled_runs(elements: int) -> Iterator[tuple[int, int]]:
     """Yield (first element, number) of what is read of a matrix; all of a small one."""
     if elements <= _RUN * _PLACES:
         yield 0, elements
@@ -317,33 +309,29 @@ def runs(elements: int) -> Iterator[tuple[int, int]]:
         yield (elements - _RUN) * i // (_PLACES - 1), _RUN
 
 
-def numbers_of(spec: TensorSpec, start: int, count: int, read: Read) -> array[float]:
-    """Read so many of a tensor's elements, from one on."""
-    data = read(spec.file, spec.offset + start * spec.itemsize, count * spec.itemsize)
-    return _READ[spec.dtype](data)
-
-
-def _bfloat16(data: bytes) -> array[float]:
+def _decode_bfloat16(data: bytes) -> array[float]:
     """Return bfloat16 numbers, which are the upper halves of float32's."""
     whole = bytearray(2 * len(data))
     whole[2::4], whole[3::4] = data[0::2], data[1::2]
     return array("f", bytes(whole))
 
 
-_READ: Mapping[str, Callable[[bytes], array[float]]] = {
-    "bfloat16": _bfloat16,
+_DECODERS: Mapping[str, Callable[[bytes], array[float]]] = {
+    "bfloat16": _decode_bfloat16,
     "float16": lambda data: array("f", struct.unpack(f"<{len(data) // 2}e", data)),
     "float32": lambda data: array("f", data),
     "float64": lambda data: array("d", data),
 }
 
 
-def changes_alike(plan: MergePlan, read: Read) -> tuple[float, ...]:
-    """Return the estimated cosine of the changes of each pair of models; nothing without a base.
+def estimate_change_cosines(plan: MergePlan, files: _OpenFiles) -> tuple[float, ...]:
+    """Return the estimated cosine of the changes of each pair of models; none without a base, or in a slice.
 
-    Only matrices in the text trunk's layers are looked at, where files have them as they are. `read` returns
-    bytes of a file from a place on, so many. Pairs with a model that did not change are left out.
+    Only matrices in the text trunk's layers are looked at, where files have them as they are. Pairs with a
+    model that did not change are left out.
     """
+    if plan.request.base is None or plan.request.part is not None:
+        return ()
     count = min(_MOST, len(plan.request.inputs))
     squares = [0.0] * count
     products = dict.fromkeys(combinations(range(count), 2), 0.0)
@@ -351,11 +339,11 @@ def changes_alike(plan: MergePlan, read: Read) -> tuple[float, ...]:
         specs = [tensor.base, *tensor.sources[:count]]
         if layer_number(tensor.name) is None or len(tensor.out.shape) < 2:
             continue
-        if tensor.action != "merge" or not all(map(is_plain, specs)):
+        if tensor.action != "merge" or not all(map(_is_plain, specs)):
             continue
         known = [spec for spec in specs if spec is not None]
-        for start, size in runs(min(spec.elements for spec in known)):
-            base, *models = (numbers_of(spec, start, size, read) for spec in known)
+        for start, size in _sampled_runs(min(spec.elements for spec in known)):
+            base, *models = (files.read_numbers(spec, start, size) for spec in known)
             changes = [list(map(operator.sub, one, base)) for one in models]
             for i, change in enumerate(changes):
                 squares[i] += sum(map(operator.mul, change, change))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +18,14 @@ from tests.support import tiny
 from tests.support.registered import CHAINS
 
 LINEAR = tuple(CHAINS["linear"][0])
+
+
+class CountedFiles(warn._OpenFiles):
+    readings = 0
+
+    def read_numbers(self, *where: Any) -> array[float]:
+        self.readings += 1
+        return super().read_numbers(*where)
 
 
 def warnings(*folders: Path) -> list[str]:
@@ -48,22 +58,15 @@ def test_the_estimate_is_near_the_cosine_of_all_weights(
     save_file({n: t.to(getattr(torch, dtype)) for n, t in far.items()}, other / "model.safetensors")
     inputs = (MergeInput("a", bert), MergeInput("b", other))
     plan = plan_merge(MergeRequest(inputs=inputs, strategy=LINEAR))
-    read = []
-
-    def pread(path: Path, start: int, size: int) -> bytes:
-        read.append(size)
-        with path.open("rb") as file:
-            file.seek(start)
-            return file.read(size)
-
-    (warning,) = warn.far_layers(plan, pread)
+    (warning,) = (warning for warning in plan.warnings if "cosine" in warning)
     whole = compare_weights(Model("a", bert, ""), Model("b", other, ""))
     exact = {n: whole.of(f"layers.{n}").cosine for n in range(3)}  # type: ignore[union-attr]
-    found = warn._cosines(plan, 1, pread)
+    with CountedFiles() as files:
+        found = warn.estimate_cosines(plan, 1, files)
     # 384 numbers a layer: four standard errors of a correlation near 0.55.
     for layer, cosine in exact.items():
         assert cosine is not None
         assert found[layer] == pytest.approx(cosine, abs=4 * (1 - cosine**2) / 384**0.5)
     assert "'b'" in warning
-    # Six matrices a layer, of both models, in two calls.
-    assert len(read) == 2 * 2 * 3 * 6 * warn._PLACES
+    # Six matrices a layer, of both models.
+    assert files.readings == 2 * 3 * 6 * warn._PLACES
