@@ -118,7 +118,7 @@ def test_the_tables_beside_say_all_pairs_and_all_cuts(tmp_path: Path) -> None:
     pairs, cuts = (told["table"] for told in figures_of(worked(), tmp_path))
     assert pairs["rows"][0] == ["c + d", "1.4700", "1.4000", "+0.0700", "+5.00 %", "1.0500"]
     assert pairs["rows"][6:] == [
-        [f"{name} alone", "–", loss, "–", "–"]
+        [f"{name} alone", "–", loss, "–", "–", "–"]
         for name, loss in zip("abcd", ("1.0000", "1.2000", "2.0000", "0.8000"), strict=True)
     ]
     assert [row[1] for row in cuts["rows"]] == ["1", "2", "3", "4"]
