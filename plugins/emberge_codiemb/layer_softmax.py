@@ -26,9 +26,9 @@ class LayerSoftmax(MergeStrategy):
 
     For model k and layer l the delta norm is ‖theta_k − theta_0‖ over all parameters of the layer, and
     theta^l = Σ softmax_k(norm_k^l / T) · theta_k^l: hierarchical fusion of CoDiEmb (2025,
-    arXiv:2508.11442, eqs. 10 to 12). After `group` the models are the groups' soups. Raw norms saturate
-    the softmax, so they are normalised unless `normalise` is none. The weights of each layer are in the
-    artifact's `weights_by_layer`, and a report shows them.
+    arXiv:2508.11442, eqs. 10 to 12). After `group` the models are the groups' soups. As printed, norms of
+    real layers that are some units apart saturate the softmax at T = 1; `normalise` divides them first. The
+    weights of each layer are in the artifact's `weights_by_layer`, and a report shows them.
 
     Example:
         merged:
@@ -40,11 +40,9 @@ class LayerSoftmax(MergeStrategy):
 
     temperature: Positive = 1.0
     """T: low lets the model that moved furthest win, high averages."""
-    normalise: Literal["none", "relative", "mean"] = "mean"
-    """Divisor of norms: nothing, the base's norm of the layer, the mean over layers and models.
-
-    `none` is the printed formula; norms of real layers then saturate it.
-    """
+    normalise: Literal["none", "relative", "mean"] = "none"
+    """Divisor of norms: nothing, as the paper prints it, the base's norm of the layer, or the mean over layers
+    and models."""
     deltas: FileRef | None = None
     """A statistics file with norms, as of specialists; default: norms of the models' own changes."""
     non_layer: Literal["own", "global_mean", "uniform"] = "own"

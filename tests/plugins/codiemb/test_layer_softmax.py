@@ -103,7 +103,7 @@ def fused(states: Sequence[State], family: Sequence[Path], out: Path, **options:
     return load_file(out / "model.safetensors")
 
 
-def test_the_default_divides_by_the_mean_norm(
+def test_norms_may_be_divided_by_their_mean(
     states: list[State], family: list[Path], tmp_path: Path
 ) -> None:
     models = soups(states)
@@ -111,16 +111,17 @@ def test_the_default_divides_by_the_mean_norm(
     mean = sum(sum(n) for n in norms.values()) / sum(len(n) for n in norms.values())
     shares = {layer: softmax([v / mean for v in n]) for layer, n in norms.items()}
     assert all(w[1] > 0.6 for layer, w in shares.items() if "layers" in layer)  # sts moved further
-    assert_exact(fused(states, family, tmp_path / "out"), weighted(models, shares))
+    found = fused(states, family, tmp_path / "out", normalise="mean")
+    assert_exact(found, weighted(models, shares))
 
 
-def test_the_printed_formula_takes_norms_as_they_are(
+def test_the_default_is_the_printed_formula_of_norms_as_they_are(
     states: list[State], family: list[Path], tmp_path: Path
 ) -> None:
     models = soups(states)
     norms = norms_of(models, states[0])
     shares = {layer: softmax(n, 0.5) for layer, n in norms.items()}
-    found = fused(states, family, tmp_path / "out", normalise="none", temperature=0.5)
+    found = fused(states, family, tmp_path / "out", temperature=0.5)
     assert_exact(found, weighted(models, shares))
 
 
@@ -151,7 +152,7 @@ def test_what_lies_outside_the_layers_may_be_weighted_otherwise(
     shares = {
         layer: softmax(n if layer.startswith("layers.") else outside) for layer, n in scaled.items()
     }
-    found = fused(states, family, tmp_path / "out", non_layer=non_layer)
+    found = fused(states, family, tmp_path / "out", normalise="mean", non_layer=non_layer)
     assert_exact(found, weighted(models, shares))
 
 
@@ -169,7 +170,8 @@ def test_groups_may_meet_on_a_great_circle(
         angle = 2 * math.atan2(float((u - v).norm()), float((u + v).norm()))
         turned = (math.sin((1 - t) * angle) * a + math.sin(t * angle) * b) / math.sin(angle)
         expected[name] = turned.reshape(first.shape)
-    assert_exact(fused(states, family, tmp_path / "out", interpolate="slerp"), expected)
+    found = fused(states, family, tmp_path / "out", normalise="mean", interpolate="slerp")
+    assert_exact(found, expected)
 
 
 def test_specialists_norms_come_from_a_file(
@@ -227,12 +229,12 @@ def weights(norms: Sequence[float], **options: Any) -> list[float]:
 
 
 def test_the_softmax_of_norms() -> None:  # T-B10
-    assert weights((3, 1), normalise="none")[0] == pytest.approx(0.880797078)
-    assert weights((3, 1), normalise="none", temperature=0.5)[0] == pytest.approx(0.982013790)
-    assert weights((2, 2), normalise="none") == [0.5, 0.5]
-    saturated = weights((30, 10), normalise="none")
+    assert weights((3, 1))[0] == pytest.approx(0.880797078)
+    assert weights((3, 1), temperature=0.5)[0] == pytest.approx(0.982013790)
+    assert weights((2, 2)) == [0.5, 0.5]
+    saturated = weights((30, 10))
     assert 1 - saturated[0] == pytest.approx(2.06e-9, rel=1e-2)
-    assert weights((30, 10))[0] == pytest.approx(0.731058579)
+    assert weights((30, 10), normalise="mean")[0] == pytest.approx(0.731058579)
 
 
 def test_layers_that_nobody_moved_are_averaged_evenly() -> None:
@@ -333,7 +335,7 @@ steps:
         - {{model: {sts_2}, group: sts}}
       strategy:
         - group: linear
-        - layer_softmax: {{deltas: $norms, normalise: none}}
+        - layer_softmax: {{deltas: $norms}}
 """
 
 
@@ -359,7 +361,7 @@ def test_a_recipe_measures_specialists_and_fuses(
         assert_near(merged[name], tensor, addends=tensor.numel(), name=name)
     artifact = json.loads((results["fused"] / "artifact.json").read_text())
     said = artifact["details"]["strategy"][-1]["layer_softmax"]
-    assert said == {"deltas": "$norms", "normalise": "none"}
+    assert said == {"deltas": "$norms"}
     found = artifact["details"]["weights_by_layer"]
     assert found.keys() == shares.keys()
     for layer, weights in found.items():

@@ -94,7 +94,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "group": {"group_weights": {}},
     "karcher": {**DIRECTIONS, "max_iter": 100, "tol": 1e-10},
     "layer_softmax": {
-        **{"temperature": 1.0, "normalise": "mean", "deltas": None},
+        **{"temperature": 1.0, "normalise": "none", "deltas": None},
         **{"non_layer": "own", "interpolate": "linear"},
     },
     "linear": {"normalize": True},
