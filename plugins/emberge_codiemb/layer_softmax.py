@@ -41,8 +41,8 @@ class LayerSoftmax(MergeStrategy):
     temperature: Positive = 1.0
     """T: low lets the model that moved furthest win, high averages."""
     normalise: Literal["none", "relative", "mean"] = "none"
-    """Divisor of norms: nothing, as the paper prints it, the base's norm of the layer, or the mean over layers
-    and models."""
+    """Divisor of norms: nothing, as the paper prints it; the base's norm of the layer; or the mean over
+    layers and models."""
     deltas: FileRef | None = None
     """A statistics file with norms, as of specialists; default: norms of the models' own changes."""
     non_layer: Literal["own", "global_mean", "uniform"] = "own"
