@@ -22,7 +22,7 @@ class RankKL(PairLoss):
     the one of rank r (counted from 0, equal scores share their mean rank) has the target R = (n - 1 - r) /
     (n - 1); the loss is the Kullback-Leibler divergence of softmax(cos / temperature) from
     softmax(R / temperature). Ranks do not depend on how a dataset spreads its scores. `reduction: mean`
-    divides by n, as the paper's code does and its weight of 5 expects; its formula is the `sum`. A batch with
+    divides by n, as the authors' code does and its weight of 5 expects; the print (eq. 6) is the `sum`. A batch with
     equal scores pulls its cosines together. Local to a rank by default.
 
     Example:
