@@ -27,12 +27,12 @@ class Routed(Backbone):
 
     To a training's loss it adds `balance` times the load-balancing loss of the whole batch, without padding.
     With an expert's load r and its mean probability p, `form: switch` is E · Σ r/k · p for each layer,
-    averaged over layers (Switch Transformers, Fedus et al., 2021, arXiv:2101.03961; 1 at best), `paper` is
-    Σ r · p as Nomic Embed v2 prints it (Nussbaum and Duderstadt, 2025, arXiv:2502.07972, eq. 1; its authors'
-    code has `switch`), and `hf` is that of transformers, over the tokens of all layers together. `z_loss` is a factor too, of the mean
-    squared log-sum-exp of logits (ST-MoE, Zoph et al., 2022, arXiv:2202.08906). `jitter` multiplies a
-    router's input by random numbers from 1 - jitter to 1 + jitter in training, as Switch Transformers do; a
-    training with `dropout: false` draws none.
+    averaged over layers (Switch Transformers, Fedus et al., 2021, arXiv:2101.03961; 1 at best), `paper` is Σ
+    r · p as Nomic Embed v2 prints it (Nussbaum and Duderstadt, 2025, arXiv:2502.07972, eq. 1; its authors'
+    code has `switch`), and `hf` is that of transformers, over the tokens of all layers together. `z_loss` is
+    a factor too, of the mean squared log-sum-exp of logits (ST-MoE, Zoph et al., 2022, arXiv:2202.08906).
+    `jitter` multiplies a router's input by random numbers from 1 - jitter to 1 + jitter in training, as
+    Switch Transformers do; a training with `dropout: false` draws none.
 
     At each logged point there are the share of tokens of every expert (`load/<layer>/<expert>`), the entropy
     of that (`load_entropy/<layer>`, 1 if even), `dead_experts/<layer>` and `gate_sum/<layer>`, the mean

@@ -21,14 +21,14 @@ TIE = 1e-8
 class PRO(PairLoss):
     """Preference ranking: contrast of each pair with those of a lower score (CoDiEmb, arXiv:2508.11442).
 
-    Over every anchor with each of its scored positives and negatives. For pair k and the pairs j with
-    y_j < y_k, with the gaps w_kj = y_k - y_j and the widest of them w_k: minus the logarithm of
-    e^(cos_k · w_k / T) / (e^(cos_k · w_k / T) + sum over j of e^(cos_j · w_kj / T)), T being `temperature`.
-    As the authors' code has it, equal scores are no negatives of each other, which the print (eq. 8) leaves
-    open. `reduction: sum` is the printed sum over the list; the code takes the `mean` over pairs that have
-    one below them. It is 0 where none has. Gaps multiply the cosines: a number added to all cosines changes the
-    loss, and of pairs with negative cosines those with wider gaps weigh less. The table of pairs is made in
-    blocks. Local to a rank by default.
+    Over every anchor with each of its scored positives and negatives. For pair k and the pairs j with y_j <
+    y_k, with the gaps w_kj = y_k - y_j and the widest of them w_k: minus the logarithm of e^(cos_k · w_k / T)
+    / (e^(cos_k · w_k / T) + sum over j of e^(cos_j · w_kj / T)), T being `temperature`. As the authors' code
+    has it, equal scores are no negatives of each other, which the print (eq. 8) leaves open. `reduction: sum`
+    is the printed sum over the list; the code takes the `mean` over pairs that have one below them. It is 0
+    where none has. Gaps multiply the cosines: a number added to all cosines changes the loss, and of pairs
+    with negative cosines those with wider gaps weigh less. The table of pairs is made in blocks. Local to a
+    rank by default.
 
     Example:
         trained:

@@ -29,9 +29,9 @@ class InfoNCE(Loss):
     positives are never its negatives (CoDiEmb, arXiv:2508.11442, equation 2).
 
     `positives_in_denominator` takes all positives of other rows or only those of the same slot;
-    `own_negatives_only` leaves other rows' hard negatives out, as Nomic Embed v2 prints it
-    (arXiv:2502.07972, eq. 3), where its authors' code takes those of all rows, the default here;
-    `slot_reduction` averages or sums over a row's positives. `symmetric` adds the way back, from positives to anchors, and halves the sum.
+    `own_negatives_only` leaves other rows' hard negatives out, as Nomic Embed v2 prints it (arXiv:2502.07972,
+    eq. 3), where its authors' code takes those of all rows, the default here; `slot_reduction` averages or
+    sums over a row's positives. `symmetric` adds the way back, from positives to anchors, and halves the sum.
     `contrast_anchors` takes other rows' anchors as negatives too, `contrast_positives` what other rows'
     positives are to the row's positive (Li et al., 2023, arXiv:2308.03281). All four need other rows.
 
