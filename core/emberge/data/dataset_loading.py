@@ -1,19 +1,31 @@
-"""Datasets of a recipe's entries: read, checked, indexed and ready for random access."""
+"""Datasets of entries, every row read and checked once: kept for random access, or only counted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from emberge.contracts import DataRef, Reader
+from emberge.contracts import DataRef, DatasetInfo, Reader, Workspace
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
-from emberge.data.dataset_store import StoredDataset, open_rows, write_rows
+from emberge.data.dataset_store import (
+    StoredDataset,
+    dataset_info,
+    open_rows,
+    require_pairs,
+    write_rows,
+)
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import FileSummary, decide_data, understood
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
 from emberge.media import MediaFolder
+
+T = TypeVar("T")
 
 
 def load_datasets(
@@ -36,27 +48,41 @@ def load_datasets(
         DataError: with one line for each bad row of any dataset (twenty for a file, then a count), and
             for files that are missing or cannot be understood.
     """
+
+    def load(source: DataSource) -> StoredDataset:
+        dataset = _load_source(source, limit, store)
+        if warn is not None:
+            for note in dataset.notes:
+                warn(f"{source.name}: {note}")
+        return dataset
+
+    return _read_sources(entries, readers, resolve, load)
+
+
+def _read_sources(
+    entries: Sequence[DataEntry],
+    readers: Sequence[Reader],
+    resolve: Callable[[DataRef], Path],
+    read: Callable[[DataSource], T],
+) -> list[T]:
+    """Return what `read` makes of each source of the entries, or raise the problems of all at once."""
     sources = [
         source for entry in entries for source in expand(entry, readers=readers, resolve=resolve)
     ]
     refuse_clashes(sources)
-    datasets: list[StoredDataset] = []
+    found: list[T] = []
     problems: list[str] = []
     for source in sources:
         try:
-            dataset = _load(source, limit, store)
+            found.append(read(source))
         except DataError as error:
             problems.append(str(error))
-            continue
-        datasets.append(dataset)
-        for note in dataset.notes if warn is not None else ():
-            warn(f"{source.name}: {note}")  # type: ignore[misc]
     if problems:
         raise DataError("\n".join(problems))
-    return datasets
+    return found
 
 
-def _load(source: DataSource, limit: int | None, store: Path | None) -> StoredDataset:
+def _load_source(source: DataSource, limit: int | None, store: Path | None) -> StoredDataset:
     def write(folder: Path) -> FileSummary:
         summary = FileSummary(source.place)
         media = MediaFolder(store and store / "media", source.path and source.path.parent)
@@ -74,3 +100,79 @@ def _load(source: DataSource, limit: int | None, store: Path | None) -> StoredDa
     limits = [n for n in (limit, source.entry.limit) if n is not None]
     chosen = sample_rows(len(rows), min(limits, default=None), source.name)
     return StoredDataset(source.name, rows, chosen, decisions, source.entry)
+
+
+def step_datasets(
+    workspace: Workspace,
+    entries: Sequence[DataEntry],
+    *,
+    limit: int | None = None,
+    warn: bool = True,
+) -> list[StoredDataset]:
+    """Load a step's entries as datasets, kept in the store that all steps of an OUT share.
+
+    `limit` thins each dataset to an even sample of so many rows, a rehearsal to its own number. With `warn`
+    decisions that an entry leaves open become warnings of the step.
+
+    Raises:
+        DataError: as `load_datasets`.
+    """
+    rehearsal = workspace.rehearsal
+    return load_datasets(
+        entries,
+        readers=workspace.readers,
+        resolve=workspace.data,
+        limit=rehearsal.rows if rehearsal else limit,
+        store=workspace.store,
+        warn=workspace.warn if warn else None,
+    )
+
+
+def count_datasets(
+    entries: Sequence[DataEntry],
+    *,
+    readers: Sequence[Reader],
+    resolve: Callable[[DataRef], Path],
+) -> list[DatasetInfo]:
+    """Return what `load_datasets` would load from files, in order, without keeping a row.
+
+    A file that several trainings name is read once, until it changes, whatever share each takes of it.
+
+    Raises:
+        DataError: with one line for each bad row of any dataset (twenty for a file, then a count), and
+            for files that are missing or cannot be understood.
+    """
+    return _read_sources(entries, readers, resolve, _count_source)
+
+
+def _count_source(source: DataSource) -> DatasetInfo:
+    assert source.path is not None
+    status = source.path.stat()
+    entry = DataEntry(
+        columns=source.entry.columns,
+        task=source.entry.task,
+        score_range=source.entry.score_range,
+        first=source.entry.first,
+    )
+    state = (str(source.path.absolute()), status.st_size, status.st_mtime_ns)
+    summary, rows_by_label = _count_rows(dataclasses.replace(source, name="", entry=entry), state)
+    decisions = decide_data(summary, source.entry)
+    if summary.labelled:
+        require_pairs(rows_by_label, summary.place)
+    limit = source.entry.limit
+    size = summary.rows if limit is None else min(limit, summary.rows)
+    return dataset_info(source.name, summary, decisions, source.entry.weight, size)
+
+
+@functools.lru_cache(maxsize=256)
+def _count_rows(
+    source: DataSource,
+    state: tuple[str | int, ...],  # noqa: ARG001 - it ages the memory
+) -> tuple[FileSummary, Mapping[str, int]]:
+    """Return the counts of a file's rows, and the rows of each label."""
+    summary, rows_by_label = FileSummary(source.place), Counter[str]()
+    media = MediaValues(MediaFolder(beside=source.path and source.path.parent))
+    for row in understood(source.rows(), source.entry, summary, media):
+        if summary.labelled:
+            rows_by_label[str(row.label)] += 1
+    return summary, rows_by_label

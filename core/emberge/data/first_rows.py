@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from emberge.contracts import DataRef, Dataset, DatasetInfo, Example, Reader, readable
+from emberge.contracts import DataRef, Dataset, DatasetInfo, Example, Preflight, Reader, readable
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import DRAWN_NEGATIVES
 from emberge.data.entry import DataEntry
@@ -191,3 +192,32 @@ def first_examples(datasets: Sequence[Dataset]) -> list[FirstRows]:
         )
         for dataset in datasets
     ]
+
+
+def check_datasets(
+    context: Preflight,
+    entries: Sequence[DataEntry],
+    option: str = "data",
+    *,
+    limit_rows: int = 100,
+    show: bool = True,
+) -> CheckedData:
+    """Return the first rows of a step's entries, at most `limit_rows` of each, and their problems.
+
+    A problem without a `file:line` of its own has that of `option`. With `show` the first example of each
+    dataset becomes a note. Without permission to use the network, hub datasets are `unseen`.
+    """
+    checked = check_entries(
+        entries,
+        readers=context.readers,
+        resolve=context.data,
+        limit_rows=limit_rows,
+        network=context.deep,
+    )
+    for head in checked.heads if show else ():
+        context.note(head.title, head.lines)
+    problems = (
+        dataclasses.replace(problem, where=problem.where or context.where(option))
+        for problem in checked.problems
+    )
+    return dataclasses.replace(checked, problems=tuple(problems))

@@ -283,10 +283,10 @@ def _put(candidate: tuple[ModelRef, Model], out: Path, workspace: Workspace) -> 
 
 def _artifact(selection: Selection, files: Mapping[str, str], candidates: Candidates) -> Artifact:
     choice = selection.choice
-    made = [candidates[one.name][1].artifact for one in choice.chosen]
-    of_best = made[0].details if made[0] is not None else {}
+    chosen = [candidates[one.name][1] for one in choice.chosen]
+    of_best = chosen[0].details
     # The artifact is that of all chosen; a merge that weighs by size must not take one's for another's.
-    sizes = {artifact.size if artifact is not None else None for artifact in made}
+    sizes = {model.size for model in chosen}
     trained = trainings_behind(
         (str(reference.step or name), model.artifact)
         for name, (reference, model) in candidates.items()

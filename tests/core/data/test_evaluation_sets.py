@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from emberge import DataError, DataRef, EvalSet
 from emberge.data import check_eval_sets, eval_texts, lacking_half, load_eval_set, pick_eval_sets
-from emberge.data.evaluation.eval_data import (
+from emberge.data.eval_data import (
     ClassificationData,
     ClusteringData,
     PairData,

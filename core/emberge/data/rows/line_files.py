@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
+from emberge.contracts import BadRow
 from emberge.errors import DataError
 from emberge.files import UnsoundFileError, open_regular
 from emberge.wording import human_size, printable
@@ -116,3 +119,77 @@ def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
             raise DataError(
                 f"{printable(path)}:{number + 1}: the file is damaged here ({error}); fetch it again"
             ) from None
+
+
+# Escapes of surrogates, each of which is half a character.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def parse_json_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
+    """Return the JSON object of a line as a row, or the reason why it is none."""
+    try:
+        row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+    except UnicodeDecodeError:
+        return BadRow("the line is not UTF-8; save the file as UTF-8")
+    except RecursionError:
+        return BadRow(
+            "the line is nested too deeply to be a row; one JSON object a line is expected"
+        )
+    except json.JSONDecodeError as error:
+        whole = line.strip() in (b"[", b"{")
+        hint = "; one object a line is expected (jq -c '.[]' writes a list so)" if whole else ""
+        return BadRow(
+            f"not JSON: {error.msg} at column {error.colno}{hint or '; correct the line'}"
+        )
+    except ValueError:  # Python reads no whole number of more than 4,300 digits
+        return BadRow("the line has a number of thousands of digits; correct the line")
+    if not isinstance(row, dict):
+        kind = "list" if isinstance(row, list) else type(row).__name__
+        return BadRow(
+            f"expected an object ({{…}}) on the line, not a {kind} (jq -c '.[]' writes a list so)"
+        )
+    if _SURROGATE.search(line) and not _is_text(row):
+        return BadRow("the line has half a surrogate pair, which is no character; correct the line")
+    return row
+
+
+def _is_text(row: Mapping[str, Any]) -> bool:
+    """Return whether all characters of a row can be written."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_JSON = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+
+
+def read_texts(path: Path) -> list[str]:
+    """Return the texts of a file: its lines that are not empty, or `text` of each row of a .jsonl file.
+
+    Raises:
+        DataError: for a file that cannot be read or has no text at all, and, with its line, for a row whose
+            `text` is no text.
+    """
+    lines = ((number, line) for number, line in read_text_lines(path) if line)
+    if path.name.lower().endswith(_JSON):
+        found = [_text_of(line, number, path) for number, line in lines if line.strip()]
+    else:
+        found = [line for _, line in lines]
+    if not found:
+        raise DataError(f"{printable(path)}: has no text; give a line for each")
+    return found
+
+
+def _text_of(line: str, number: int, path: Path) -> str:
+    row = parse_json_row(line.encode(), number)
+    if isinstance(row, BadRow):
+        raise DataError(f"{printable(path)}:{number}: {row.message}")
+    text = row.get("text")
+    if not isinstance(text, str):
+        found = f"'text' is {printable(text, 40)}" if "text" in row else "there is no 'text'"
+        raise DataError(
+            f"{printable(path)}:{number}: {found}; every row needs a text there, so correct or remove it"
+        )
+    return text

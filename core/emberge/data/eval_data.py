@@ -1,9 +1,11 @@
-"""Evaluation sets as read: plain texts, labels and judgements, no tensor."""
+"""Evaluation sets as read: texts, labels and judgements, no tensor; and the texts of a set by their side."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+from emberge.contracts import Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +58,21 @@ class RerankingData:
 
 
 EvalData = RetrievalData | PairData | ClassificationData | ClusteringData | RerankingData
+
+
+def eval_texts(data: EvalData) -> Iterator[tuple[Side, str]]:
+    """Yield each text that is scored, as a query or a document; a classifier's training texts are none."""
+    match data:
+        case RetrievalData():
+            yield from (("query", text) for text in data.queries.values())
+            yield from (("document", text) for text in data.corpus.values())
+        case RerankingData():
+            yield from (("query", text) for text in data.queries)
+            for side in (data.positives, data.negatives):
+                yield from (("document", text) for texts in side for text in texts)
+        case PairData():
+            yield from (("query", text) for text in (*data.texts1, *data.texts2))
+        case ClassificationData():
+            yield from (("query", text) for text in data.test_texts)
+        case ClusteringData():
+            yield from (("query", text) for text in data.texts)

@@ -1,0 +1,380 @@
+"""Evaluation sets of a catalogue: chosen, checked, and read from their folders, those of BEIR among them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from emberge.contracts import (
+    MEDIA_KINDS,
+    BadRow,
+    DataRef,
+    Preflight,
+    Reader,
+    Split,
+    TaskKind,
+    plain_text,
+)
+from emberge.data.catalogue import load_catalogue
+from emberge.data.data_sources import find_reader
+from emberge.data.entry import DataEntry, EvalSet
+from emberge.data.eval_data import (
+    ClassificationData,
+    ClusteringData,
+    EvalData,
+    PairData,
+    RerankingData,
+    RetrievalData,
+)
+from emberge.data.file_summary import DataDecisions, FileSummary, decide_data, shown, understood
+from emberge.data.rows.line_files import read_text_lines
+from emberge.data.rows.media_values import MediaValues
+from emberge.data.rows.row_parser import Row
+from emberge.data.sampling import place, sample_labelled, sample_rows
+from emberge.errors import DataError, suggest
+from emberge.media import MediaFolder
+from emberge.wording import printable
+
+
+def pick_eval_sets(path: Path, only: Sequence[str] = ()) -> list[EvalSet]:
+    """Return the evaluation sets of a catalogue, or those in `only`.
+
+    Raises:
+        DataError: for a catalogue without evaluation sets, or a name it does not have.
+    """
+    catalogue = load_catalogue(path)
+    if not catalogue.eval:
+        raise DataError(f"{catalogue.path}: the catalogue has no evaluation sets (`eval`)")
+    return _pick(catalogue.eval, only, str(catalogue.path))
+
+
+def _pick(sets: Sequence[EvalSet], only: Sequence[str], place: str) -> list[EvalSet]:
+    known = {one.name: one for one in sets}
+    for name in only:
+        if name not in known:
+            hint = suggest(name, known) or f"; there are {', '.join(known)}"
+            raise DataError(f"{place}: there is no evaluation set '{name}'{hint}")
+    return [known[name] for name in (only or tuple(known))]
+
+
+def check_eval_sets(
+    context: Preflight, reference: DataRef, only: Sequence[str] = (), split: Split = "test"
+) -> tuple[list[EvalSet], list[str]]:
+    """Return the evaluation sets that a step will read, and what is wrong with them, before they are read.
+
+    Sets that an earlier step is yet to make are those that it announces; none if it announces nothing.
+    """
+    try:
+        path = context.data(reference)
+        if path is not None:
+            sets = pick_eval_sets(path, only)
+            return sets, [fault for one in sets if (fault := lacking_half(one, split))]
+        expected = context.expected(reference) if reference.step is not None else None
+        if expected is None or not expected.sets:
+            return [], []
+        place = f"${reference.step}"
+        to_come = [EvalSet(name=n, folder=Path(), task=t) for n, t in expected.sets.items()]
+        sets = _pick(to_come, only, place)
+    except DataError as error:
+        return [], [str(error)]
+    lacking = f"{place} makes no development halves; write split: test"
+    return sets, [lacking] if split == "dev" else []
+
+
+def lacking_half(one: EvalSet, split: Split) -> str | None:
+    """Return the reason why a half of a set cannot be read, found without reading it; None without one."""
+    if not one.folder.is_dir():
+        return f"{one.where}: there is no folder {one.folder}"
+    # Not all that is below the folder, which may be anything.
+    there = [
+        file.relative_to(one.folder).as_posix()
+        for folder in (one.folder, one.folder / "qrels")
+        for file in (folder.iterdir() if folder.is_dir() else ())
+    ]
+    judgements = ("qrels." if split == "test" else f"qrels_{split}.", f"qrels/{split}.")
+    wanted: dict[str, tuple[str, ...]] = {f"{split} file": (f"{split}.",)}
+    if one.task == "classification":
+        wanted["train file"] = ("train.",)
+    if one.task == "retrieval":
+        wanted = {"corpus": ("corpus.",), "queries": ("queries.",), f"{split} qrels": judgements}
+    for word, starts in wanted.items():
+        if not any(name.startswith(starts) for name in there):
+            return f"{one.where}: {one.folder} has no {word}"
+    return None
+
+
+T = TypeVar("T")
+
+
+def load_eval_set(
+    eval_set: EvalSet,
+    *,
+    readers: Sequence[Reader],
+    split: str = "test",
+    limit: int | None = None,
+    store: Path | None = None,
+) -> EvalData:
+    """Read one half (`test` or `dev`) of an evaluation set.
+
+    `limit` keeps an even sample of queries, pairs or texts that depends on the set's name alone; of a
+    retrieval set the documents that belong to the queries stay, and as many others; of labelled texts
+    whole labels are left out, so that each that stays has several texts. Images and clips are references
+    within the texts; bytes of them are kept in `store`, or else until the process ends.
+
+    Raises:
+        DataError: naming file and line, for files that are missing and rows that cannot be used.
+    """
+    if not eval_set.folder.is_dir():
+        raise DataError(f"{_where(eval_set)}{shown(eval_set.folder)}: there is no such folder")
+    return _LOADERS[eval_set.task](_Half(eval_set, readers, split, limit, store))
+
+
+def _where(eval_set: EvalSet) -> str:
+    return f"{eval_set.where}: " if eval_set.where else ""
+
+
+class _Half:
+    """One half of a set while it is read."""
+
+    def __init__(
+        self,
+        eval_set: EvalSet,
+        readers: Sequence[Reader],
+        split: str,
+        limit: int | None,
+        store: Path | None,
+    ) -> None:
+        self.eval_set, self.readers, self.split, self.limit = eval_set, readers, split, limit
+        self.media = MediaValues(MediaFolder(store, eval_set.folder))
+
+    def file(self, stem: str) -> Path:
+        """Return the file of the folder that is called `stem` before an ending that can be read."""
+        folder = self.eval_set.folder
+        for reader in self.readers:
+            for suffix in reader.suffixes:
+                if (folder / f"{stem}{suffix}").is_file():
+                    return folder / f"{stem}{suffix}"
+        there = (
+            printable(", ".join(sorted(path.name for path in folder.iterdir())), 200) or "nothing"
+        )
+        raise DataError(
+            f"{_where(self.eval_set)}{shown(folder)} has no {stem} file for a set of kind "
+            f"{self.eval_set.task}; it has {there}"
+        )
+
+    def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield `file:line` and each row of a file."""
+        path = self.file(stem)
+        place = shown(path)
+        for line, row in find_reader(path, self.readers).rows(path):
+            if isinstance(row, BadRow):
+                raise DataError(f"{place}:{line}: {printable(row.message)}")
+            yield f"{place}:{line}", row
+
+    def rows(self, stem: str, task: TaskKind) -> tuple[list[Row], DataDecisions]:
+        """Read rows in the format of training files, checked as those are."""
+        path = self.file(stem)
+        entry = DataEntry(task=task, score_range=self.eval_set.score_range, prompt="")
+        summary = FileSummary(shown(path))
+        read = find_reader(path, self.readers).rows(path)
+        rows = list(understood(read, entry, summary, self.media))
+        return rows, decide_data(summary, entry)
+
+    def sample(self, items: Sequence[T]) -> list[T]:
+        """Return the items that the limit keeps."""
+        return [items[i] for i in sample_rows(len(items), self.limit, self.eval_set.name)]
+
+    def labelled(self, stem: str) -> tuple[list[str], list[str]]:
+        """Read the texts and labels of a file."""
+        rows, _ = self.rows(stem, "classification")
+        labels = [str(row.label) for row in rows]
+        if not rows or rows[0].label is None:
+            raise DataError(f"{shown(self.file(stem))}: the rows need the columns text and label")
+        kept = sample_labelled(labels, self.limit, self.eval_set.name)
+        return [rows[i].anchor for i in kept], [labels[i] for i in kept]
+
+
+def _pairs(half: _Half) -> PairData:
+    rows, decisions = half.rows(half.split, half.eval_set.task)
+    subsets = []
+    for row, (where, plain) in zip(rows, half.plain(half.split), strict=True):
+        subset = plain.get("subset")
+        if isinstance(subset, bool) or not isinstance(subset, str | int | None):
+            raise DataError(f"{where}: 'subset' is a word, not a {type(subset).__name__}")
+        subsets.append(subset)
+        if len(row.positives) != 1 or row.positive_scores is None:
+            raise DataError(f"{where}: a pair needs one other text and one score")
+    examples = half.sample([decisions.example(row) for row in rows])
+    kept = half.sample(subsets)
+    return PairData(
+        [example.anchor for example in examples],
+        [example.positives[0] for example in examples],
+        [(example.positive_scores or (0.0,))[0] for example in examples],
+        [str(subset) for subset in kept] if all(s is not None for s in subsets) else None,
+    )
+
+
+def _classification(half: _Half) -> ClassificationData:
+    return ClassificationData(*half.labelled("train"), *half.labelled(half.split))
+
+
+def _clustering(half: _Half) -> ClusteringData:
+    return ClusteringData(*half.labelled(half.split))
+
+
+def _reranking(half: _Half) -> RerankingData:
+    rows, _ = half.rows(half.split, "reranking")
+    for row, (where, _) in zip(rows, half.plain(half.split), strict=True):
+        if not row.negatives:
+            raise DataError(f"{where}: a row to rerank needs negatives; add them or remove the row")
+    rows = half.sample(rows)
+    return RerankingData(
+        [row.anchor for row in rows],
+        [row.positives for row in rows],
+        [row.negatives for row in rows],
+    )
+
+
+def _retrieval(half: _Half) -> EvalData:
+    return read_retrieval(
+        half.eval_set,
+        corpus=half.plain("corpus"),
+        queries=half.plain("queries"),
+        media=half.media,
+        split=half.split,
+        limit=half.limit,
+    )
+
+
+_LOADERS: Mapping[str, Callable[[_Half], EvalData]] = {
+    "retrieval": _retrieval,
+    "reranking": _reranking,
+    "classification": _classification,
+    "clustering": _clustering,
+    "sts": _pairs,
+    "pair_classification": _pairs,
+}
+
+
+_GRADE = re.compile(r"-?[0-9]{1,9}")
+Placed = Iterable[tuple[str, Mapping[str, Any]]]
+
+
+def read_retrieval(
+    eval_set: EvalSet,
+    *,
+    corpus: Placed,
+    queries: Placed,
+    split: str,
+    limit: int | None,
+    media: MediaValues,
+) -> RetrievalData:
+    """Join documents, the queries that have a judgement in this half, and the judgements.
+
+    Raises:
+        DataError: for a row without id or text, an id given twice, or a judgement of something unknown.
+    """
+    path = _judgement_file(eval_set, split)
+    judged = _judgements(path)
+    texts = _texts(queries, media, titled=False)
+    documents = _texts(corpus, media, titled=True)
+    relevant: dict[str, dict[str, int]] = {}
+    for line, (query, document, grade) in judged:
+        for kind, known, name in (("query", texts, query), ("document", documents, document)):
+            if name not in known:
+                raise DataError(
+                    f"{shown(path)}:{line}: there is no {kind} '{printable(name, 80)}'; remove the line"
+                )
+        if relevant.setdefault(query, {}).setdefault(document, grade) != grade:
+            raise DataError(
+                f"{shown(path)}:{line}: '{printable(document, 80)}' was given another grade for "
+                f"'{printable(query, 80)}' before; keep one of the lines"
+            )
+    names = list(relevant)
+    names = [names[i] for i in sample_rows(len(names), limit, eval_set.name)]
+    relevant = {name: relevant[name] for name in names}
+    if limit is not None:
+        documents = _thinned(documents, relevant, limit, eval_set.name)
+    return RetrievalData(documents, {name: texts[name] for name in names}, relevant)
+
+
+def _thinned(
+    documents: dict[str, str], relevant: Mapping[str, Mapping[str, int]], limit: int, name: str
+) -> dict[str, str]:
+    needed = {document for grades in relevant.values() for document in grades}
+    others = sorted((d for d in documents if d not in needed), key=lambda d: place(name, d))
+    kept = needed.union(others[:limit])
+    return {document: text for document, text in documents.items() if document in kept}
+
+
+def _judgement_file(eval_set: EvalSet, split: str) -> Path:
+    named = "qrels.tsv" if split == "test" else f"qrels_{split}.tsv"
+    for path in (eval_set.folder / named, eval_set.folder / "qrels" / f"{split}.tsv"):
+        if path.is_file():
+            return path
+    raise DataError(
+        f"{shown(eval_set.folder)} has no {named} with the judgements of its {split} half"
+    )
+
+
+def _judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
+    found = []
+    for line, text in read_text_lines(path):
+        cells = text.split("\t")
+        if not text.strip() or (line == 1 and cells[-1] == "score"):
+            continue
+        if len(cells) != 3 or not _GRADE.fullmatch(cells[2].strip()):
+            raise DataError(
+                f"{shown(path)}:{line}: expected query, document and a whole number between tabs"
+            )
+        found.append((line, (cells[0], cells[1], int(cells[2]))))
+    if not found:
+        raise DataError(f"{shown(path)}: there are no judgements")
+    return found
+
+
+def _texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for where, row in rows:
+        name, text = row.get("_id"), _text(where, row, media)
+        title = row.get("title") if titled else None
+        title = "" if title is None else title
+        if not isinstance(text, str) or not isinstance(title, str):
+            there = printable(", ".join(row), 200)
+            raise DataError(
+                f"{where}: expected _id and text (columns: {there}); image or audio may be in "
+                "the text's place"
+            )
+        if isinstance(name, bool) or not isinstance(name, str | int):
+            raise DataError(
+                f"{where}: the row needs an _id that is text or a whole number, not {printable(name, 40)}"
+            )
+        if str(name) in found:
+            raise DataError(
+                f"{where}: the id '{printable(name, 80)}' was given before; ids are unique"
+            )
+        joined = f"{plain_text(title)} {text}".strip()
+        if not joined:
+            raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
+        found[str(name)] = joined
+    return found
+
+
+def _text(where: str, row: Mapping[str, Any], media: MediaValues) -> Any:
+    """Return a row's text with references to its media: those of a text column, or of others before it."""
+    text = row.get("text")
+    given: dict[str, Any] = {
+        kind: row[kind] for kind in MEDIA_KINDS if row.get(kind) not in (None, "")
+    }
+    try:
+        if isinstance(text, Mapping):
+            return media.input(text, "text")
+        if given:
+            return media.input(
+                given | ({"text": text} if text is not None else {}), next(iter(given))
+            )
+    except DataError as error:
+        raise DataError(f"{where}: {printable(error)}") from None
+    return plain_text(text) if isinstance(text, str) else text

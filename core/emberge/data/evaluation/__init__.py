@@ -1,1 +1,0 @@
-"""Evaluation data: local sets in the layouts that benchmarks use."""
