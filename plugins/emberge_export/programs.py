@@ -16,7 +16,7 @@ import torch
 from emberge import CheckpointError
 from emberge.model_folder import require_vocabulary
 
-from emberge_export.openvino_import import keep_to_ourselves
+from emberge_export.runtimes import keep_to_ourselves
 
 # A program with its weights in one file has to be smaller; servers fetch what is beside it by this name.
 _LARGEST = 1_900_000_000

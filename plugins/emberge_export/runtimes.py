@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-
-from emberge_export.openvino_import import keep_to_ourselves
 
 _OUTPUT = "last_hidden_state"
 
@@ -85,3 +84,8 @@ class OpenVinoTrunk(_Trunk):
 
     def compute(self, given: dict[str, Any]) -> Any:
         return self.compiled(given)[self.compiled.output(_OUTPUT)]
+
+
+def keep_to_ourselves() -> None:
+    """Keep OpenVINO, which is imported after this, from its telemetry, as if that package were missing."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

@@ -1,3 +1,3 @@
 """Public names of emberge_mergekit, each with the module that defines it."""
 
-from .library.strategy import Mergekit as Mergekit
+from .strategy import Mergekit as Mergekit

@@ -18,7 +18,7 @@ def read_recipe(text: str, path: Path | None) -> TranslatedRecipe | None:
 
 @hookimpl
 def register_merge_strategies() -> Mapping[str, str]:
-    return {"mergekit": "emberge_mergekit.library.strategy:Mergekit"}
+    return {"mergekit": "emberge_mergekit.strategy:Mergekit"}
 
 
 @hookimpl

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from emberge.documents import Card, draw_card
 from emberge.evaluating import read_scores, safe_file_name
 from emberge.files import JSON_LIMIT, read_json, read_regular
 from emberge.hashes import HashCache
-from emberge.model_folder import model_fingerprint
+from emberge.model_folder import model_fingerprint, published_files
 from emberge.results import (
     read_artifact,
     record_text,
@@ -23,10 +25,9 @@ from emberge.results import (
     with_contents,
 )
 from emberge.tensor_files import FileContent
-from emberge.wording import join_some
+from emberge.wording import join_some, printable
 
 from emberge_publish.ancestors import Ancestors, find_ancestors, is_of_hub
-from emberge_publish.chosen_files import CARD, RECORD, choose_files, left_notes
 from emberge_publish.credentials import Content, require_no_credentials
 from emberge_publish.hub_repository import Repository, card_on_hub
 from emberge_publish.licences import Terms, joint_terms
@@ -186,3 +187,55 @@ def _notes(
     both = overlap_of(tasks, scored)
     if both:
         yield f"scored on tasks that an ancestor was trained on: {join_some(list(both), 6)}"
+
+
+CARD, RECORD = "README.md", "artifact.json"
+# Written into a result after its step, so not all of them are in its record.
+_ADDED = (CARD, RECORD, "space.json")
+
+
+@dataclass(frozen=True)
+class ChosenFiles:
+    """Files to publish by their names, and the names of what stays because no record has it."""
+
+    files: Mapping[str, Path]
+    left: tuple[str, ...]
+
+
+def choose_files(folder: Path, record: Mapping[str, Any]) -> ChosenFiles:
+    """Choose among the files of a result those that `record`, its artifact.json, names, and the card.
+
+    States of trainings, their logs, hidden files and links are never among them.
+
+    Raises:
+        CheckpointError: for a file of the record or a card that is a link, or is behind one.
+    """
+    named = {*(record.get("files") or ()), *_ADDED}
+    there = {path.relative_to(folder).as_posix(): path for path in published_files(folder)}
+    links = sorted(_links_below(folder))
+    bad = [name for name in links if name in named or any(n.startswith(f"{name}/") for n in named)]
+    if bad:
+        raise CheckpointError(
+            f"{printable(folder / bad[0])}: is a link, and links are not followed when a model is "
+            "published; put a copy in its place"
+        )
+    unnamed = {name for name in there if name not in named} | set(links)
+    return ChosenFiles(
+        {name: path for name, path in there.items() if name in named}, tuple(sorted(unnamed))
+    )
+
+
+def left_notes(left: tuple[str, ...]) -> Iterator[str]:
+    """Yield a note on the files that stay, if there are any."""
+    if left:
+        shown = join_some(map(printable, left), 6)
+        yield f"not uploaded, as {RECORD} does not name them: {shown}"
+
+
+def _links_below(folder: Path) -> Iterator[str]:
+    """Yield the names of all links in a folder; none is entered."""
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(place) / name
+            if path.is_symlink():
+                yield path.relative_to(folder).as_posix()

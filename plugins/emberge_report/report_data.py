@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,7 @@ from emberge_report.page.data_section import ChangedData, read_changes
 from emberge_report.page.figures import Figure, read_figures
 
 if TYPE_CHECKING:
-    from emberge import Artifact, Model, StepRef, Workspace
-
-    from emberge_report.distances import Distances
+    from emberge import Artifact, Machine, Model, StepRef, Workspace
 
 
 # What a run keeps beside the results, and in each of them.
@@ -176,8 +175,6 @@ def _with_distances(
     made: Made, given: Model | None, everyone: Sequence[Made], workspace: Workspace, beside: Path
 ) -> Made:
     """Return the data with each layer's distance from the base; `beside` is the recipe's folder."""
-    from emberge_report.distances import layer_distances
-
     try:
         base = given or _own_base(made, everyone, workspace, beside)
         if base is None:
@@ -192,8 +189,6 @@ def _with_kin(
     made: Sequence[Made], given: Model | None, workspace: Workspace, beside: Path
 ) -> Iterator[Made]:
     """Yield the models, merges with how alike their parents changed, where these are of the run too."""
-    from emberge_report.distances import kinship
-
     named = {one.name: one for one in made}
     known: dict[tuple[str, ...], str] = {}
     for one in made:
@@ -283,3 +278,52 @@ def _record(line: str) -> Mapping[str, Any] | None:
     value, at = (None if isinstance(n, bool) else n for n in numbers)
     fits = isinstance(value, int | float) and isinstance(at, int | float | None)
     return record if fits else None
+
+
+# Parents of a merge whose changes are compared pair by pair; more tell nothing new about the others.
+_MOST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """‖W − W₀‖ / ‖W₀‖ (Frobenius) by layer and over all; `left_out` names tensors without their like.
+
+    `base` is the name of the model measured from.
+    """
+
+    base: str
+    layers: Mapping[str, float]
+    total: float
+    left_out: tuple[str, ...] = ()
+
+
+def layer_distances(base: Model, model: Model, machine: Machine | None = None) -> Distances:
+    """Return distances of a model's floating-point weights from its base's, norms and biases too.
+
+    Raises:
+        CheckpointError: when a folder has no safetensors, or the models have no tensor in common.
+    """
+    from emberge.merging import compare_weights
+
+    found = compare_weights(base, model, machine=machine)
+    return Distances(
+        base=base.name,
+        layers={layer: sums.distance for layer, sums in found.whole_layers().items()},
+        total=found.total().distance,
+        left_out=found.left_out,
+    )
+
+
+def kinship(base: Model, parents: Sequence[Model], machine: Machine | None = None) -> str:
+    """Return a sentence on how alike the parents of a merge changed from the base; "" where they did not.
+
+    Raises:
+        CheckpointError: when a folder has no safetensors, or the models have no tensor in common.
+    """
+    from emberge.merging import compare_weights, kinship_words
+
+    cosines = []
+    for first, second in combinations(parents[:_MOST], 2):
+        cosine = compare_weights(first, second, base, machine=machine).change_cosine()
+        cosines += [] if cosine is None else [cosine]
+    return kinship_words(cosines)

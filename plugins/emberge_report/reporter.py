@@ -21,7 +21,7 @@ class Html(Reporter):
     """
 
     def draw_page(self, page: Page) -> str:
-        from emberge_report.page.document import figure_page
+        from emberge_report.page.page import figure_page
 
         return figure_page(page)
 

@@ -14,6 +14,7 @@ from emberge import (
     Artifact,
     ArtifactKind,
     Backbone,
+    CheckpointError,
     DataEntry,
     Dataset,
     EmbergeError,
@@ -164,8 +165,6 @@ class MeasureStatistics(BatchOptions, Step):
     def _norms(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
         from emberge.merging import Statistics
 
-        from emberge_statistics.delta_norms import delta_norms
-
         if self.base is None:
             raise EmbergeError("delta_norms need a base; name it under 'base'")
         base = workspace.model(self.base)
@@ -257,7 +256,7 @@ def measure_on_data(
     from emberge.merging import Statistics
     from emberge.training import open_session
 
-    from emberge_statistics.stored_tensors import stored_tensors
+    from emberge_statistics.measurements import stored_tensors
 
     def write(name: str, values: Mapping[str, Tensor]) -> Path:
         entries = {tensor: {label: value} for tensor, value in values.items()}
@@ -274,11 +273,11 @@ def measure_on_data(
         takes_losses=measure == "fisher",
     ) as session:
         if measure == "fisher":
-            from emberge_statistics.fisher_information import measure_fisher
+            from emberge_statistics.measurements import measure_fisher
 
             parts = [write("fisher.safetensors", measure_fisher(session, stored, work))]
         else:
-            from emberge_statistics.gram_matrices import measure_grams
+            from emberge_statistics.measurements import measure_grams
 
             parts = list(measure_grams(session, stored, work, write, machine.memory))
         return parts, _measured_on(session, measure)
@@ -321,3 +320,20 @@ def numbered(label: str, models: Sequence[Model]) -> dict[str, Model]:
     if len(models) == 1:
         return {label: models[0]}
     return {f"{label}-{number}": model for number, model in enumerate(models)}
+
+
+def delta_norms(base: Model, model: Model, machine: Machine | None = None) -> dict[str, float]:
+    """Return ‖theta − theta₀‖ by layer, over the tensors of floating-point numbers.
+
+    Raises:
+        CheckpointError: when a tensor is missing in one of them or has another shape, or has NaN.
+    """
+    from emberge.merging import compare_weights
+
+    found = compare_weights(base, model, machine=machine)
+    if found.notes:
+        raise CheckpointError(
+            f"'{base.name}' and '{model.name}': {'; '.join(found.notes)}; measure models of one architecture "
+            "and tokenizer"
+        )
+    return {layer: sums.norms[2] for layer, sums in found.whole_layers().items()}

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 
 from emberge import suggest
 
-from emberge_mergekit.config.former import FORMER_KEYS
 from emberge_mergekit.config.names import ModelName, read_model, read_text
 from emberge_mergekit.config.reading import ConfigValue, Faults
 from emberge_mergekit.recipe.parameters import NONE, Parameters, read_parameters
 
+# Keys that earlier releases of mergekit read and the present one passes over, with what to do instead.
+FORMER_KEYS: Mapping[str, str] = {
+    "out_path": "give this document a 'name', by which others take it as a model, and say --out",
+    "input_model_parameters": "give each model its 'parameters'",
+}
 KEYS = (
     "name",
     "merge_method",

@@ -15,7 +15,7 @@ from emberge.model_folder import Checkpoint, load_tokenizer
 from emberge.tensor_files import TensorReader, TensorSpec
 
 from emberge_mergekit.config.chat import chosen_template
-from emberge_mergekit.library.library import without_chatter
+from emberge_mergekit.library import without_chatter
 
 if TYPE_CHECKING:
     from torch import Tensor

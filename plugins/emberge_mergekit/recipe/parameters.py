@@ -11,10 +11,17 @@ from dataclasses import dataclass
 
 from emberge import suggest
 
-from emberge_mergekit.config.former import FORMER_PARAMETERS, HARMLESS
 from emberge_mergekit.config.reading import ConfigValue, Faults, no_longer
-from emberge_mergekit.library.methods import Method, Parameter
+from emberge_mergekit.methods import Method, Parameter
 
+# Parameters that earlier releases of mergekit read, with what to do instead.
+FORMER_PARAMETERS: Mapping[str, str] = {
+    "embed_slerp": "the vocabulary's rows are merged like any others, as 'tokenizer' lines them up",
+    "lambda_": "it is 'lambda'",
+}
+
+# It saves mergekit memory and changes no result, and configs have it with methods that never knew it.
+HARMLESS = "int8_mask"
 NONE = ConfigValue(None, 1, "nothing")
 Scalar = bool | int | float | str
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from emberge_mergekit.config.former import HARMLESS
 from emberge_mergekit.config.reading import Faults
 from emberge_mergekit.config.schema import ConfigModel, ConfigPart
-from emberge_mergekit.library.methods import Method
+from emberge_mergekit.methods import Method
 from emberge_mergekit.recipe.equivalents import Equivalent, Link, LinkOption, equivalent
 from emberge_mergekit.recipe.parameters import (
+    HARMLESS,
     Entry,
     Parameters,
     Scalar,

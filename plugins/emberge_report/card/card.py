@@ -17,7 +17,7 @@ from emberge_report.card.card_scores import forgetting_sentence, results_of, sco
 from emberge_report.card.card_text import options_as_yaml, python_text, usage_section
 from emberge_report.model_facts import Anatomy
 from emberge_report.page.cost import describe_cost
-from emberge_report.weights_by_layer import COMPUTED, weights_by_layer
+from emberge_report.page.figure_data import COMPUTED, weights_by_layer
 
 if TYPE_CHECKING:
     from emberge import Artifact

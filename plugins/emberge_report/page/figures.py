@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,6 @@ from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.point_chart import point_chart
 from emberge_report.charts.svg import looks
 from emberge_report.page.figure_data import FigureData, LinesData, TableData, figure_data
-from emberge_report.page.svg_file import read_svg
 from emberge_report.page.tables import fold, left, table
 
 if TYPE_CHECKING:
@@ -136,3 +136,57 @@ def _wordy(figure: Figure, column: int) -> bool:
 def _class(word: str) -> str | None:
     """Return the style of a cell: words to the left, numbers to the right."""
     return None if _NUMBER.fullmatch(word) else "words"
+
+
+# What a drawing may be made of: shapes and words, nothing that runs or loads.
+_SHAPES = frozenset(
+    {
+        *("svg", "g", "title", "desc", "text", "tspan"),
+        *("path", "line", "polyline", "polygon", "rect", "circle", "ellipse"),
+    }
+)
+
+
+def read_svg(path: Path) -> Markup:
+    """Return an SVG file as an element of the page, without names of its own for colours.
+
+    Raises:
+        DataError: for a file that is missing, or no SVG.
+    """
+    try:
+        root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, ElementTree.ParseError) as error:
+        raise DataError(f"{path.name} is no drawing that a report can show: {error}") from None
+    if _local(root) != "svg":
+        raise DataError(f"{path.name} is no SVG: it begins with <{_local(root)}>")
+    return _element(root)
+
+
+def _element(found: ElementTree.Element) -> Markup:
+    inside: list[str | Markup | None] = [found.text]
+    for child in found:
+        if _local(child) in _SHAPES:
+            inside.append(_element(child))
+        inside.append(child.tail)
+    attributes = {
+        _attribute_name(key): value for key, value in found.attrib.items() if _harmless(key, value)
+    }
+    return tag(_local(found), *_spaceless(inside), **attributes)
+
+
+def _spaceless(children: Sequence[str | Markup | None]) -> list[str | Markup | None]:
+    return [child for child in children if child is not None and child.strip()]
+
+
+def _local(element: ElementTree.Element) -> str:
+    return str(element.tag).rpartition("}")[2]
+
+
+def _attribute_name(name: str) -> str:
+    # `tag` turns underscores into hyphens, and takes attributes that are words of Python with one behind.
+    return name.rpartition("}")[2].replace("-", "_") + "_"
+
+
+def _harmless(name: str, value: str) -> bool:
+    local = name.rpartition("}")[2].lower()
+    return not (local.startswith("on") or local in ("href", "src", "id") or "url(" in value.lower())

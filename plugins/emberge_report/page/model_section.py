@@ -13,13 +13,11 @@ from emberge_report.charts.line_chart import Chart, Curve, Line, line_chart, smo
 from emberge_report.charts.markup import Child, Markup, join, tag
 from emberge_report.charts.svg import MarkerStyle, number
 from emberge_report.charts.svg import looks as looks_of
-from emberge_report.distances import Distances
 from emberge_report.page.cost import cost_section
+from emberge_report.page.figure_data import weights_by_layer
 from emberge_report.page.figures import figure_of, figure_section
 from emberge_report.page.tables import duration, fold, left, plain, swatch, table
-from emberge_report.page.truncation import truncation
-from emberge_report.report_data import Made, ReportData
-from emberge_report.weights_by_layer import weights_by_layer
+from emberge_report.report_data import Distances, Made, ReportData
 
 # More lines than this in one chart look alike; the others get charts of their own.
 _LINES = 8
@@ -308,3 +306,38 @@ def _unmeasured(found: Mapping[str, Distances]) -> Iterable[Child]:
             yield join(
                 (tag("b", name), f": {len(one.left_out)} tensors have no like in the base: {some}")
             )
+
+
+def truncation(name: str, details: Mapping[str, Any]) -> Markup | None:
+    """Return a table of the tensors by how much is left out; None where no adapter was made of a merge."""
+    adapter = details.get("adapter")
+    errors = adapter.get("errors") if isinstance(adapter, Mapping) else None
+    if not isinstance(adapter, Mapping) or not errors:
+        return None
+    ranks = adapter.get("ranks", {})
+    worst = sorted(errors.items(), key=lambda item: -item[1])
+    if worst[0][1] == 0:
+        return tag("p", f"An adapter of rank {_span(ranks)}, which leaves nothing out.")
+    rows = [
+        [
+            tag("th", tag("code", tensor), scope="row"),
+            tag("td", str(ranks.get(tensor.removesuffix(".weight"), "–"))),
+            tag("td", f"{error:.3g}"),
+        ]
+        for tensor, error in worst
+    ]
+    middle = worst[len(worst) // 2][1]
+    return tag(
+        "div",
+        tag(
+            "p",
+            f"An adapter of rank {_span(ranks)}, which leaves out up to {worst[0][1]:.3g} of a tensor's "
+            f"change ({middle:.3g} of the middle one's), in Frobenius norms.",
+        ),
+        fold(f"{name}: what its rank leaves out", table(["Tensor", "Rank", "Left out"], rows)),
+    )
+
+
+def _span(ranks: Mapping[str, int]) -> str:
+    known = sorted({min(ranks.values()), max(ranks.values())}) if ranks else []
+    return " to ".join(map(str, known)) or "0"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
+from emberge.documents import Page
 from emberge.evaluating import MEANS, Scores
 from emberge.wording import count_noun
 
@@ -12,8 +14,8 @@ from emberge_report.charts.markup import Child, Markup, join, tag
 from emberge_report.charts.svg import NEUTRAL, MarkerStyle, looks
 from emberge_report.conclusions import conclusions
 from emberge_report.page.data_section import data_section
-from emberge_report.page.document import document
-from emberge_report.page.figures import figure_section
+from emberge_report.page.figure_data import figure_data
+from emberge_report.page.figures import figure_of, figure_section
 from emberge_report.page.model_section import (
     distance_section,
     merge_section,
@@ -185,3 +187,37 @@ def _made_by(story: ReportData) -> Markup:
     return join(
         f"Written by {who} from what the steps left; this page loads nothing from anywhere. {runs}"
     )
+
+
+def document(title: str, body: Markup) -> str:
+    """Return a page as a whole file, which is well-formed XML too and loads nothing from anywhere."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", title),
+        tag("style", _style()),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', body), lang='en')}\n"
+
+
+def _style() -> Markup:
+    text = files("emberge_report.page").joinpath("style.css").read_text(encoding="utf-8")
+    return Markup(text)
+
+
+def figure_page(page: Page) -> str:
+    """Return a page of figures below its notes.
+
+    Raises:
+        DataError: for what is no figure.
+    """
+    drawn = [figure_of(one) for one in figure_data(page.title, page.figures)]
+    body = tag(
+        "main",
+        tag("header", tag("h1", page.title)),
+        tag("div", [warning(note) for note in page.notes]),
+        tag("section", figure_section(drawn)),
+        tag("footer", "Written by emberge; this page loads nothing from anywhere."),
+    )
+    return document(page.title, body)

@@ -11,11 +11,11 @@ import torch
 from emberge import PerModel, RecipeError, parse_recipe
 from emberge.cli.main import main
 from emberge.merging import merge_state_dicts
-from emberge_mergekit.library import find_method
-from emberge_mergekit.library.library import merge_one
-from emberge_mergekit.library.methods import METHODS
-from emberge_mergekit.library.strategy import Mergekit
+from emberge_mergekit import merge_one
+from emberge_mergekit import strategy as mergekit_strategy
+from emberge_mergekit.methods import METHODS
 from emberge_mergekit.recipe.translate import translate
+from emberge_mergekit.strategy import Mergekit
 from torch import Tensor
 
 from tests.plugins.mergekit.peer import llama, plugins, quietly, state_of
@@ -150,7 +150,7 @@ def registered(tmp_path: Path) -> Iterator[Path]:
         from mergekit.merge_methods import registry
 
     registry._METHODS.pop("furthest")
-    find_method._registered.cache_clear()
+    mergekit_strategy._registered.cache_clear()
 
 
 def test_a_method_that_someone_registers_with_mergekit_is_a_method_of_configs(

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 from emberge.cli.main import main
-from emberge_mergekit.library.methods import METHODS, MethodName
+from emberge_mergekit.methods import METHODS, MethodName
 from emberge_mergekit.recipe.translate import translate
 
 from tests.plugins.mergekit.peer import llama, plugins, quietly
@@ -135,7 +135,7 @@ def test_a_config_is_read_without_importing_mergekit() -> None:
 
 
 def test_the_table_of_methods_is_mergekits_own() -> None:
-    from emberge_mergekit.library.library import registered_method, registered_names
+    from emberge_mergekit.library import registered_method, registered_names
 
     with quietly():
         assert set(registered_names()) == set(METHODS) == set(get_args(MethodName))

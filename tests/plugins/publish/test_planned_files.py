@@ -11,11 +11,10 @@ import pytest
 from emberge import CheckpointError, RecipeError
 from emberge.contracts import BoardEntry
 from emberge.network import Stop
-from emberge_publish.chosen_files import choose_files, left_notes
 from emberge_publish.hub_repository import FileOnHub, HubError, Remote, Repository
 from emberge_publish.licences import Terms
-from emberge_publish.planned_files import PlannedFile, plan_files, shown_size
-from emberge_publish.publication import Choices, Publication
+from emberge_publish.prepare import choose_files, left_notes
+from emberge_publish.publication import Choices, PlannedFile, Publication, plan_files, shown_size
 
 from tests.support.publishing import git_blob
 

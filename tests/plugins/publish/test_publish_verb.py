@@ -16,8 +16,7 @@ from emberge.contracts import BoardEntry
 from emberge_publish import publish_step, publish_verb
 from emberge_publish.hooks import register_verbs
 from emberge_publish.hub_repository import FileOnHub, HubError, Remote
-from emberge_publish.planned_files import PlannedFile, plan_files
-from emberge_publish.publication import Choices, Publication, Published
+from emberge_publish.publication import Choices, PlannedFile, Publication, Published, plan_files
 from emberge_publish.publish_step import Publish
 
 from tests.support.publishing import git_blob

@@ -10,7 +10,7 @@ import torch
 from emberge import CheckpointError, Model
 from emberge.merging import whole_model
 from emberge.tensor_names import layer_of, layer_order
-from emberge_report.distances import kinship, layer_distances
+from emberge_report.report_data import kinship, layer_distances
 from safetensors.torch import load_file, save_file
 
 from tests.support import tiny

@@ -13,7 +13,7 @@ from emberge import Artifact, DataError, load_plugins, parse_recipe, run_recipe
 from emberge.documents import draw_card
 from emberge_report.card.card import CardFacts, model_card
 from emberge_report.model_facts import Anatomy
-from emberge_report.weights_by_layer import weights_by_layer
+from emberge_report.page.figure_data import weights_by_layer
 
 from tests.support import tiny
 

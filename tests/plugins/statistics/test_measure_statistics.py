@@ -29,8 +29,8 @@ from emberge.results import read_artifact
 from emberge.training import FitJob, FitOptions, SaveClock
 from emberge_encoder import TextEncoder
 from emberge_statistics import gram_matrices
-from emberge_statistics.gram_matrices import GramCounter, plan_passes
 from emberge_statistics.measure_statistics import measure_on_data
+from emberge_statistics.measurements import GramCounter, plan_passes
 from emberge_train import BatchShuffle, InfoNCE
 from safetensors.torch import load_file, save_file
 from torch import Tensor

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, get_args
 
-from emberge_mergekit.library.methods import Method, Parameter
+from emberge_mergekit.methods import Method, Parameter
 
 if TYPE_CHECKING:
     from torch import Tensor

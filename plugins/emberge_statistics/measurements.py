@@ -1,4 +1,7 @@
-"""Gram matrices of linear layers' inputs, summed while texts pass through an encoder."""
+"""Numbers of a model over the batches of a training: Gram matrices of linear layers, Fisher information.
+
+Nothing of the texts is kept but sums.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from emberge import CheckpointError, Encoder, TokenisedText
+from emberge import CheckpointError, EmbergeError, Encoder, TokenisedText
 from emberge.encoding import forward
 from emberge.training import Session
 from torch import Tensor, nn
 
-from emberge_statistics.stored_tensors import StoredTensors
+if TYPE_CHECKING:
+    from emberge import Encoder
+
 
 # Texts that are put in order of their length at once: more fill chunks better.
 WINDOW = 512
@@ -210,3 +215,77 @@ def _hook(module: nn.Module, see: Any) -> Any:
         see((args[0] if args else kwargs["input"]).detach())
 
     return module.register_forward_pre_hook(before, with_kwargs=True)
+
+
+def measure_fisher(session: Session, stored: StoredTensors, work: Path) -> Mapping[str, Tensor]:
+    """Return the Fisher information of each tensor, float32, with states in `work` to go on from.
+
+    It is the mean over batches of the squared gradient of the batch's loss; a tensor that no embedding
+    depends on has the single number 0.
+
+    Raises:
+        EmbergeError: when a batch's loss is not finite.
+    """
+    names = stored.names_of(session.encoder)
+    parameters = dict(session.encoder.module.named_parameters())
+    for parameter in parameters.values():
+        parameter.requires_grad_(True)
+    sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
+    for batch in session.batches(sums, work / "states"):
+        if not bool(torch.isfinite(session.backward(batch).loss)):
+            raise EmbergeError(f"the loss of batch {batch.step} is not finite; is the model sound?")
+        for name, parameter in parameters.items():
+            if parameter.grad is not None:
+                sums[name].addcmul_(parameter.grad, parameter.grad)
+        session.encoder.module.zero_grad(set_to_none=True)
+    means = {names[n]: total / session.plan.steps for n, total in sums.items()}
+    unused = {name: torch.zeros(()) for name in stored.shapes if name not in means}
+    return {**means, **unused}
+
+
+@dataclass(frozen=True)
+class StoredTensors:
+    """Tensors of a checkpoint that merges take, by canonical name; `vocabulary` have a row a token."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    vocabulary: frozenset[str]
+
+    def names_of(self, encoder: Encoder) -> dict[str, str]:
+        """Return the canonical name of every parameter of an encoder that was loaded from the checkpoint.
+
+        Raises:
+            CheckpointError: when a parameter has none, or another shape on disk.
+        """
+        stored = encoder.stored_names()
+        names = dict(zip(stored, self._canonical(list(stored.values())), strict=True))
+        found = {}
+        for parameter, tensor in encoder.module.named_parameters():
+            name = names.get(parameter, parameter)
+            if self.shapes.get(name) != tuple(tensor.shape):
+                raise CheckpointError(
+                    f"{name}: the encoder has it as {list(tensor.shape)} and the checkpoint has not, so "
+                    "what is measured of it belongs to no tensor"
+                )
+            found[parameter] = name
+        return found
+
+    def _canonical(self, stored: Sequence[str]) -> list[str]:
+        """Return names on disk as canonical ones: without the prefix of the text backbone."""
+        from emberge.tensor_names import prefix_of
+
+        prefix = prefix_of(stored)
+        return [n if n in self.shapes else n.removeprefix(prefix) for n in stored]
+
+
+def stored_tensors(folder: Path) -> StoredTensors:
+    """Return the tensors of a model folder.
+
+    Raises:
+        CheckpointError: when two of them would have one name.
+    """
+    from emberge.model_folder import Checkpoint
+    from emberge.tensor_names import is_vocabulary
+
+    specs = Checkpoint(folder).names.specs
+    shapes = {name: spec.shape for name, spec in specs.items() if spec.mergeable}
+    return StoredTensors(shapes, frozenset(filter(is_vocabulary, shapes)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,7 @@ from emberge import (
     suggest,
 )
 
-from emberge_mergekit.library.find_method import method_named
-from emberge_mergekit.library.methods import METHODS, Method, MethodName, Parameter
+from emberge_mergekit.methods import METHODS, Method, MethodName, Parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,7 +92,7 @@ class Mergekit(MergeStrategy):
         }
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        from emberge_mergekit.library.library import merge_one
+        from emberge_mergekit.library import merge_one
 
         based = self._method.base != "ignored"
         given = {n: v for n, v in self.parameters.items() if not isinstance(v, PerModel)}
@@ -149,3 +149,18 @@ def _require_kind(name: str, declared: Parameter, value: PerModel | bool | str) 
             "str": "text",
         }
         raise ValueError(f"parameters: '{name}' takes {words[declared.kind]}, not {value!r}")
+
+
+def method_named(name: str) -> Method | None:
+    """Return the method of this name, from the table or, failing that, from mergekit's registry."""
+    return METHODS.get(name) or _registered(name)
+
+
+@functools.cache
+def _registered(name: str) -> Method | None:
+    from emberge_mergekit.library import registered_method
+
+    try:
+        return registered_method(name)
+    except KeyError:
+        return None
