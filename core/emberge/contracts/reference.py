@@ -139,7 +139,10 @@ class Artifact:
       null is an empty cell. If any is below 0, the colours are of two kinds, for both sides of 0;
     - `points`: `x` and `y`, labels of the axes, and `series`, by name a list of [x, y] or [x, y, text];
     - `lines`: `x` and `y`, labels of the axes, `labels`, names of the places on the x axis, and `series`, by
-      name a list of a number for each of them, in which null is a gap.
+      name a list of a number for each of them, in which null is a gap;
+    - `tree`: `names` of leaves in their order; `unions`, each [node, node, height], the lowest first, where a
+      node is the number of a leaf or, counted on from those, of a union; `x`, the label of the axis; and
+      `label`, the tree in words.
     Data without a table is shown with one of its numbers.
     """
 

@@ -148,7 +148,7 @@ class Interactions(StudyOptions, Step):
                 "file": FILE,
                 "table": TABLE,
                 **_summary(study),
-                "figures": figures_of(study, workspace.folder),
+                "figures": figures_of(study),
             },
         )
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from emberge_boom.study.dendrogram import dendrogram
 from emberge_boom.study.study import Study, cluster_lines
 from emberge_boom.study.tree import leaves
 
-TREE = "tree.svg"
 
-
-def figures_of(study: Study, folder: Path) -> list[dict[str, Any]]:
-    """Draw the tree into `folder` and return both figures as plain values, as a report takes them."""
-    (folder / TREE).write_text(dendrogram(study), encoding="utf-8")
+def figures_of(study: Study) -> list[dict[str, Any]]:
+    """Return the heat map and the tree as plain values, as a report takes them."""
     return [
         {
             "title": "How training together changes the loss",
@@ -24,7 +19,7 @@ def figures_of(study: Study, folder: Path) -> list[dict[str, Any]]:
         },
         {
             "title": "Clusters",
-            "file": TREE,
+            "tree": _tree(study),
             "caption": "A cut at a distance leaves the clusters that unite left of it. They are numbered by "
             "their rows, most first; the sampler cluster takes a threshold and a number.",
             "table": _cuts(study),
@@ -86,6 +81,22 @@ def _pairs(study: Study) -> dict[str, Any]:
         "title": "All pairs, most harm first, and each dataset alone",
         "head": head,
         "rows": rows,
+    }
+
+
+def _tree(study: Study) -> dict[str, Any]:
+    """Return the datasets in the order of the tree, and its unions by their places in that order."""
+    order = leaves(study.tree)
+    place_of = {leaf: place for place, leaf in enumerate(order)}
+    heights = ", ".join(f"{height:.3g}" for height in study.heights)
+    return {
+        "names": [study.names[leaf] for leaf in order],
+        "unions": [
+            [place_of.get(first, first), place_of.get(second, second), height]
+            for first, second, height, _ in study.tree
+        ],
+        "x": f"distance ({study.distance}, {study.linkage} linkage)",
+        "label": f"Tree of {len(order)} datasets, whose clusters unite at the distances {heights}",
     }
 
 

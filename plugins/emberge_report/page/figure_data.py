@@ -82,6 +82,11 @@ def _point(value: Any) -> Any:
     raise ValueError("a point is [x, y] or [x, y, text]")
 
 
+def _union(value: Any) -> Any:
+    """Return [node, node, height] as a tuple, and anything else as it is."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 class PointsData(_Strict):
     """Labels of the axes, and the points of each series: x, y, and words beside."""
 
@@ -128,8 +133,41 @@ class LinesData(_Strict):
         )
 
 
+class TreeData(_Strict):
+    """Names of leaves in their order, and unions of two nodes at a height, the lowest first.
+
+    A node below the number of names is a leaf, else that of a union counted from there on.
+    """
+
+    x: str
+    names: list[str] = Field(min_length=2)
+    unions: list[Annotated[tuple[int, int, float], BeforeValidator(_union)]]
+    label: str = "Tree of clusters"
+
+    @model_validator(mode="after")
+    def _fits(self) -> TreeData:
+        count = len(self.names)
+        nodes = [node for first, second, _ in self.unions for node in (first, second)]
+        known = all(0 <= node < count + i // 2 for i, node in enumerate(nodes))
+        if sorted(nodes) != list(range(2 * count - 2)) or not known:
+            raise ValueError(f"its unions do not make one tree of {count} names")
+        return self
+
+    @property
+    def table(self) -> TableData:
+        """Table of all unions with the names below each."""
+        below = [[name] for name in self.names]
+        for first, second, _ in self.unions:
+            below.append([*below[first], *below[second]])
+        rows: list[list[str | int | float | None]] = [
+            [", ".join(members), f"{height:.6g}"]
+            for members, (*_, height) in zip(below[len(self.names) :], self.unions, strict=True)
+        ]
+        return TableData(head=["Union of", self.x], rows=rows)
+
+
 class FigureData(_Strict):
-    """Figure with its heading, caption and table; it is a `file`, a `heat_map`, `points`, or `lines`."""
+    """Figure with its heading, caption and table; it is a `file` or one kind of data."""
 
     title: str = ""
     caption: str = ""
@@ -138,12 +176,13 @@ class FigureData(_Strict):
     heat_map: HeatMapData | None = None
     points: PointsData | None = None
     lines: LinesData | None = None
+    tree: TreeData | None = None
 
     @model_validator(mode="after")
     def _is_one(self) -> FigureData:
-        kinds = (self.file, self.heat_map, self.points, self.lines)
+        kinds = (self.file, self.heat_map, self.points, self.lines, self.tree)
         if sum(one is not None for one in kinds) != 1:
-            raise ValueError("a figure is one of 'file', 'heat_map', 'points' and 'lines'")
+            raise ValueError("a figure is one of 'file', 'heat_map', 'points', 'lines' and 'tree'")
         return self
 
 

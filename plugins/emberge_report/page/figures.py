@@ -16,6 +16,7 @@ from emberge_report.charts.line_chart import Chart, Line, line_chart
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.point_chart import point_chart
 from emberge_report.charts.svg import looks
+from emberge_report.charts.tree_chart import tree_chart
 from emberge_report.page.figure_data import FigureData, LinesData, TableData, figure_data
 from emberge_report.page.tables import fold, left, table
 
@@ -82,6 +83,9 @@ def _drawn(folder: Path, entry: FigureData) -> tuple[Markup, TableData]:
         return point_chart(given.x, given.y, given.series), given.table
     if entry.lines is not None:
         return _lines(entry.title, entry.lines), entry.lines.table
+    if entry.tree is not None:
+        tree = entry.tree
+        return tree_chart(tree.x, tree.names, tree.unions, tree.label), tree.table
     return read_svg(folder / str(entry.file)), TableData()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from emberge import Artifact, CheckpointError, Model, ModelRef
-from emberge_export import export_step, openvino_import, parity, programs, runtimes
+from emberge_export import export_step, parity, programs, runtimes
 from emberge_export.export_step import Export
 from emberge_export.parity import Parity, measured
 from emberge_export.probe import Probe
@@ -303,7 +303,7 @@ def test_openvino_has_torchs_threads_and_is_kept_from_the_network(
     found = trunk(input_ids=torch.tensor([[5, 6]]))["last_hidden_state"]
     assert found.tolist() == [[[5.0], [6.0]]]
     monkeypatch.setitem(sys.modules, "openvino_telemetry", fake)  # type: ignore[arg-type]
-    openvino_import.keep_to_ourselves()
+    runtimes.keep_to_ourselves()
     assert sys.modules["openvino_telemetry"] is fake  # type: ignore[comparison-overlap]
     monkeypatch.delitem(sys.modules, "openvino_telemetry")
 

@@ -11,8 +11,8 @@ import torch
 from emberge import PerModel, RecipeError, parse_recipe
 from emberge.cli.main import main
 from emberge.merging import merge_state_dicts
-from emberge_mergekit import merge_one
 from emberge_mergekit import strategy as mergekit_strategy
+from emberge_mergekit.library import merge_one
 from emberge_mergekit.methods import METHODS
 from emberge_mergekit.recipe.translate import translate
 from emberge_mergekit.strategy import Mergekit

@@ -204,6 +204,17 @@ def test_points_without_a_table_are_listed() -> None:
     assert rows[2] == ["ir", "InfoNCE", "0.74", "17"]
 
 
+TREE = {"x": "distance", "names": ["a", "b", "c"], "unions": [[0, 1, 0.1], [3, 2, 0.2]]}
+
+
+def test_a_tree_without_a_table_has_one_of_its_unions(tmp_path: Path) -> None:
+    artifact = Artifact("file", details={"figures": [{"tree": TREE}]})
+    (drawn,) = read_figures("study", tmp_path, artifact)
+    assert drawn.head == ["Union of", "distance"]
+    assert drawn.rows == [["a, b", "0.1"], ["a, b, c", "0.2"]]
+    assert drawn.drawing.count("<path") == 2
+
+
 # ── what is no figure ───────────────────────────────────────────────────────────────────────────
 
 BAD: dict[str, tuple[Any, str]] = {
@@ -238,14 +249,27 @@ BAD: dict[str, tuple[Any, str]] = {
     "points without an axis": ({"points": {"x": "x", "series": {"a": []}}}, r"\.points\.y"),
     "two at once": (
         {"heat_map": MAP, "points": POINTS},
-        "one of 'file', 'heat_map', 'points' and 'lines'",
+        "one of 'file', 'heat_map', 'points', 'lines' and 'tree'",
     ),
-    "none": ({"title": "So"}, "one of 'file', 'heat_map', 'points' and 'lines'"),
+    "none": ({"title": "So"}, "one of 'file', 'heat_map', 'points', 'lines' and 'tree'"),
     "another kind": ({"heatmap": MAP}, r"\.heatmap"),
     "no mapping": (5, r"\[0\]: must be a mapping, not 5"),
     "a title of numbers": ({"title": 5, "points": POINTS}, r"\.title"),
     "no table": ({"table": "numbers", "points": POINTS}, r"\.table"),
     "a table of nonsense": ({"table": {"rows": [5]}, "points": POINTS}, r"\.table\.rows\[0\]"),
+    "a union of what is not yet": (
+        {"tree": {**TREE, "unions": [[0, 4, 0.1], [2, 1, 0.2]]}},
+        r"\.tree: .*one tree of 3",
+    ),
+    "a node that unites twice": (
+        {"tree": {**TREE, "unions": [[0, 1, 0.1], [1, 2, 0.2]]}},
+        r"\.tree: .*one tree of 3",
+    ),
+    "too few unions": ({"tree": {**TREE, "unions": [[0, 1, 0.1]]}}, r"\.tree: .*one tree of 3"),
+    "a union of a word": (
+        {"tree": {**TREE, "unions": [[0, 1, "low"], [3, 2, 0.2]]}},
+        r"\.tree\.unions\[0\]\[2\]",
+    ),
     "no file": ({"file": "absent.svg"}, r"absent\.svg"),
 }
 

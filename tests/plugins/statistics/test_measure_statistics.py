@@ -28,7 +28,7 @@ from emberge.model_folder import model_fingerprint
 from emberge.results import read_artifact
 from emberge.training import FitJob, FitOptions, SaveClock
 from emberge_encoder import TextEncoder
-from emberge_statistics import gram_matrices
+from emberge_statistics import measurements
 from emberge_statistics.measure_statistics import measure_on_data
 from emberge_statistics.measurements import GramCounter, plan_passes
 from emberge_train import BatchShuffle, InfoNCE
@@ -262,7 +262,7 @@ def test_a_seed_gives_the_same_numbers_again(bert: Path, tmp_path: Path) -> None
 def test_a_killed_measurement_goes_on_and_ends_the_same(
     what: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gram_matrices, "WINDOW", 8)
+    monkeypatch.setattr(measurements, "WINDOW", 8)
     always = SaveClock(seconds=0.0, share=0.0)
     whole = measured(what, bert, tmp_path / "whole", epochs=2)
     work = tmp_path / "killed"

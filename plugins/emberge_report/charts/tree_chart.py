@@ -1,0 +1,66 @@
+"""Tree of clusters: at which distance each two of them unite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.svg import Scale, short
+
+# Two nodes and the distance at which they unite: below the number of names a leaf, else that of a union.
+Union = tuple[int, int, float]
+
+WIDTH = 1040.0
+_NAME = 22
+_LETTER = 7.0
+_ROW = 26.0
+_TOP = 8.0
+_LINE = "fill:none;stroke:var(--c1);stroke-width:2;stroke-linejoin:round"
+
+
+def tree_chart(x: str, names: Sequence[str], unions: Sequence[Union], label: str) -> Markup:
+    """Return the tree, names on the left in their order and distances to the right; `label` describes it."""
+    left = min(_NAME, max(map(len, names))) * _LETTER + 18
+    across = Scale(*_span([height for *_, height in unions]), left, WIDTH - 60)
+    bottom = _TOP + _ROW * len(names)
+    # Where the line of each node begins: (x, y).
+    at = [(left, _TOP + _ROW * (i + 0.5)) for i in range(len(names))]
+    parts = [_axis(across, bottom)]
+    parts += [
+        _text(left - 8, y + 4, short(name, _NAME), anchor="end")
+        for name, (_, y) in zip(names, at, strict=True)
+    ]
+    for first, second, height in unions:
+        (x1, y1), (x2, y2), end = at[first], at[second], across(height)
+        middle = (y1 + y2) / 2
+        at.append((end, middle))
+        path = f"M{x1:.1f} {y1:.1f}H{end:.1f}V{y2:.1f}H{x2:.1f}"
+        parts.append(tag("path", d=path, style=_LINE))
+        parts.append(_text(end + 5, middle - 5, f"{height:.3g}", "tick"))
+    axis = _text((left + WIDTH - 60) / 2, bottom + 34, x, "axis", "middle")
+    box = f"0 0 {WIDTH:g} {bottom + 44:g}"
+    return tag("svg", *parts, axis, viewBox=box, role="img", aria_label=label)
+
+
+def _span(heights: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of the axis: from 0, unless all distances are far from it."""
+    low, high = min(heights), max(heights)
+    if low > 0.5 * high:
+        pad = max(high - low, 0.02 * high)
+        return low - 0.25 * pad, high + 0.05 * pad
+    return min(0.0, low), high * 1.04 if high > 0 else 1.0
+
+
+def _axis(across: Scale, bottom: float) -> Markup:
+    lines = [
+        (
+            tag("line", class_="grid", x1=across(mark), x2=across(mark), y1=_TOP, y2=bottom),
+            _text(across(mark), bottom + 16, f"{mark:g}", "tick", "middle"),
+        )
+        for mark in across.ticks(6)
+    ]
+    return tag("g", lines, aria_hidden="true")
+
+
+def _text(x: float, y: float, words: str, style: str = "", anchor: str = "") -> Markup:
+    return tag("text", words, x=x, y=y, class_=style or None, text_anchor=anchor or None)
