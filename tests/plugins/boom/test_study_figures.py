@@ -61,7 +61,7 @@ def test_the_heat_map_has_the_change_of_every_pair(tmp_path: Path) -> None:
 
 
 def test_the_heat_map_of_a_study_of_ratios_is_in_percent(tmp_path: Path) -> None:
-    figure, _ = figures_of(worked(ranking="ratio"), tmp_path)
+    figure, _ = figures_of(worked(ranking="ratio"))
     order = figure["heat_map"]["rows"]
     row = figure["heat_map"]["values"][order.index("a")]
     assert row[order.index("c")] == pytest.approx(-12)  # 1.32 / 1.5
