@@ -10,7 +10,7 @@ from emberge.architectures import Architecture
 
 @hookimpl
 def register_architectures() -> Mapping[str, Architecture]:
-    place = "emberge_moe.architecture.modeling_emberge_routed"
+    place = "emberge_moe.modeling_emberge_routed"
     return {
         "emberge_routed": Architecture(
             config=f"{place}:EmbergeRoutedConfig",
@@ -28,7 +28,8 @@ def register_backbones() -> Mapping[str, str]:
 @hookimpl
 def register_steps() -> Mapping[str, str]:
     return {
-        "downcycle": "emberge_moe.downcycle.downcycle_step:Downcycle",
+        "downcycle": "emberge_moe.downcycle_step:Downcycle",
+        "mix_experts": "emberge_moe.upcycle.mix_experts_step:MixExperts",
         "rope": "emberge_moe.rope:Rope",
         "upcycle": "emberge_moe.upcycle.upcycle_step:Upcycle",
     }

@@ -184,7 +184,7 @@ def test_a_plugins_class_comes_with_the_plugins_code_and_not_with_a_parents(
 ) -> None:
     from emberge.model_folder import copy_template
     from emberge.plugins import load_plugins
-    from emberge_moe.architecture import modeling_emberge_routed as own
+    from emberge_moe import modeling_emberge_routed as own
 
     load_plugins()
     (model / "modeling_emberge_routed.py").write_text("raise SystemExit")

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.sources import CORE, PLUGINS, ROOT, python_files
 
 # It is copied into models, where it is code by itself.
-ALONE = PLUGINS / "emberge_moe" / "architecture" / "modeling_emberge_routed.py"
+ALONE = PLUGINS / "emberge_moe" / "modeling_emberge_routed.py"
 
 
 def classes(file: Path) -> list[str]:

@@ -15,8 +15,7 @@ from emberge.tensor_files import TensorSpec
 
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.expert_tensors import FilledTensor, Joined, part_of
-from emberge_moe.upcycle.routing import LayerRouting
-from emberge_moe.upcycle.target import Restored, RoutedBlock, RoutedTarget
+from emberge_moe.upcycle.routing import LayerRouting, Restored, RoutedBlock, RoutedTarget
 
 ORIGIN = "upcycled_from"
 """Key of a native config under which the dense model's whole config is kept, for the way back."""

@@ -11,8 +11,8 @@ from emberge.tensor_files import TensorSpec
 
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.expert_tensors import Averaged, FilledTensor, Joined, Transposed
-from emberge_moe.upcycle.routing import LayerRouting
-from emberge_moe.upcycle.target import RoutedBlock, RoutedTarget
+from emberge_moe.upcycle.probe import read_tensor
+from emberge_moe.upcycle.routing import LayerRouting, RoutedBlock, RoutedTarget
 
 _SOURCE = "jina_embeddings_v3"
 _CODE = "nomic-ai/nomic-bert-2048"
@@ -133,8 +133,6 @@ def _padded(rows: int) -> int:
 
 def lost_bias(dense: DenseModel, layers: Sequence[int]) -> float:
     """Return the norm of the biases that the format has no place for, over all routed layers."""
-    from emberge_moe.upcycle.router_states import read_tensor
-
     lost = [read_tensor(dense.blocks[layer][1]["fc1.bias"]) for layer in layers]
     return math.sqrt(sum(float(one.double().square().sum()) for one in lost))
 

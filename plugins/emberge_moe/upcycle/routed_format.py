@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,31 @@ from emberge.tensor_names import prefix_of
 
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.expert_tensors import Joined, part_of
-from emberge_moe.upcycle.routing import LayerRouting
-from emberge_moe.upcycle.stored_names import fused_name, loaded_name, split_names, stored_name
-from emberge_moe.upcycle.target import Restored, RoutedBlock, RoutedTarget
+from emberge_moe.upcycle.routing import LayerRouting, Restored, RoutedBlock, RoutedTarget
 
 _FILE = "modeling_emberge_routed.py"
 _ROUTER = re.compile(r"(.*(?:layers|layer)\.(\d+)\.(?:mlp\.)?)router\.weight")
+
+# Tensor names on disk, and those of the class that loads them, where the two differ.
+_SHARED = (
+    ("emb_ln.", "embeddings.LayerNorm."),
+    ("encoder.layers.", "layers."),
+    (".norm1.", ".post_attention_layernorm."),
+    (".norm2.", ".post_mlp_layernorm."),
+)
+_PAIRS: dict[str, Sequence[tuple[str, str]]] = {
+    "jina_embeddings_v3": (*_SHARED, (".mixer.out_proj.", ".self_attn.o_proj.")),
+    "nomic_bert": (
+        *_SHARED,
+        (".attn.out_proj.", ".self_attn.o_proj."),
+        (".mlp.fc11.", ".mlp.up_proj."),
+        (".mlp.fc12.", ".mlp.gate_proj."),
+        (".mlp.fc2.", ".mlp.down_proj."),
+    ),
+}
+# One matrix of query, key and value on disk.
+_FUSED = {"jina_embeddings_v3": ".mixer.Wqkv.", "nomic_bert": ".attn.Wqkv."}
+_SPLIT = tuple(f".self_attn.{one}_proj." for one in "qkv")
 
 
 @dataclass(frozen=True)
@@ -27,7 +46,7 @@ class RoutedFormat(RoutedTarget):
 
     @property
     def code(self) -> Path:
-        return Path(__file__).parents[1] / "architecture" / _FILE
+        return Path(__file__).parents[1] / _FILE
 
     @property
     def loading(self) -> str:
@@ -119,6 +138,43 @@ def _joined(kind: str, specs: Mapping[str, TensorSpec]) -> Iterator[TensorSpec]:
             parts = tuple(specs[name.replace("q_proj", f"{one}_proj")] for one in "qkv")
             rows = sum(part.shape[0] for part in parts)
             yield Joined(fused, (rows, *spec.shape[1:]), spec.dtype, parts=parts)
+
+
+def loaded_name(kind: str, name: str) -> str:
+    """Return the name in memory of a tensor on disk, of a model type; without a prefix before it."""
+    for stored, loaded in _PAIRS.get(kind, ()):
+        name = _replaced(name, stored, loaded)
+    return name
+
+
+def stored_name(kind: str, name: str) -> str:
+    """Return the name on disk of a tensor in memory, of a model type; without a prefix before it."""
+    for stored, loaded in _PAIRS.get(kind, ()):
+        name = _replaced(name, loaded, stored)
+    return name
+
+
+def split_names(kind: str, fused: str) -> list[str]:
+    """Return the names in memory of the three parts of a fused matrix on disk; none for another tensor."""
+    word = _FUSED.get(kind)
+    if word is None or word not in fused:
+        return []
+    return [loaded_name(kind, fused.replace(word, part)) for part in _SPLIT]
+
+
+def fused_name(kind: str, name: str) -> tuple[str, bool]:
+    """Return the name of the fused matrix that a tensor is a part of, "" for none, and if it is the first."""
+    word = _FUSED.get(kind)
+    part = next((one for one in _SPLIT if one in name), None)
+    if word is None or part is None:
+        return "", False
+    return name.replace(part, word), part == _SPLIT[0]
+
+
+def _replaced(name: str, old: str, new: str) -> str:
+    if old.startswith("."):
+        return name.replace(old, new)
+    return new + name[len(old) :] if name.startswith(old) else name
 
 
 ROUTED = RoutedFormat(name="emberge_routed")

@@ -24,20 +24,18 @@ from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
 from emberge_encoder import TextEncoder
 from emberge_moe.balance import Loads, RouterLosses, balance_loss, sums_of, z_loss
-from emberge_moe.downcycle.downcycle_step import Downcycle
-from emberge_moe.downcycle.load import read_load
-from emberge_moe.downcycle.routed_model import RoutedModel
+from emberge_moe.downcycle_step import Downcycle, RoutedModel, read_load
 from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
 from emberge_moe.routed_encoder import PredictingRoutedEncoder
 from emberge_moe.router_health import RouterHealth
 from emberge_moe.routers import ROUTERS, RouterTaps, Routing
-from emberge_moe.upcycle.build import Plan
 from emberge_moe.upcycle.dense_model import DenseModel, is_routed
 from emberge_moe.upcycle.expert_tensors import FilledTensor
+from emberge_moe.upcycle.mix_experts_step import MixExperts
 from emberge_moe.upcycle.native import NATIVE, ORIGIN
 from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
-from emberge_moe.upcycle.plan import Beginning, choose_target, refuse_dense, routed_tensors
+from emberge_moe.upcycle.plan import Beginning, Plan, choose_target, refuse_dense, routed_tensors
 from emberge_moe.upcycle.probe import (
     MOST,
     SENTENCES,
@@ -46,10 +44,15 @@ from emberge_moe.upcycle.probe import (
     open_model,
     probe_texts,
 )
-from emberge_moe.upcycle.routed_format import ROUTED
+from emberge_moe.upcycle.routed_format import (
+    ROUTED,
+    fused_name,
+    loaded_name,
+    split_names,
+    stored_name,
+)
 from emberge_moe.upcycle.routing import LayerRouting as Plans
 from emberge_moe.upcycle.routing import chosen_layers, router_deviation
-from emberge_moe.upcycle.stored_names import fused_name, loaded_name, split_names, stored_name
 from emberge_moe.upcycle.upcycle_step import Upcycle
 from safetensors.torch import load_file
 
@@ -67,6 +70,9 @@ LAST = TextEncoder(pooling="last")
 def plugins() -> Plugins:
     """Every plugin, as the routed class is one's own."""
     return load_plugins()
+
+
+PAIR = (ModelRef("a"), ModelRef("b"))
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +97,9 @@ def size_of(folder: Path) -> int:
 
 
 def test_steps_and_the_backbone_have_their_names(plugins: Plugins) -> None:
-    found = [plugins.find(name, "step").type for name in ("downcycle", "rope", "upcycle")]
-    assert found == [Downcycle, Rope, Upcycle]
+    names = ("downcycle", "mix_experts", "rope", "upcycle")
+    found = [plugins.find(name, "step").type for name in names]
+    assert found == [Downcycle, MixExperts, Rope, Upcycle]
     assert plugins.find("routed", "backbone").type is Routed
 
 
@@ -425,16 +432,11 @@ def test_a_dense_model_knows_its_blocks(models: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"experts": 1, "top_k": 1}, "'experts' is 1; a router needs at least 2"),
         ({"experts": 4, "top_k": 5}, "'top_k' is 5, and there are 4 experts"),
-        ({"experts": 4, "top_k": 0}, "'top_k' is 0"),
-        ({"noise": -0.1}, "'noise' is -0.1"),
         ({"router": "uniform"}, "router 'uniform' is neither"),
-        ({"base": ModelRef("b")}, "'base' and router: states are for"),
-        ({"router": "states"}, "'base' and router: states are for"),
+        ({"router": "states"}, "router 'states' is neither"),
         ({"export": "nomic_v2", "target": "mixtral"}, "leave 'target' out"),
         ({"gate_scale": 2.0}, "'gate_scale' is for gates"),
-        ({"experts": (ModelRef("a"), ModelRef("b"))}, "either a 'model' that is copied"),
     ],
 )
 def test_options_without_sense_are_refused(options: dict[str, Any], words: str) -> None:
@@ -442,13 +444,22 @@ def test_options_without_sense_are_refused(options: dict[str, Any], words: str) 
         Upcycle(model=ModelRef("m"), **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"models": PAIR[:1]}, "'models' has 1; a router needs at least 2"),
+        ({"models": PAIR, "top_k": 3}, "'top_k' is 3, and there are 2 experts"),
+        ({"models": PAIR, "router": "uniform"}, "router 'uniform' is neither"),
+    ],
+)
+def test_experts_come_from_two_models_or_more(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        MixExperts(**options)
+
+
 def test_options_at_their_ends_are_taken() -> None:
-    one = Upcycle(model=ModelRef("m"), experts=2, top_k=2, noise=0.0)
-    assert (one.count, one.members, one.by_states) == (2, (), False)
-    two = Upcycle(experts=(ModelRef("a"), ModelRef("b")), top_k=1)
-    assert (two.count, two.members, two.by_states) == (2, (ModelRef("a"), ModelRef("b")), True)
-    assert not Upcycle(experts=two.members, router="zeros").by_states
-    assert Upcycle(experts=two.members, router="states").by_states
+    assert Upcycle(model=ModelRef("m"), experts=2, top_k=2, noise=0.0).expert_count == 2
+    assert MixExperts(models=PAIR, top_k=2, router="zeros").expert_count == 2
     assert Upcycle(model=ModelRef("m"), normalize_gates=False, gate_scale=2.0).gate_scale == 2.0
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from emberge_encoder import TextEncoder
-from emberge_moe.architecture import modeling_emberge_routed
-from emberge_moe.architecture.modeling_emberge_routed import (
+from emberge_moe import modeling_emberge_routed
+from emberge_moe.modeling_emberge_routed import (
     AUTO_MAP,
     EmbergeRoutedConfig,
     EmbergeRoutedModel,
@@ -279,7 +279,7 @@ def test_attention_is_switched_in_the_dense_models_config(tmp_path: Path) -> Non
 def test_the_file_needs_torch_and_transformers_alone() -> None:
     import ast
 
-    path = ROOT / "plugins/emberge_moe/architecture/modeling_emberge_routed.py"
+    path = ROOT / "plugins/emberge_moe/modeling_emberge_routed.py"
     tree = ast.parse(path.read_text())
     named = {
         name.split(".")[0]

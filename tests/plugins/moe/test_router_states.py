@@ -11,8 +11,8 @@ import pytest
 import torch
 from emberge.tensor_files import TensorReader, TensorSpec
 from emberge_moe.router_health import RouterHealth
-from emberge_moe.upcycle import expert_tensors, router_states
-from emberge_moe.upcycle.router_states import mean_states, read_tensor, write_routers
+from emberge_moe.upcycle import expert_tensors, probe
+from emberge_moe.upcycle.probe import mean_states, read_tensor, write_routers
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -24,7 +24,7 @@ def states_of(*chunks: list[list[float]]) -> Any:
 
 def test_a_mean_is_over_the_tokens_of_all_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     chunks = states_of([[1.0, 0.0], [3.0, 0.0], [5.0, 4.0]], [[3.0, 8.0]])
-    monkeypatch.setattr(router_states, "block_inputs", chunks)
+    monkeypatch.setattr(probe, "block_inputs", chunks)
     dense: Any = SimpleNamespace(width=2, entered=str)
     found = mean_states(SimpleNamespace(), dense, [0], [])  # type: ignore[arg-type]
     assert found[0].tolist() == [3.0, 3.0]

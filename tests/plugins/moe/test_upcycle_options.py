@@ -13,7 +13,7 @@ import pytest
 import torch
 from emberge import EmbergeError, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.results import read_artifact
-from emberge_moe.architecture.modeling_emberge_routed import AUTO_MAP, FEED_FORWARD
+from emberge_moe.modeling_emberge_routed import AUTO_MAP, FEED_FORWARD
 from emberge_moe.upcycle.dense_model import BLOCKS
 from emberge_moe.upcycle.expert_tensors import Averaged, Joined, Normal, Transposed
 from emberge_moe.upcycle.routing import chosen_layers
@@ -179,7 +179,7 @@ def test_others_embed_with_a_folder_that_they_trust_and_only_then(place: Path) -
 
 # ── members as experts ──────────────────────────────────────────────────────────────────────────
 
-MEMBERS = "experts: [./a, ./b, ./c], top_k: 1"
+MEMBERS = "models: [./a, ./b, ./c], top_k: 1"
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def members(place: Path) -> Path:
 
 def test_each_member_gives_an_expert_and_the_rest_is_merged(members: Path) -> None:
     probe = ", ".join(f"{{path: ./{name}.jsonl, task: retrieval}}" for name in "abc")
-    folder = ran(members, f"{MEMBERS}, probe: [{probe}]")
+    folder = ran(members, f"{MEMBERS}, probe: [{probe}]", "mix_experts")
     found, own = tensors(folder), [tensors(members / name) for name in "abc"]
     name = "encoder.layer.1.intermediate.dense.weight"
     assert all(torch.equal(found[EXPERT.format(n)], one[name]) for n, one in enumerate(own))
@@ -207,12 +207,12 @@ def test_each_member_gives_an_expert_and_the_rest_is_merged(members: Path) -> No
 
 
 def test_routers_from_states_need_texts(members: Path) -> None:
-    assert "probe" in refused(members, MEMBERS)
+    assert "probe" in refused(members, MEMBERS, "mix_experts")
 
 
 def test_members_of_other_shapes_are_refused(members: Path) -> None:
     dense(members / "wide", "bert", intermediate_size=96)
-    found = refused(members, "experts: [./a, ./wide], router: normal(0.02)")
+    found = refused(members, "models: [./a, ./wide], router: normal(0.02)", "mix_experts")
     assert "r.yaml:3" in found
     assert "intermediate.dense.weight" in found
 
@@ -223,7 +223,9 @@ def test_members_of_other_vocabularies_are_refused(members: Path) -> None:
     vocabulary = content["model"]["vocab"]
     vocabulary["first"], vocabulary["last"] = vocabulary["last"], vocabulary["first"]
     path.write_text(json.dumps(content))
-    assert "vocabulary" in refused(members, "experts: [./a, ./b], router: normal(0.02)")
+    assert "vocabulary" in refused(
+        members, "models: [./a, ./b], router: normal(0.02)", "mix_experts"
+    )
 
 
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────
@@ -240,7 +242,7 @@ def test_members_of_other_vocabularies_are_refused(members: Path) -> None:
         ("model: ./dense, target: qwen3_moe", ("qwen3", "bert")),
         ("model: ./dense, export: nomic_v2", ("rope",)),
         ("experts: 8", ("'model'",)),
-        ("model: ./dense, router: states", ("models as 'experts'",)),
+        ("model: ./dense, router: states", ("router 'states'", "normal(0.02)")),
     ],
 )
 def test_bad_options_are_refused_before_work(

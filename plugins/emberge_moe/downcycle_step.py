@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from emberge import (
     Artifact,
     Backbone,
+    CheckpointError,
     DataEntry,
     EmbergeError,
     ModelRef,
@@ -23,10 +25,67 @@ from emberge import (
 )
 from emberge.files import write_text
 from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorSpec
 
-from emberge_moe.downcycle.load import measure_load, read_load
-from emberge_moe.downcycle.routed_model import RoutedModel
+from emberge_moe.upcycle.dense_model import is_routed
+from emberge_moe.upcycle.expert_tensors import Averaged
+from emberge_moe.upcycle.native import NATIVE
+from emberge_moe.upcycle.probe import open_model, probe_texts
 from emberge_moe.upcycle.routed_format import ROUTED
+from emberge_moe.upcycle.routing import Restored, RoutedTarget
+
+_TARGETS: Mapping[str, RoutedTarget] = {**NATIVE, ROUTED.name: ROUTED}
+
+
+@dataclass(frozen=True)
+class RoutedModel:
+    """A routed checkpoint."""
+
+    checkpoint: Checkpoint
+
+    @cached_property
+    def target(self) -> RoutedTarget:
+        """The format.
+
+        Raises:
+            CheckpointError: for a dense model, and for formats that no dense model is known of.
+        """
+        config, folder = self.checkpoint.config, self.checkpoint.folder
+        kind = str(config.get("model_type"))
+        if not is_routed(config):
+            raise CheckpointError(f"{folder}: has no experts ({kind}), so it is dense already")
+        target = _TARGETS.get(kind)
+        if target is None or target.dense_config(config) is None:
+            raise CheckpointError(
+                f"{folder}: its config does not have the dense model that it was upcycled from, so there is "
+                "none to go back to; only models that emberge upcycled have it"
+            )
+        return target
+
+    @property
+    def dense_config(self) -> Mapping[str, Any]:
+        """The config of the dense model."""
+        return self.target.dense_config(self.checkpoint.config) or {}
+
+    @cached_property
+    def restored(self) -> Restored:
+        """The tensors in terms of the dense model."""
+        return self.target.restored(self.checkpoint.config, self.checkpoint.specs)
+
+    @property
+    def top_k(self) -> int:
+        """Experts that each token goes to."""
+        config = self.checkpoint.config
+        return int(config.get("num_experts_per_tok") or config["top_k"])
+
+    def averaged(self, shares: Mapping[int, Sequence[float]] | None = None) -> Iterator[TensorSpec]:
+        """Yield the dense model's tensors, with each layer's experts averaged by their shares, or evenly."""
+        yield from self.restored.rest
+        for layer, experts in self.restored.experts.items():
+            weights = tuple(shares[layer]) if shares is not None else (1.0,) * len(experts)
+            for name, spec in experts[0].items():
+                parts = tuple(one[name] for one in experts)
+                yield Averaged(name, spec.shape, spec.dtype, parts=parts, weights=weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +186,6 @@ class Downcycle(Step):
             return read_load(folder, routed)
         place = workspace.work / "load.json"
         if not place.is_file():
-            from emberge_moe.upcycle.probe import probe_texts
-
             measured = measure_load(
                 routed, self.backbone, probe_texts(self.probe, workspace), workspace
             )
@@ -140,3 +197,47 @@ class Downcycle(Step):
 def _code(out: Path, checkpoint: Checkpoint) -> Path:
     """Return where the routed class would be in a copy of the folder."""
     return out / checkpoint.in_trunk(ROUTED.code.name)
+
+
+def measure_load(
+    routed: RoutedModel, backbone: Backbone, texts: Sequence[str], workspace: Workspace
+) -> dict[int, list[float]]:
+    """Return by layer the share of all choices, over the texts' tokens, that falls on each expert."""
+    import torch
+
+    from emberge_moe.routers import ROUTERS, RouterTaps
+
+    embedder = open_model(routed.checkpoint.folder, backbone, workspace)
+    taps = RouterTaps(embedder.encoder.module, ROUTERS[routed.target.name])
+    counts = {
+        layer: torch.zeros(len(experts), dtype=torch.int64)
+        for layer, experts in routed.restored.experts.items()
+    }
+    with taps:
+        for _ in embedder.token_states(embedder.tokenise(texts)):
+            # None of the texts is padded, so each choice is a token's.
+            for layer, routing in taps.taken.items():
+                chosen = routing.chosen.flatten().cpu()
+                counts[layer] += torch.bincount(chosen, minlength=len(counts[layer]))
+    return {layer: (count.double() / count.sum()).tolist() for layer, count in counts.items()}
+
+
+def read_load(folder: Path, routed: RoutedModel) -> dict[int, list[float]]:
+    """Return by layer the share of each expert that a training in a folder logged last.
+
+    Raises:
+        CheckpointError: for a training that logged none of this model's layers.
+    """
+    path = folder / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    latest = {row["name"]: row["value"] for row in map(json.loads, lines)}
+    found = {}
+    for layer, experts in routed.restored.experts.items():
+        names = [f"load/{layer}/{number}" for number in range(len(experts))]
+        if any(name not in latest for name in names):
+            raise CheckpointError(
+                f"{folder}: has no load of layer {layer}; name a training of this model with the backbone "
+                "routed, or measure on a 'probe' set"
+            )
+        found[layer] = [latest[name] for name in names]
+    return found

@@ -1,1 +1,0 @@
-"""Mixture-of-experts architectures that transformers does not have."""

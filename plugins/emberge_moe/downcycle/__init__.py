@@ -1,1 +1,0 @@
-"""Downcycling: experts averaged into a dense model."""

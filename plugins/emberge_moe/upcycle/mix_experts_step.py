@@ -1,0 +1,177 @@
+"""The `mix_experts` step: several dense models made one mixture of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emberge import (
+    Artifact,
+    Model,
+    ModelRef,
+    Preflight,
+    Problem,
+    Stage,
+    Workspace,
+    component,
+)
+from emberge.contracts import total_size
+from emberge.merging import MergeInput, MergeRequest, merge_checkpoints, plan_merge
+from emberge.model_folder import Checkpoint
+
+from emberge_moe.upcycle.dense_model import DenseModel
+from emberge_moe.upcycle.plan import Beginning, Plan
+from emberge_moe.upcycle.probe import (
+    mean_states,
+    open_model,
+    probe_texts,
+    read_routers,
+    write_routers,
+)
+from emberge_moe.upcycle.routing import router_deviation
+from emberge_moe.upcycle.routing_step import RoutingStep
+
+if TYPE_CHECKING:
+    from emberge.tensor_files import TensorSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixExperts(RoutingStep):
+    """Make one mixture of experts of several dense models, each of which gives an expert.
+
+    Branch-Train-MiX (Sukhbaatar et al., 2024, arXiv:2403.07816): models that were trained apart from one
+    ancestor give the feed-forward blocks of `layers` as experts, all else of them is averaged, and a training
+    afterwards teaches the routers. Here `strategy` may be any merge method, and routers need not begin at
+    random: with `router: states` their rows are the experts' mean hidden states on `probe`, one set for each
+    expert or one for all, which is emberge's own and in no paper.
+
+    Layers, gates and formats are those of `upcycle`, which copies one model instead.
+
+    Example:
+        routed:
+          mix_experts: {models: $members, layers: alternate, top_k: 2, probe: ./pairs.jsonl}
+    """
+
+    models: tuple[ModelRef, ...]
+    """The dense models, of one architecture and vocabulary."""
+    router: str = "states"
+    """First weights of routers: `states` of the probe set, `normal(0.02)` or `zeros`."""
+    strategy: tuple[Stage, ...] = component("linear")
+    """Merge method of all tensors that are not of experts."""
+    base: ModelRef | None = None
+    """The models' common ancestor, where the strategy works on deltas."""
+
+    def __post_init__(self) -> None:
+        if len(self.models) < 2:
+            raise ValueError(f"'models' has {len(self.models)}; a router needs at least 2 experts")
+        super().__post_init__()
+        if self.router != "states":
+            router_deviation(self.router)
+
+    @property
+    def expert_count(self) -> int:
+        return len(self.models)
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if self.router == "states" and len(self.probe) not in (1, self.expert_count):
+            yield context.problem(
+                f"routers from states need a probe set for each of the {self.expert_count} experts, or one "
+                "for all; name them under 'probe', or set router: normal(0.02)",
+                "probe",
+            )
+        folder, *_ = [context.whole_model(one) for one in self.models]
+        yield from self._check_merge(context)
+        yield from self.check_probe(context)
+        yield from self.check_dense(folder, "models", context)
+
+    def _check_merge(self, context: Preflight) -> Iterator[Problem]:
+        inputs = [
+            MergeInput(m.text, context.model(m), adapter=context.adapter(m)) for m in self.models
+        ]
+        if any(one.folder is None for one in inputs):
+            return
+        base = None
+        if self.base is not None:
+            base = MergeInput(self.base.text, context.model(self.base))
+        plan = plan_merge(self._request(inputs, base))
+        for problem in plan.problems:
+            yield context.problem(str(problem), "models")
+        if plan.tokens is not None and not plan.problems:
+            yield context.problem(
+                "the models' tokenizers differ; experts need models of one vocabulary", "models"
+            )
+
+    def run(self, workspace: Workspace) -> Artifact:
+        models = [workspace.model(one) for one in self.models]
+        with ExitStack() as opened:
+            folders = [opened.enter_context(workspace.whole_model(one)) for one in models]
+            members = [DenseModel(Checkpoint(folder)) for folder in folders]
+            dense = DenseModel(Checkpoint(self._merge(models, folders, workspace)))
+            routing, target = self.choose_routing(dense)
+            if self.router == "states":
+                routers = self._make_routers(members, dense, routing.layers, workspace)
+                beginning = Beginning(0.0, self.noise, workspace.seed, routers)
+            else:
+                deviation = router_deviation(self.router)
+                beginning = Beginning(deviation, self.noise, workspace.seed)
+            content = [*(one.fingerprint for one in models), repr(self.strategy)]
+            plan = Plan(dense, members, routing, target, beginning, content)
+            facts = self.build_routed(plan, self.router, workspace)
+        return Artifact(
+            kind="model",
+            size=total_size(models),
+            parents=tuple(one.text for one in self.models),
+            details={"made_by": "upcycling", "upcycled": facts},
+        )
+
+    def _make_routers(
+        self,
+        members: Sequence[DenseModel],
+        dense: DenseModel,
+        layers: Sequence[int],
+        workspace: Workspace,
+    ) -> Mapping[int, TensorSpec]:
+        """Return routers of the members' mean states, measured once for all continuations of a killed run."""
+        place = workspace.work / "routers"
+        if (place / "done").is_file():
+            return read_routers(place)
+        means = []
+        for number, member in enumerate(members):
+            own = self.probe if len(self.probe) == 1 else self.probe[number : number + 1]
+            texts = probe_texts(own, workspace)
+            embedder = open_model(member.checkpoint.folder, self.backbone, workspace)
+            means.append(mean_states(embedder, member, layers, texts))
+        dtype = next(iter(dense.blocks[layers[0]][1].values())).dtype
+        routers = write_routers(place, means, dtype)
+        (place / "done").touch()
+        return routers
+
+    def _merge(
+        self, models: Sequence[Model], folders: Sequence[Path], workspace: Workspace
+    ) -> Path:
+        """Merge the models into one dense model in the work folder, once, and return its folder."""
+        out = workspace.work / "merged"
+        if not out.is_dir():
+            inputs = [
+                MergeInput(reference.text, folder, fingerprint=model.fingerprint)
+                for reference, model, folder in zip(self.models, models, folders, strict=True)
+            ]
+            base = None
+            if self.base is not None:
+                found = workspace.model(self.base)
+                base = MergeInput(found.name, found.folder, fingerprint=found.fingerprint)
+            merge_checkpoints(
+                self._request(inputs, base, workspace.seed),
+                out,
+                machine=workspace.machine,
+                side=workspace.work / "merging",
+            )
+        return out
+
+    def _request(
+        self, inputs: Sequence[MergeInput], base: MergeInput | None, seed: int = 0
+    ) -> MergeRequest:
+        return MergeRequest(inputs=tuple(inputs), strategy=self.strategy, base=base, seed=seed)
