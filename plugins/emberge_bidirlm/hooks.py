@@ -12,6 +12,4 @@ def register_steps() -> Mapping[str, str]:
     return {
         "as_encoder": "emberge_bidirlm.as_encoder:AsEncoder",
         "compose": "emberge_bidirlm.compose.compose_step:Compose",
-        "random_tower": "emberge_bidirlm.random_tower:RandomTower",
-        "shuffled_parts": "emberge_bidirlm.shuffled_parts:ShuffledParts",
     }

@@ -1,1 +1,1 @@
-"""Data without a download: functions and docstrings of installed packages, drawn images, synthetic sounds."""
+"""Data without a download, of installed packages or drawn, and controls: random towers and shuffled parts."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.metadata
-import importlib.util
-import inspect
 import sys
 import sysconfig
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from emberge.data import first_paragraph, locate_package, parse_source
 
 STDLIB = "stdlib"
 # What `pip install "emberge[demo]"` brings.
@@ -53,16 +52,10 @@ class Definition:
 
 
 def locate(package: str) -> Path | None:
-    """Find the package's folder without importing it; None when it is not installed as one."""
+    """Return the folder of a package or of the standard library; None if there is none."""
     if package == STDLIB:
         return Path(sysconfig.get_path("stdlib"))
-    try:
-        spec = importlib.util.find_spec(package) if package.isidentifier() else None
-    except (ImportError, ValueError):
-        return None
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(next(iter(spec.submodule_search_locations)))
+    return locate_package(package)
 
 
 @functools.cache
@@ -150,19 +143,8 @@ def definitions(
         yield from _of_file(module, path)
 
 
-def parsed(path: Path) -> tuple[ast.Module, str] | None:
-    """Return a file's syntax tree and its text; None for one that does not parse under this Python."""
-    try:
-        source = path.read_bytes()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other projects' escapes and comparisons are theirs
-            return ast.parse(source), source.decode("utf-8-sig")
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
-
-
 def _of_file(module: str, path: Path) -> Iterator[Definition]:
-    found = parsed(path)
+    found = parse_source(path)
     if found is None:
         return
     tree, text = found
@@ -184,18 +166,6 @@ def _functions(tree: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
             yield from _functions(node, f"{prefix}{node.name}.")
         elif isinstance(node, ast.stmt | ast.ExceptHandler):
             yield from _functions(node, prefix)
-
-
-def first_paragraph(docstring: str) -> str:
-    """Return the text before the first empty line, on one line."""
-    lines = inspect.cleandoc(docstring).splitlines()
-    taken: list[str] = []
-    for line in lines:
-        if not line.strip():
-            break
-        taken.append(line)
-    # A docstring may spell half a surrogate pair, which is no text.
-    return " ".join(" ".join(taken).split()).encode(errors="replace").decode()
 
 
 def without_docstring(node: Function, lines: list[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from emberge_demo.draws import Draws
+from emberge.data import even_place
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,6 +29,17 @@ _SHAPES: Mapping[str, Callable[[Any, Any, int], Any]] = {
     "triangle": lambda x, y, r: (abs(y) <= r) & (2 * abs(x) <= y + r),
     "diamond": lambda x, y, r: abs(x) + abs(y) <= r,
 }
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Source of whole numbers for one file, alike on every machine: its words decide all of them."""
+
+    words: tuple[str, ...]
+
+    def pick(self, low: int, high: int, *name: object) -> int:
+        """Return a number from `low` to `high`, both included; each name has its own."""
+        return low + even_place(*self.words, *name) % (high - low + 1)
 
 
 @dataclass(frozen=True, order=True)

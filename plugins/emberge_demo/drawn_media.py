@@ -8,10 +8,9 @@ from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar
 
 from emberge import Artifact, ArtifactKind, Count, NumberRange, Preflight, Problem, Step, Workspace
+from emberge.data import even_place, write_entries, write_json_rows
 
-from emberge_demo.drawings import Drawing
-from emberge_demo.draws import Draws
-from emberge_demo.package_files import even_place, write_catalogue, write_rows
+from emberge_demo.drawings import Drawing, Draws
 from emberge_demo.tones import Tones
 
 _Content = Drawing | Tones
@@ -56,14 +55,14 @@ class DrawnMedia(Step):
 
     def run(self, workspace: Workspace) -> Artifact:
         """Draw the media and write training pairs, evaluation sets and their catalogue."""
-        catalogue: dict[str, Any] = {"format": 1, "train": [], "eval": []}
+        catalogue: dict[str, Any] = {"train": [], "eval": []}
         for number, (name, (contents, word)) in enumerate(_SETS.items()):
             workspace.progress(number, len(_SETS), "sets", name)
             drawn = _Drawn(self, workspace, word)
             train, test = self._halves(sorted(contents.all()))
             catalogue["train"].append(drawn.training(name, train))
             catalogue["eval"] += drawn.searches(test)
-        write_catalogue(workspace.folder, catalogue)
+        write_entries(workspace.folder, catalogue)
         return Artifact(
             kind="data",
             size=sum(entry["rows"] for entry in catalogue["train"]),
@@ -97,7 +96,7 @@ class _Drawn:
             for (one, copy), caption in zip(copies, captions, strict=True)
         ]
         path = f"train/{name}.jsonl"
-        count = write_rows(self.workspace.folder / path, rows)
+        count = write_json_rows(self.workspace.folder / path, rows)
         return {"name": name, "file": path, **_COMMON, "symmetric": True, "rows": count}
 
     def searches(self, contents: Sequence[_Content]) -> Iterator[Mapping[str, Any]]:
@@ -119,7 +118,7 @@ class _Drawn:
             ]
             queries, corpus = (files, texts) if asked else (texts, files)
             for stem, rows in (("queries", queries), ("corpus", corpus)):
-                write_rows(self.workspace.folder / folder / f"{stem}.jsonl", rows)
+                write_json_rows(self.workspace.folder / folder / f"{stem}.jsonl", rows)
             pairs = [(media[one, copy], captions[one]) for one, copy in copies]
             judged = [f"{one}\t{two}\t1" for one, two in (p if asked else p[::-1] for p in pairs)]
             text = "\n".join(["query-id\tcorpus-id\tscore", *judged, ""])

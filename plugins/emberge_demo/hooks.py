@@ -1,4 +1,4 @@
-"""Data without a download: functions and docstrings of installed packages, drawn images, synthetic sounds."""
+"""Data without a download, of installed packages or drawn, and controls: random towers and shuffled parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from emberge import hookimpl
 def register_steps() -> Mapping[str, str]:
     return {
         "drawn_media": "emberge_demo.drawn_media:DrawnMedia",
-        "probe_sets": "emberge_demo.probe.probe_sets:ProbeSets",
+        "random_tower": "emberge_demo.random_tower:RandomTower",
+        "shuffled_parts": "emberge_demo.shuffled_parts:ShuffledParts",
         "stdlib_corpus": "emberge_demo.stdlib_corpus:StdlibCorpus",
         "stdlib_tasks": "emberge_demo.stdlib_tasks:StdlibTasks",
         "stdlib_texts": "emberge_demo.stdlib_texts:StdlibTexts",

@@ -17,6 +17,7 @@ from emberge import (
     Step,
     Workspace,
 )
+from emberge.data import even_place, write_entries, write_json_rows
 
 from emberge_demo.corpus import (
     STDLIB,
@@ -27,7 +28,6 @@ from emberge_demo.corpus import (
     missing_package,
     version,
 )
-from emberge_demo.package_files import even_place, write_catalogue, write_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,7 @@ class _Writing:
         self.options, self.workspace = options, workspace
         self.seen: set[str] = set()
         self.done = 0
-        self.catalogue: dict[str, Any] = {"format": 1, "train": [], "eval": []}
+        self.catalogue: dict[str, Any] = {"train": [], "eval": []}
         self.counts: dict[str, Any] = {}
 
     def corpus(self) -> Artifact:
@@ -148,7 +148,7 @@ class _Writing:
             self.evaluation(package, [d for d in found if self.held_out(d.module)], "in")
         for package in options.out_of_domain:
             self.evaluation(package, self.read(package), "out")
-        write_catalogue(self.workspace.folder, self.catalogue)
+        write_entries(self.workspace.folder, self.catalogue)
         names = (*options.packages, *options.out_of_domain)
         return Artifact(
             kind="data",
@@ -231,7 +231,7 @@ class _Writing:
         self.catalogue["eval"].append({**entry, **counted, **_source(package)})
 
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        write_rows(self.workspace.folder / name, rows)
+        write_json_rows(self.workspace.folder / name, rows)
 
 
 _COMMON = {"task": "retrieval", "language": "en", "symmetric": False, "instruction": ""}

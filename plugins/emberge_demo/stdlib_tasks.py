@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from emberge import Artifact, ArtifactKind, Count, DataError, Preflight, Problem, Step, Workspace
+from emberge.data import even_place, write_entries, write_json_rows
 
 from emberge_demo.corpus import STDLIB, Definition, definitions, locate, version
-from emberge_demo.package_files import even_place, write_catalogue, write_rows
 
 _HALVES = ("train", "dev", "test")
 _SHORTEST = 8  # words of a function
@@ -69,10 +69,10 @@ class StdlibTasks(Step):
         for name, rows in tasks.items():
             for half, chosen in self._halves(rows, workspace).items():
                 path = f"{name}/{half}.jsonl.gz"
-                count = write_rows(workspace.folder / path, chosen)
+                count = write_json_rows(workspace.folder / path, chosen)
                 entry = {"name": f"{name}_{half}", "file": path, "task": "classification"}
                 entries.append({**entry, "rows": count})
-        write_catalogue(workspace.folder, {"format": 1, "train": entries})
+        write_entries(workspace.folder, {"train": entries})
         return Artifact(
             kind="data",
             size=sum(entry["rows"] for entry in entries),

@@ -18,17 +18,16 @@ from emberge import (
     Step,
     Workspace,
 )
+from emberge.data import even_place, parse_source, write_entries, write_json_rows
 
 from emberge_demo.corpus import (
     STDLIB,
     licence,
     locate,
     missing_package,
-    parsed,
     source_files,
     version,
 )
-from emberge_demo.package_files import even_place, write_catalogue, write_rows
 
 _SETS = ("prose", "code")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -95,7 +94,7 @@ class _Rows:
             self.found.setdefault((half, name), []).append(text)
 
     def write(self, options: StdlibTexts, workspace: Workspace) -> Artifact:
-        catalogue: dict[str, Any] = {"format": 1}
+        catalogue: dict[str, Any] = {}
         for half in ("train", "dev"):
             entries = []
             for name in _SETS:
@@ -105,10 +104,10 @@ class _Rows:
                 if workspace.rehearsal:
                     texts = texts[: workspace.rehearsal.rows]
                 path = f"{half}/{name}.jsonl.gz"
-                count = write_rows(workspace.folder / path, ({"text": text} for text in texts))
+                count = write_json_rows(workspace.folder / path, ({"text": text} for text in texts))
                 entries.append({"name": name, "file": path, "task": "text", "rows": count})
             catalogue[half] = entries
-        write_catalogue(workspace.folder, catalogue)
+        write_entries(workspace.folder, catalogue)
         return Artifact(
             kind="data",
             size=sum(entry["rows"] for entry in catalogue["train"]),
@@ -133,7 +132,7 @@ def _modules(package: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     if folder is None:
         raise DataError(missing_package(package))
     for module, path in source_files(package, folder):
-        found = parsed(path)
+        found = parse_source(path)
         if found is not None:
             prose = "\n\n".join(_docstrings(found[0]))
             yield module, {"prose": prose, "code": ast.unparse(found[0])}

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from emberge_demo.drawings import NUMBERS
-from emberge_demo.draws import Draws
+from emberge_demo.drawings import NUMBERS, Draws
 
 if TYPE_CHECKING:
     import numpy as np

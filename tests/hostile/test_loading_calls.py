@@ -29,7 +29,7 @@ CALLS = {
     "core/emberge/model_folder/tokenizers.py": ["AutoTokenizer.from_pretrained"],
     "core/emberge/tensor_files/pickles.py": ["torch.load"],
     "core/emberge/testing/training.py": ["SentenceTransformer"],
-    "plugins/emberge_bidirlm/random_tower.py": ["AutoModel.from_pretrained"],
+    "plugins/emberge_demo/random_tower.py": ["AutoModel.from_pretrained"],
     "plugins/emberge_data/steps/scoring/cross_encoder.py": ["CrossEncoder"],
     "plugins/emberge_encoder/random_model.py": ["loader.from_config"],
     "plugins/emberge_encoder/token_head.py": ["loader.from_config"],

@@ -40,7 +40,6 @@ NEW_FILES = {
     "core/emberge/processes/step_process.py",  # of a random name, in a work folder that is checked
     "core/emberge/tensor_files/server_file.py",
     "plugins/emberge_data/steps/deduplicate/shared_keys.py",
-    "plugins/emberge_demo/package_files.py",
     # ... and in place, in a folder that `working_in` has locked and looked through.
     "core/emberge/tensor_files/write_queue.py",
 }

@@ -30,6 +30,27 @@ _AUDIO: Mapping[str, Any] = {
     **{"output_dim": 32, "downsample_hidden_size": 8},
 }
 
+# Parts of their configs and of their processors' files.
+SEEN_ROPE: Mapping[str, Any] = {**ROPE, "mrope_interleaved": True, "mrope_section": [2, 1, 1]}
+VISION_IDS: Mapping[str, Any] = {
+    **{"image_token_id": 262, "video_token_id": 263},
+    **{"vision_start_token_id": 260, "vision_end_token_id": 261},
+}
+PICTURES: Mapping[str, Any] = {
+    **{"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2},
+    **{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
+    "size": {"shortest_edge": 64, "longest_edge": 4096},
+}
+SPECTRA: Mapping[str, Any] = {
+    **{"feature_size": 128, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000},
+    **{"chunk_length": 30, "padding_side": "right", "padding_value": 0.0, "dither": 0.0},
+    "return_attention_mask": True,
+}
+HEARD: Mapping[str, Any] = {
+    **SPECTRA,
+    **{"feature_extractor_type": "Qwen3ASRFeatureExtractor", "n_window": 50, "min_length": 8000},
+}
+
 
 def text_model(folder: Path, *, seed: int = 0, **changes: Any) -> Path:
     """Write a causal Qwen3 with its tied head, as plain transformers saves it."""

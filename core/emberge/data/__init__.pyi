@@ -2,6 +2,8 @@
 
 from .catalogue import load_catalogue as load_catalogue
 from .catalogue_file import write_catalogue as write_catalogue
+from .catalogue_file import write_entries as write_entries
+from .catalogue_file import write_json_rows as write_json_rows
 from .data_sources import expand as expand
 from .data_sources import find_reader as find_reader
 from .data_sources import in_domain_tasks as in_domain_tasks
@@ -20,6 +22,9 @@ from .first_rows import CheckedData as CheckedData
 from .first_rows import FirstRows as FirstRows
 from .first_rows import check_datasets as check_datasets
 from .first_rows import check_entries as check_entries
+from .installed_sources import first_paragraph as first_paragraph
+from .installed_sources import locate_package as locate_package
+from .installed_sources import parse_source as parse_source
 from .plain_rows import PlainRows as PlainRows
 from .plain_rows import read_plain_rows as read_plain_rows
 from .rows.line_files import LINE_LIMIT as LINE_LIMIT
@@ -29,3 +34,4 @@ from .rows.line_files import bounded_lines as bounded_lines
 from .rows.line_files import open_data_file as open_data_file
 from .rows.line_files import parse_json_row as parse_json_row
 from .rows.line_files import read_texts as read_texts
+from .sampling import even_place as even_place

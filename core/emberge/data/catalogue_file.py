@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import yaml
 
@@ -31,12 +33,38 @@ def write_catalogue(folder: Path, sets: Sets, dev: Sets = ()) -> dict[str, int]:
         The number of training rows by name, in order, also of sets that were left out.
     """
     counts: dict[str, int] = {}
-    content: dict[str, Any] = {"format": 1, "train": _write_sets(folder, sets, "", counts)}
+    content: dict[str, Any] = {"train": _write_sets(folder, sets, "", counts)}
     if development := _write_sets(folder, dev, "dev-", {}):
         content["dev"] = development
+    write_entries(folder, content)
+    return counts
+
+
+def write_entries(folder: Path, entries: Mapping[str, Any]) -> None:
+    """Write the catalogue of files that a step has written: the entries of each of its lists, by name."""
+    content = {"format": 1, **entries}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
     write_text(folder / FILE, text)
-    return counts
+
+
+def write_json_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write rows as JSON Lines, compressed where the name ends in `.gz`, and return their number."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    count = 0
+    with (
+        path.open("wb") as raw,
+        _packed(raw) if path.suffix == ".gz" else raw as plain,
+        io.TextIOWrapper(plain, encoding="utf-8", newline="\n") as file,
+    ):
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def _packed(raw: BinaryIO) -> BinaryIO:
+    # Neither a time nor a file name in the header, so that the bytes are the rows' alone.
+    return cast("BinaryIO", gzip.GzipFile("", "wb", 6, raw, mtime=0))
 
 
 def _write_sets(
@@ -46,7 +74,7 @@ def _write_sets(
     entries: list[dict[str, Any]] = []
     for name, dataset, examples in sets:
         file = f"{prefix}{len(counts)}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:80]}.jsonl"
-        count = counts[name] = _write_rows(folder / file, examples, dataset)
+        count = counts[name] = _write_examples(folder / file, examples, dataset)
         if not count:
             (folder / file).unlink()
             continue
@@ -54,7 +82,7 @@ def _write_sets(
     return entries
 
 
-def _write_rows(path: Path, examples: Iterable[Example], dataset: StoredDataset) -> int:
+def _write_examples(path: Path, examples: Iterable[Example], dataset: StoredDataset) -> int:
     count = 0
     with path.open("w", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
         for example in examples:

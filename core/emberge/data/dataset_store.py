@@ -18,7 +18,7 @@ from emberge.contracts import DatasetInfo, Example, Media, content_key, has_medi
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
 from emberge.data.rows.row_parser import Row
-from emberge.data.sampling import place
+from emberge.data.sampling import even_place
 from emberge.errors import DataError
 from emberge.files import publish, write_json
 
@@ -231,8 +231,8 @@ class _ByLabel:
         negatives = []
         others = [other for other in self.labels if other != label]
         for turn in range(DRAWN_NEGATIVES):
-            group = self.groups[others[place(self.name, number, turn) % len(others)]]
-            negatives.append(group[place(self.name, number, turn, "row") % len(group)])
+            group = self.groups[others[even_place(self.name, number, turn) % len(others)]]
+            negatives.append(group[even_place(self.name, number, turn, "row") % len(group)])
         texts = (self.rows[n].anchor for n in dict.fromkeys(negatives))
         return Example(row.anchor, (self.rows[positive].anchor,), tuple(texts), label=label)
 
@@ -240,7 +240,7 @@ class _ByLabel:
 def _draw_positive(same: Sequence[int], number: int, name: str) -> int:
     """Return another row of the label, the same one every time."""
     others = [row for row in same if row != number]
-    return others[place(name, number) % len(others)]
+    return others[even_place(name, number) % len(others)]
 
 
 def _by_label(name: str, rows: Rows) -> _ByLabel:

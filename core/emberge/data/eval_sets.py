@@ -32,7 +32,7 @@ from emberge.data.file_summary import DataDecisions, FileSummary, decide_data, s
 from emberge.data.rows.line_files import read_text_lines
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
-from emberge.data.sampling import place, sample_labelled, sample_rows
+from emberge.data.sampling import even_place, sample_labelled, sample_rows
 from emberge.errors import DataError, suggest
 from emberge.media import MediaFolder
 from emberge.wording import printable
@@ -304,7 +304,7 @@ def _thinned(
     documents: dict[str, str], relevant: Mapping[str, Mapping[str, int]], limit: int, name: str
 ) -> dict[str, str]:
     needed = {document for grades in relevant.values() for document in grades}
-    others = sorted((d for d in documents if d not in needed), key=lambda d: place(name, d))
+    others = sorted((d for d in documents if d not in needed), key=lambda d: even_place(name, d))
     kept = needed.union(others[:limit])
     return {document: text for document, text in documents.items() if document in kept}
 

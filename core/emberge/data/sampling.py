@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 
-def place(*words: object) -> int:
+def even_place(*words: object) -> int:
     """Return a number in [0, 2⁶⁴) that is even over words and the same on every machine."""
     text = "\x1f".join(str(word) for word in words)
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
@@ -17,7 +17,7 @@ def sample_rows(count: int, limit: int | None, name: str) -> Sequence[int]:
     """Return at most `limit` of `count` row numbers, in order; a smaller limit is a part of a larger one."""
     if limit is None or limit >= count:
         return range(count)
-    return sorted(heapq.nsmallest(limit, range(count), key=lambda row: place(name, row)))
+    return sorted(heapq.nsmallest(limit, range(count), key=lambda row: even_place(name, row)))
 
 
 def sample_labelled(labels: Sequence[str], limit: int | None, name: str) -> Sequence[int]:
@@ -32,10 +32,10 @@ def sample_labelled(labels: Sequence[str], limit: int | None, name: str) -> Sequ
     by_label: dict[str, list[int]] = {}
     for row, label in enumerate(labels):
         by_label.setdefault(label, []).append(row)
-    kept = sorted(by_label, key=lambda label: place("label", label))[: max(2, limit // 8)]
+    kept = sorted(by_label, key=lambda label: even_place("label", label))[: max(2, limit // 8)]
     turns = [
         (turn, label, row)
         for label in kept
-        for turn, row in enumerate(sorted(by_label[label], key=lambda row: place(name, row)))
+        for turn, row in enumerate(sorted(by_label[label], key=lambda row: even_place(name, row)))
     ]
     return sorted(row for _, _, row in sorted(turns)[:limit])

@@ -68,6 +68,7 @@ class RoutingStep(Step):
     top_k: Count = 2
     """Experts that each token goes to."""
     normalize_gates: bool = True
+    """Scale a token's chosen gates to a sum of 1."""
     gate_scale: Positive | Literal["measured"] = 1.0
     """Factor of gates that are not normalised; `measured` is 1 by their mean sum on the probe set."""
     noise: NonNegative = 0.0
@@ -79,7 +80,9 @@ class RoutingStep(Step):
     export: Literal["nomic_v2"] | None = None
     """A format for other programs, in place of `target`."""
     allow_bias_loss: bool = False
+    """Lose the biases that the format of `export` has no place for."""
     probe: tuple[DataEntry, ...] = ()
+    """Texts to measure on: differences from the dense model, routers, gate scales."""
     backbone: Backbone = component("text_encoder", pooling="last")
     """Encoder that reads the probe set; of its hidden states, so the pooling does not matter."""
     seed: WholeNumber | None = None

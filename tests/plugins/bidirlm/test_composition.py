@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from emberge import Artifact, CheckpointError, Model, ModelRef, shuffled, stable_seed
+from emberge import CheckpointError, ModelRef
 from emberge.model_folder import Checkpoint
 from emberge_bidirlm.as_encoder import AsEncoder
 from emberge_bidirlm.compose.compose_step import Compose
@@ -20,14 +19,20 @@ from emberge_bidirlm.compose.specialist import Kind, Specialist
 from emberge_bidirlm.compose.target import ComposedClass
 from emberge_bidirlm.compose.towers import tower_hash
 from emberge_bidirlm.mask_token import MaskToken
-from emberge_bidirlm.random_tower import RandomTower
-from emberge_bidirlm.shuffled_parts import ShuffledParts
 from emberge_encoder import TextEncoder
 from safetensors.torch import load_file, save_file
 
 from tests.support.bench import Bench
 from tests.support.glance import Glance
-from tests.support.specialists import ROPE, change_config
+from tests.support.specialists import (
+    HEARD,
+    PICTURES,
+    ROPE,
+    SEEN_ROPE,
+    SPECTRA,
+    VISION_IDS,
+    change_config,
+)
 from tests.support.watched import assert_built_as_promised
 
 BOTH: tuple[Kind, ...] = ("vision", "audio")
@@ -47,28 +52,9 @@ TRUNK = {
     **{"bos_token_id": None, "eos_token_id": 256, "pad_token_id": 256},
     **{"is_causal": False, "use_cache": False},
 }
-SEEN_ROPE = {**ROPE, "mrope_interleaved": True, "mrope_section": [2, 1, 1]}
-VISION_IDS = {
-    **{"image_token_id": 262, "video_token_id": 263},
-    **{"vision_start_token_id": 260, "vision_end_token_id": 261},
-}
-PICTURES = {
-    **{"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2},
-    **{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
-    "size": {"shortest_edge": 64, "longest_edge": 4096},
-}
 SEEN_PROCESSORS = {
     "image_processor": {**PICTURES, "image_processor_type": "Qwen2VLImageProcessorFast"},
     "video_processor": {**PICTURES, "video_processor_type": "Qwen3VLVideoProcessor"},
-}
-SPECTRA = {
-    **{"feature_size": 128, "hop_length": 160, "n_fft": 400, "sampling_rate": 16000},
-    **{"chunk_length": 30, "padding_side": "right", "padding_value": 0.0, "dither": 0.0},
-    "return_attention_mask": True,
-}
-HEARD = {
-    **SPECTRA,
-    **{"feature_extractor_type": "Qwen3ASRFeatureExtractor", "n_window": 50, "min_length": 8000},
 }
 SEES = "{%- elif part.type == 'image' %}{{- '<|vision_start|><|image_pad|><|vision_end|>' }}"
 WATCHES = "{%- elif part.type == 'video' %}{{- '<|vision_start|><|video_pad|><|vision_end|>' }}"
@@ -383,105 +369,6 @@ def test_an_encoder_is_built_as_every_checkpoint(place: Path, tmp_path: Path) ->
         **{"attention": "bidirectional", "pooling": "mean"},
         **{"mask_token": "<|repo_name|>", "mask_id": 259},
     }
-
-
-def test_shuffled_parts_are_built_as_every_checkpoint(models: Path, tmp_path: Path) -> None:
-    folder = models / "vision"
-    step = ShuffledParts(model=ModelRef(str(folder)), parts=("visual.merger",), seed=3)
-    artifact = assert_built_as_promised(step, tmp_path, folder, "shuffled")
-    assert artifact.parents == (str(folder),)
-    before, after = (load_file(f / "model.safetensors") for f in (folder, tmp_path / "out"))
-    chosen = [name for name in before if ".visual.merger." in name]
-    assert artifact.details == {
-        "made_by": "shuffling the weights of",
-        **{"tensors": len(chosen), "seed": 3},
-    }
-    for name, tensor in before.items():
-        expected = tensor
-        if name in chosen:  # each row has an order of its own; a vector is one row
-            rows = tensor.view(1 if tensor.ndim == 1 else len(tensor), -1)
-            orders = [shuffled(rows.shape[1], stable_seed(3, name, i)) for i in range(len(rows))]
-            moved = [row[torch.from_numpy(o)] for row, o in zip(rows, orders, strict=True)]
-            expected = torch.stack(moved).view(tensor.shape)
-        assert after[name].equal(expected), name
-
-
-def test_parts_that_are_there_are_no_problem(models: Path) -> None:
-    step = ShuffledParts(model=ModelRef(str(models / "vision")), parts=("visual", "lm_head"))
-    (problem,) = step.check(Glance())
-    assert problem.where == "parts"
-    assert "has no part 'lm_head'" in problem.message
-    good = ShuffledParts(model=step.model, parts=("visual", "visual.merger", "language_model"))
-    assert list(good.check(Glance())) == []
-
-
-class Plain(Bench):
-    """A bench whose folder stays away where a step removes it."""
-
-    @property
-    def folder(self) -> Path:
-        return self.root / "out"
-
-
-# ── towers drawn at random ──────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("kind", BOTH)
-def test_a_random_towers_folder_is_like_a_released_one(
-    kind: Kind, models: Path, tmp_path: Path
-) -> None:
-    folder = models / "text"
-    options: dict[str, Any] = {"vision": VISION} if kind == "vision" else {"audio": AUDIO}
-    bench = Plain(tmp_path, seed=5)
-    bench.folder.mkdir()
-    bench.many[str(folder)] = [Model("text", folder, "content", Artifact("model", size=77))]
-    artifact = RandomTower(model=ModelRef(str(folder)), **options).run(bench)
-    weights = load_file(bench.folder / "model.safetensors")
-    assert artifact == Artifact(
-        kind="model",
-        size=77,
-        parents=(str(folder),),
-        details={
-            "made_by": "adding a random tower to",
-            "model_type": {"vision": "qwen3_vl", "audio": "qwen3_asr"}[kind],
-            "parameters": sum(tensor.numel() for tensor in weights.values()),
-            "seed": 5,
-        },
-    )
-    processors = {
-        path.name: json.loads(path.read_text())
-        for path in bench.folder.glob("*processor_config.json")
-    }
-    common = {
-        **PICTURES,
-        # 8 × 8 pixels at least, and 256 times that at most.
-        "size": {"shortest_edge": 64, "longest_edge": 16384},
-        "processor_class": "Qwen3VLProcessor",
-    }
-    image = {**common, "image_processor_type": "Qwen2VLImageProcessorFast"}
-    video = {**common, "video_processor_type": "Qwen3VLVideoProcessor"}
-    assert (
-        processors
-        == {
-            "vision": {"preprocessor_config.json": image, "video_preprocessor_config.json": video},
-            "audio": {
-                "processor_config.json": {
-                    "feature_extractor": HEARD,
-                    "processor_class": "Qwen3ASRProcessor",
-                }
-            },
-        }[kind]
-    )
-    config = json.loads((bench.folder / "config.json").read_text())
-    if kind == "vision":
-        assert {name: config[name] for name in VISION_IDS} == VISION_IDS
-        assert config["vision_config"]["out_hidden_size"] == 32
-        rope = config["text_config"]["rope_parameters"]
-        assert rope == {**SEEN_ROPE, "rope_type": "default"}
-    else:
-        assert config["audio_token_id"] == 266
-        assert config["audio_config"]["output_dim"] == 32
-    assert config["tie_word_embeddings"] is True
 
 
 def test_a_tokenizer_with_another_id_of_the_mask_token_is_refused(models: Path) -> None:

@@ -15,9 +15,8 @@ from emberge import DataEntry, DataRef, Problem, Workspace, split_parts
 from emberge.contracts import Rehearsal
 from emberge.data import load_datasets, load_eval_set, pick_eval_sets
 from emberge_data import JsonLines
-from emberge_demo.drawings import Drawing
+from emberge_demo.drawings import Drawing, Draws
 from emberge_demo.drawn_media import DrawnMedia
-from emberge_demo.draws import Draws
 from emberge_demo.tones import RATE, Tones
 from scipy import ndimage
 from scipy.io import wavfile

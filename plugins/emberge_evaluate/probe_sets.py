@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,18 @@ from emberge import (
     TaskKind,
     Workspace,
 )
+from emberge.data import even_place, write_entries, write_json_rows
 
-from emberge_demo.corpus import STDLIB, version
-from emberge_demo.package_files import even_place, write_catalogue, write_rows
-from emberge_demo.probe.prose import LICENSED, cpp, licences, mathematics, papers
-from emberge_demo.probe.words import languages, places, things
+from emberge_evaluate.probe_texts import (
+    LICENSED,
+    cpp,
+    languages,
+    licences,
+    mathematics,
+    papers,
+    places,
+    things,
+)
 
 Pair = tuple[str, str]
 Source = Callable[[], Iterator[Pair]]
@@ -80,7 +88,10 @@ class ProbeSets(Step):
 
     def _versions(self) -> dict[str, str]:
         packages = dict.fromkeys(name for one in self.sets for name in _SOURCES[one][1])
-        return {"python": version(STDLIB), **{name: _installed(name) for name in packages}}
+        return {
+            "python": platform.python_version(),
+            **{name: _installed(name) for name in packages},
+        }
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         context.expect(
@@ -122,7 +133,7 @@ class ProbeSets(Step):
             raise DataError(
                 "no set of the probe has enough texts on this machine; name others under 'sets'"
             )
-        write_catalogue(workspace.folder, {"format": 1, "eval": entries})
+        write_entries(workspace.folder, {"eval": entries})
         details = {"counts": counts, "versions": self._versions()}
         return Artifact(
             kind="data", size=sum(one["queries"] for one in counts.values()), details=details
@@ -169,8 +180,8 @@ def _write_retrieval(
     )
     ids = {document: f"d{number}" for number, document in enumerate(sorted([*needed, *others]))}
     corpus = ({"_id": ids[one], "title": "", "text": one} for one in sorted(ids))
-    write_rows(folder / "corpus.jsonl.gz", corpus)
-    write_rows(
+    write_json_rows(folder / "corpus.jsonl.gz", corpus)
+    write_json_rows(
         folder / "queries.jsonl.gz",
         ({"_id": f"q{number}", "text": query} for number, query in enumerate(asked)),
     )
@@ -196,5 +207,5 @@ def _write_classification(folder: Path, pairs: Sequence[Pair], queries: int) -> 
     ]
     for half, chosen in (("train", fitted), ("test", tested)):
         rows: Iterable[Mapping[str, Any]] = ({"text": t, "label": label_of[t]} for t in chosen)
-        write_rows(folder / f"{half}.jsonl.gz", rows)
+        write_json_rows(folder / f"{half}.jsonl.gz", rows)
     return {"queries": len(tested), "documents": len(fitted)}

@@ -1,14 +1,18 @@
-"""Pairs of texts that belong together, from licences, a list of papers, mathematics and C++ headers."""
+"""Pairs of texts that belong together, from files of Python and of the project's dependencies."""
 
 from __future__ import annotations
 
 import ast
 import importlib.metadata
+import json
 import re
+import unicodedata
+import zoneinfo
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from emberge_demo.corpus import first_paragraph, locate, parsed
+from emberge.data import first_paragraph, locate_package, parse_source
 
 Pair = tuple[str, str]
 # Distributions that come with the project and state long or unusual licences.
@@ -20,6 +24,10 @@ _MATHEMATICS = ("combinatorics", "functions", "geometry", "ntheory", "physics", 
 _HEADLINE = re.compile(r"^[=~-]{3,}\s*$", re.MULTILINE)
 _TITLE = re.compile(r"^\s*title\s*=\s*[{\"](.+?)[}\"],?\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^[ \t]*///.*\n)+(?P<code>(?:^(?![ \t]*//).+\n){1,6})", re.MULTILINE)
+
+_FAMILIES = 8
+_CODE, _ZONE = 0, 2  # columns of zone.tab
+_NAME = 1  # column of iso3166.tab
 
 
 def licences() -> Iterator[Pair]:
@@ -45,9 +53,9 @@ def _licence_files(distribution: str) -> list[Path]:
 
 def papers() -> Iterator[Pair]:
     """Yield the description of each task of mteb's catalogue, and the title of the paper that it cites."""
-    folder = locate("mteb")
+    folder = locate_package("mteb")
     for path in sorted((folder / "tasks").rglob("*.py")) if folder is not None else ():
-        found = parsed(path)
+        found = parse_source(path)
         for node in ast.walk(found[0]) if found is not None else ():
             if isinstance(node, ast.Call):
                 texts = {k.arg: _text(k.value) for k in node.keywords}
@@ -63,10 +71,10 @@ def _text(node: ast.expr) -> str:
 
 def mathematics() -> Iterator[Pair]:
     """Yield the first paragraph of what is said of functions and classes of sympy, and what follows it."""
-    folder = locate("sympy")
+    folder = locate_package("sympy")
     places = [folder / part for part in _MATHEMATICS] if folder is not None else []
     for path in sorted(path for place in places for path in place.rglob("*.py")):
-        found = parsed(path) if "tests" not in path.parts else None
+        found = parse_source(path) if "tests" not in path.parts else None
         for node in ast.walk(found[0]) if found is not None else ():
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 yield from _explained(ast.get_docstring(node) or "")
@@ -84,7 +92,7 @@ def _explained(docstring: str) -> Iterator[Pair]:
 
 def cpp() -> Iterator[Pair]:
     """Yield the comment on each declaration in pyarrow's C++ headers, and the declaration."""
-    folder = locate("pyarrow")
+    folder = locate_package("pyarrow")
     for path in sorted((folder / "include" / "arrow").rglob("*.h")) if folder is not None else ():
         text = path.read_text(encoding="utf-8", errors="replace")
         for found in _COMMENT.finditer(text):
@@ -95,3 +103,59 @@ def cpp() -> Iterator[Pair]:
             code = " ".join(re.split(r"[;{]", found["code"])[0].split())
             if len(about.split()) >= 5 and len(code) >= 20:
                 yield about, code
+
+
+def places() -> Iterator[Pair]:
+    """Yield a country, and each place there that a time zone is named after."""
+    folder = _zones()
+    if folder is None:
+        return
+    countries = {row[_CODE]: row[_NAME] for row in _table(folder / "iso3166.tab")}
+    for row in _table(folder / "zone.tab"):
+        place = row[_ZONE].replace("_", " ").rpartition("/")[2]
+        country = countries.get(row[_CODE], "")
+        if country and not {*country.lower().split()} & {*place.lower().split()}:
+            yield country, place
+
+
+def _zones() -> Path | None:
+    """Return the folder of time zones: of the package tzdata, else the system's."""
+    package = locate_package("tzdata")
+    folders = [package / "zoneinfo"] if package is not None else []
+    folders += [Path(place) for place in zoneinfo.TZPATH]
+    return next((one for one in folders if (one / "zone.tab").is_file()), None)
+
+
+def _table(path: Path) -> Iterator[list[str]]:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            yield line.split("\t")
+
+
+def things() -> Iterator[Pair]:
+    """Yield the name that rich has for an emoji, and another that Unicode gives the character."""
+    folder = locate_package("rich")
+    found = parse_source(folder / "_emoji_codes.py") if folder is not None else None
+    for node in found[0].body if found is not None else ():
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            for code, emoji in ast.literal_eval(node.value).items():
+                character = emoji.rstrip("\ufe0f")
+                name = unicodedata.name(character, "") if len(character) == 1 else ""
+                called = " ".join(code.replace("_", " ").split())
+                if name and set(called.split()) != set(name.lower().split()):
+                    yield called, name.lower()
+
+
+def languages() -> Iterator[Pair]:
+    """Yield the name of a language, and its family, of the families with most languages."""
+    folder = locate_package("mteb")
+    files = [folder / "languages" / f"{name}.json" for name in _FILES] if folder is not None else []
+    if not files or not all(file.is_file() for file in files):
+        return
+    names, families = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+    known = {names[code]: one["level0"] for code, one in families.items() if code in names}
+    most = [family for family, _ in Counter(known.values()).most_common(_FAMILIES)]
+    yield from ((name, family) for name, family in known.items() if family in most)
+
+
+_FILES = ("iso_639_3_to_language", "language_family")

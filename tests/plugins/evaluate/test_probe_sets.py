@@ -12,10 +12,9 @@ import pytest
 from emberge import Artifact, DataError, Expected, Preflight, Problem, RetrievalData, Workspace
 from emberge.data import load_eval_set, pick_eval_sets
 from emberge_data import JsonLines
-from emberge_demo.probe import probe_sets
-from emberge_demo.probe.probe_sets import ProbeSets
-from emberge_demo.probe.prose import licences, papers
-from emberge_demo.probe.words import places, things
+from emberge_evaluate import probe_sets
+from emberge_evaluate.probe_sets import ProbeSets
+from emberge_evaluate.probe_texts import licences, papers, places, things
 
 # Those that are read in a moment; `mathematics` and `papers` read hundreds of files.
 QUICK = ("licences", "cpp", "places", "things", "languages")

@@ -4,15 +4,40 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
-from emberge import Plugins, RecipeError, check_recipe, load_plugins, load_recipe, run_recipe
+from emberge import (
+    Artifact,
+    Model,
+    ModelRef,
+    Plugins,
+    RecipeError,
+    check_recipe,
+    load_plugins,
+    load_recipe,
+    run_recipe,
+    shuffled,
+    stable_seed,
+)
+from emberge_demo.random_tower import RandomTower
+from emberge_demo.shuffled_parts import ShuffledParts
 from safetensors.torch import load_file
 
+from tests.support.bench import Bench
+from tests.support.glance import Glance
 from tests.support.media_models import media_model
-from tests.support.specialists import change_config, text_model
+from tests.support.specialists import (
+    HEARD,
+    PICTURES,
+    SEEN_ROPE,
+    VISION_IDS,
+    change_config,
+    text_model,
+    vision_model,
+)
+from tests.support.watched import assert_built_as_promised
 
 VISION = {
     **{"depth": 2, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "patch_size": 4},
@@ -46,6 +71,7 @@ def recipe(root: Path, plugins: Plugins, steps: dict[str, Any], seed: int = 0) -
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("towers")
     text_model(root / "text")
+    vision_model(root / "vision")
     return root
 
 
@@ -150,3 +176,102 @@ def test_a_part_that_the_model_lacks_is_refused(tmp_path: Path, plugins: Plugins
     found = refused(tmp_path, plugins, step)
     assert "no part 'audio_tower'" in found
     assert "language_model, visual" in found
+
+
+def test_shuffled_parts_are_built_as_every_checkpoint(root: Path, tmp_path: Path) -> None:
+    folder = root / "vision"
+    step = ShuffledParts(model=ModelRef(str(folder)), parts=("visual.merger",), seed=3)
+    artifact = assert_built_as_promised(step, tmp_path, folder, "shuffled")
+    assert artifact.parents == (str(folder),)
+    before, after = (load_file(f / "model.safetensors") for f in (folder, tmp_path / "out"))
+    chosen = [name for name in before if ".visual.merger." in name]
+    assert artifact.details == {
+        "made_by": "shuffling the weights of",
+        **{"tensors": len(chosen), "seed": 3},
+    }
+    for name, tensor in before.items():
+        expected = tensor
+        if name in chosen:  # each row has an order of its own; a vector is one row
+            rows = tensor.view(1 if tensor.ndim == 1 else len(tensor), -1)
+            orders = [shuffled(rows.shape[1], stable_seed(3, name, i)) for i in range(len(rows))]
+            moved = [row[torch.from_numpy(o)] for row, o in zip(rows, orders, strict=True)]
+            expected = torch.stack(moved).view(tensor.shape)
+        assert after[name].equal(expected), name
+
+
+def test_parts_that_are_there_are_no_problem(root: Path) -> None:
+    step = ShuffledParts(model=ModelRef(str(root / "vision")), parts=("visual", "lm_head"))
+    (problem,) = step.check(Glance())
+    assert problem.where == "parts"
+    assert "has no part 'lm_head'" in problem.message
+    good = ShuffledParts(model=step.model, parts=("visual", "visual.merger", "language_model"))
+    assert list(good.check(Glance())) == []
+
+
+class Plain(Bench):
+    """A bench whose folder stays away where a step removes it."""
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "out"
+
+
+# ── towers drawn at random ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", ["vision", "audio"])
+def test_a_random_towers_folder_is_like_a_released_one(
+    kind: Literal["vision", "audio"], root: Path, tmp_path: Path
+) -> None:
+    folder = root / "text"
+    options: dict[str, Any] = {"vision": VISION} if kind == "vision" else {"audio": AUDIO}
+    bench = Plain(tmp_path, seed=5)
+    bench.folder.mkdir()
+    bench.many[str(folder)] = [Model("text", folder, "content", Artifact("model", size=77))]
+    artifact = RandomTower(model=ModelRef(str(folder)), **options).run(bench)
+    weights = load_file(bench.folder / "model.safetensors")
+    assert artifact == Artifact(
+        kind="model",
+        size=77,
+        parents=(str(folder),),
+        details={
+            "made_by": "adding a random tower to",
+            "model_type": {"vision": "qwen3_vl", "audio": "qwen3_asr"}[kind],
+            "parameters": sum(tensor.numel() for tensor in weights.values()),
+            "seed": 5,
+        },
+    )
+    processors = {
+        path.name: json.loads(path.read_text())
+        for path in bench.folder.glob("*processor_config.json")
+    }
+    common = {
+        **PICTURES,
+        # 8 × 8 pixels at least, and 256 times that at most.
+        "size": {"shortest_edge": 64, "longest_edge": 16384},
+        "processor_class": "Qwen3VLProcessor",
+    }
+    image = {**common, "image_processor_type": "Qwen2VLImageProcessorFast"}
+    video = {**common, "video_processor_type": "Qwen3VLVideoProcessor"}
+    assert (
+        processors
+        == {
+            "vision": {"preprocessor_config.json": image, "video_preprocessor_config.json": video},
+            "audio": {
+                "processor_config.json": {
+                    "feature_extractor": HEARD,
+                    "processor_class": "Qwen3ASRProcessor",
+                }
+            },
+        }[kind]
+    )
+    config = json.loads((bench.folder / "config.json").read_text())
+    if kind == "vision":
+        assert {name: config[name] for name in VISION_IDS} == VISION_IDS
+        assert config["vision_config"]["out_hidden_size"] == 32
+        rope = config["text_config"]["rope_parameters"]
+        assert rope == {**SEEN_ROPE, "rope_type": "default"}
+    else:
+        assert config["audio_token_id"] == 266
+        assert config["audio_config"]["output_dim"] == 32
+    assert config["tie_word_embeddings"] is True

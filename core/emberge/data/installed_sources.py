@@ -1,0 +1,43 @@
+"""Sources of installed packages, read without importing them."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import warnings
+from pathlib import Path
+
+
+def locate_package(name: str) -> Path | None:
+    """Return the folder of an installed package without importing it; None if there is no such folder."""
+    try:
+        spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def parse_source(path: Path) -> tuple[ast.Module, str] | None:
+    """Return a file's syntax tree and its text; None for one that does not parse under this Python."""
+    try:
+        source = path.read_bytes()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other projects' escapes and comparisons are theirs
+            return ast.parse(source), source.decode("utf-8-sig")
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def first_paragraph(docstring: str) -> str:
+    """Return the text before the first empty line, on one line."""
+    lines = inspect.cleandoc(docstring).splitlines()
+    taken: list[str] = []
+    for line in lines:
+        if not line.strip():
+            break
+        taken.append(line)
+    # A docstring may spell half a surrogate pair, which is no text.
+    return " ".join(" ".join(taken).split()).encode(errors="replace").decode()
