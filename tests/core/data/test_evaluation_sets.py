@@ -18,7 +18,7 @@ from emberge.data.eval_data import (
     RerankingData,
     RetrievalData,
 )
-from emberge.data.sampling import place, sample_rows
+from emberge.data.sampling import even_place, sample_rows
 from emberge_data import JsonLines
 from PIL import Image
 
@@ -168,7 +168,7 @@ def test_a_limit_keeps_queries_their_documents_and_as_many_others(tmp_path: Path
     assert list(found.queries) == list(found.relevant) == kept
     needed = {f"d{name[1:]}" for name in kept}
     others = [f"d{n}" for n in range(40) if f"d{n}" not in needed]
-    chosen = sorted(others, key=lambda name: place("exam", name))[:4]
+    chosen = sorted(others, key=lambda name: even_place("exam", name))[:4]
     assert set(found.corpus) == needed | set(chosen)
     assert list(found.corpus) == sorted(found.corpus, key=lambda name: int(name[1:]))
     assert len(half(tmp_path, "retrieval").corpus) == 40

@@ -28,7 +28,7 @@ from emberge.data.first_rows import first_examples
 from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.media_values import Look, MediaValues
 from emberge.data.rows.row_parser import Row, RowError, RowParser
-from emberge.data.sampling import place, sample_labelled
+from emberge.data.sampling import even_place, sample_labelled
 from emberge.media import MediaFolder
 from emberge_data import JsonLines
 from PIL import Image
@@ -346,8 +346,8 @@ def test_examples_have_scores_on_the_scale() -> None:
 
 
 def test_places_are_even_and_stay() -> None:
-    assert place("a", 1) == 9331952569449725121
-    assert place("a1") != place("a", 1) != place("a", "1", "")
+    assert even_place("a", 1) == 9331952569449725121
+    assert even_place("a1") != even_place("a", 1) != even_place("a", "1", "")
     found = sample_labelled([f"l{row % 3}" for row in range(30)], 16, "a")
     assert list(found) == [0, 2, 5, 6, 12, 14, 15, 17, 18, 20, 21, 23, 24, 26, 27, 29]
 
