@@ -24,6 +24,6 @@ def register_steps() -> Mapping[str, str]:
         "deduplicate": "emberge_data.steps.deduplicate.deduplicate_step:Deduplicate",
         "filter_negatives": "emberge_data.steps.filter_negatives:FilterNegatives",
         "mine_hard_negatives": "emberge_data.steps.mine_hard_negatives:MineHardNegatives",
-        "score_pairs": "emberge_data.steps.scoring.score_pairs:ScorePairs",
-        "split": "emberge_data.steps.split.split_step:Split",
+        "score_pairs": "emberge_data.steps.score_pairs:ScorePairs",
+        "split": "emberge_data.steps.split_step:Split",
     }

@@ -30,7 +30,7 @@ CALLS = {
     "core/emberge/tensor_files/pickles.py": ["torch.load"],
     "core/emberge/testing/training.py": ["SentenceTransformer"],
     "plugins/emberge_demo/random_tower.py": ["AutoModel.from_pretrained"],
-    "plugins/emberge_data/steps/scoring/cross_encoder.py": ["CrossEncoder"],
+    "plugins/emberge_data/steps/cross_encoder.py": ["CrossEncoder"],
     "plugins/emberge_encoder/random_model.py": ["loader.from_config"],
     "plugins/emberge_encoder/token_head.py": ["loader.from_config"],
     "plugins/emberge_encoder/trunk_weights.py": [

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
-    from emberge_data.steps.arranged_set import ArrangedSet
+    from emberge_data.steps.listed_set import ArrangedSet
+    from emberge_data.steps.search.exact import SearchMemory
     from emberge_data.steps.search.space import Space
-    from emberge_data.steps.search.tiles import SearchMemory
 
 
 # A last shard smaller than this share of a shard would filter less, and is joined to the one before it.
@@ -77,7 +77,7 @@ class ConsistencyFilter(TaughtStep):
     def arranged(self, dataset: StoredDataset, workspace: Workspace) -> ArrangedSet:
         import numpy as np
 
-        from emberge_data.steps.arranged_set import ArrangedSet
+        from emberge_data.steps.listed_set import ArrangedSet
 
         listed = ListedSet.of(dataset, workspace)
         return ArrangedSet.of(listed, np.unique(listed.positives.places))
@@ -103,7 +103,7 @@ class ConsistencyFilter(TaughtStep):
             yield Outcome(row, example, _with(example, stays), note)
 
     def _nothing_stays(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> str:
-        from emberge_data.steps.scores_seen import spread
+        from emberge_data.steps.taught_step import spread
 
         queries, documents = arranged.numbers(arranged.listed.positives)
         seen = [

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import DataError, Example, Preflight, Problem, Share, Workspace
+from emberge import DataError, Example, Share, Workspace
 
 from emberge_data.steps.listed_set import ListedSet, rows_of
-from emberge_data.steps.mining.threshold import margin_problem
 from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.taught_step import TaughtStep
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
-    from emberge_data.steps.arranged_set import ArrangedSet
+    from emberge_data.steps.listed_set import ArrangedSet
     from emberge_data.steps.search.space import Space
 
 
@@ -42,16 +41,10 @@ class FilterNegatives(TaughtStep):
     margin: Share = 0.95
     """Highest score of a negative as a share of the lowest positive's, 0 to 1."""
 
-    def check(self, context: Preflight) -> Iterator[Problem]:
-        yield from super().check(context)
-        margin = margin_problem(self.margin)
-        if margin is not None:
-            yield context.problem(margin, "margin")
-
     def arranged(self, dataset: StoredDataset, workspace: Workspace) -> ArrangedSet:
         import numpy as np
 
-        from emberge_data.steps.arranged_set import ArrangedSet
+        from emberge_data.steps.listed_set import ArrangedSet
 
         listed = ListedSet.of(dataset, workspace)
         if not len(listed.negatives.places):
@@ -78,8 +71,8 @@ class FilterNegatives(TaughtStep):
         """
         import numpy as np
 
-        from emberge_data.steps.mining.threshold import lowest_positives, thresholds
-        from emberge_data.steps.scores_seen import spread
+        from emberge_data.steps.negative_choice import lowest_positives, thresholds
+        from emberge_data.steps.taught_step import spread
 
         positives = arranged.lists(arranged.numbers(arranged.listed.positives))
         queries, negatives = arranged.numbers(arranged.listed.negatives)

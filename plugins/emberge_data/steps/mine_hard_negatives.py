@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from emberge import (
-    Count,
-    DataError,
-    DataRef,
-    Preflight,
-    Problem,
-    Share,
-    WholeNumber,
-    Workspace,
-)
+from emberge import Count, DataError, DataRef, Preflight, Problem, Share, WholeNumber, Workspace
 
 from emberge_data.steps.listed_set import ListedSet, rows_of
-from emberge_data.steps.mining.choice import ChoiceOptions
-from emberge_data.steps.mining.threshold import margin_problem
+from emberge_data.steps.negative_choice import ChoiceOptions
 from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.taught_step import TaughtStep
 
 if TYPE_CHECKING:
+    import numpy as np
     from emberge.data import FirstRows, StoredDataset
+    from numpy.typing import NDArray
 
-    from emberge_data.steps.arranged_set import ArrangedSet
-    from emberge_data.steps.mining.choice import Passages
+    from emberge_data.steps.listed_set import ArrangedSet
+    from emberge_data.steps.negative_choice import Passages
     from emberge_data.steps.search.space import Space
 
 
@@ -85,9 +78,6 @@ class MineHardNegatives(TaughtStep):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         yield from super().check(context)
-        margin = margin_problem(self.margin)
-        if margin is not None:
-            yield context.problem(margin, "margin")
         if self.range is not None:
             yield from self._check_range(context, *self.range)
         elif self.sampling == "random":
@@ -121,9 +111,9 @@ class MineHardNegatives(TaughtStep):
             )
 
     def arranged(self, dataset: StoredDataset, workspace: Workspace) -> ArrangedSet:
-        from emberge_data.steps.arranged_set import ArrangedSet
-        from emberge_data.steps.mining.corpus import read_corpora
-        from emberge_data.steps.mining.passages import places_of_passages
+        from emberge_data.steps.listed_set import ArrangedSet
+        from emberge_data.steps.negative_choice import places_of_passages
+        from emberge_data.steps.passage_corpus import read_corpora
 
         paths = [workspace.data(reference) for reference in self.corpus]
         listed = ListedSet.of(dataset, workspace, read_corpora(paths, workspace.readers))
@@ -138,9 +128,7 @@ class MineHardNegatives(TaughtStep):
     def outcomes(
         self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
     ) -> Iterator[Outcome]:
-        from emberge_data.steps.mining.choice import choose
-        from emberge_data.steps.mining.kept_blocks import KeptBlocks
-        from emberge_data.steps.mining.passages import passages_of
+        from emberge_data.steps.negative_choice import choose, passages_of
 
         passages = passages_of(arranged, workspace.seed, keep_negatives=self.existing == "keep")
         choice = ChoiceOptions(
@@ -178,9 +166,9 @@ class MineHardNegatives(TaughtStep):
     ) -> str:
         import numpy as np
 
-        from emberge_data.steps.mining.threshold import lowest_positives
-        from emberge_data.steps.scores_seen import spread
+        from emberge_data.steps.negative_choice import lowest_positives
         from emberge_data.steps.search.nearest import nearest
+        from emberge_data.steps.taught_step import spread
 
         queries = np.arange(min(SHOWN, len(arranged.queries)))
         best = nearest(spaces, queries, 1, excluded=passages.excluded)
@@ -198,3 +186,46 @@ class MineHardNegatives(TaughtStep):
             f"dataset '{arranged.name}': no passage passes for any query ({'; '.join(seen)}); raise margin "
             f"({self.margin}), widen range, or name a corpus"
         )
+
+
+# Queries that are searched together: documents are read once for each such block.
+BLOCK = 16384
+
+
+class KeptBlocks:
+    """An array by rows, in files of BLOCK rows each, mapped into memory."""
+
+    def __init__(
+        self,
+        folder: Path,
+        size: int,
+        compute: Callable[[NDArray[np.int64]], NDArray[Any]],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Compute the blocks of `size` rows that the folder lacks; `compute` gets numbers of rows."""
+        import numpy as np
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._blocks: list[NDArray[Any]] = []
+        for first in range(0, size, BLOCK):
+            if progress is not None:
+                progress(first, size)
+            path = folder / f"{first // BLOCK}.npy"
+            if not path.is_file():
+                _write(path, compute(np.arange(first, min(first + BLOCK, size))))
+            self._blocks.append(np.load(path, mmap_mode="r"))
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return iter(self._blocks)
+
+    def __getitem__(self, row: int) -> NDArray[Any]:
+        found: NDArray[Any] = self._blocks[row // BLOCK][row % BLOCK]
+        return found
+
+
+def _write(path: Path, values: NDArray[Any]) -> None:
+    import numpy as np
+    from emberge.files import replace_file
+
+    with replace_file(path) as side, side.open("wb") as file:
+        np.save(file, values)

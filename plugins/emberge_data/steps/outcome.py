@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from emberge import Example, stable_seed
 from emberge.wording import prose, table_lines
+
+if TYPE_CHECKING:
+    from emberge.data import StoredDataset
+
 
 SHOWN = 20
 SHOWN_CHARACTERS = 200
@@ -124,3 +128,33 @@ def changes_table(title: str, sets: Iterable[SetChanges]) -> str:
     ]
     head = ["set", "rows", "kept", "dropped", "changed", "why"]
     return "\n".join([f"# {prose(title)}", "", *table_lines(head, rows, "lrrrrl")]) + "\n"
+
+
+NOTE = "no other row of its label is left"
+
+
+def drop_lonely(
+    dataset: StoredDataset, outcomes: Callable[[], Iterable[Outcome]]
+) -> Iterator[Outcome]:
+    """Yield the outcomes of rows; in a set whose positives are drawn, the last row of a label goes.
+
+    `outcomes` is called twice for such a set: once to count labels.
+    """
+    if not dataset.draws:
+        yield from outcomes()
+        return
+    left = Counter(one.after.label for one in outcomes() if one.after is not None)
+    for outcome in outcomes():
+        alone = outcome.after is not None and left[outcome.after.label] == 1
+        yield replace(outcome, after=None, note=NOTE) if alone else outcome
+
+
+def without_negatives(example: Example, numbers: Collection[int]) -> Example:
+    """Return the example without the negatives of these numbers, and without their scores."""
+    left = [number for number in range(len(example.negatives)) if number not in numbers]
+    scores = example.negative_scores
+    return replace(
+        example,
+        negatives=tuple(example.negatives[number] for number in left),
+        negative_scores=None if scores is None else tuple(scores[number] for number in left),
+    )

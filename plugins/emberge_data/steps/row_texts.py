@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from emberge.data import DistinctTexts
 
-from emberge_data.steps.near.normalise import normalise
+from emberge_data.steps.text_similarity import normalise
 
 if TYPE_CHECKING:
     from emberge.data import StoredDataset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from emberge import Artifact, Preflight, Problem, Workspace
 
@@ -14,11 +14,12 @@ from emberge_data.steps.teacher import Teacher
 
 if TYPE_CHECKING:
     from emberge.data import FirstRows, StoredDataset
+    from numpy.typing import NDArray
 
-    from emberge_data.steps.arranged_set import ArrangedSet
+    from emberge_data.steps.listed_set import ArrangedSet
     from emberge_data.steps.outcome import Outcome
+    from emberge_data.steps.search.exact import SearchMemory
     from emberge_data.steps.search.space import Space
-    from emberge_data.steps.search.tiles import SearchMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +96,19 @@ class TaughtStep(DataStep):
 
     def limits(self, workspace: Workspace) -> SearchMemory:
         """Return the memory that a search may take."""
-        from emberge_data.steps.search.tiles import SearchMemory
+        from emberge_data.steps.search.exact import SearchMemory
 
         memory = workspace.machine.memory
         return SearchMemory() if memory is None else SearchMemory(memory)
+
+
+def spread(values: NDArray[Any]) -> str:
+    """Return the lowest, median and highest of some numbers in words."""
+    import numpy as np
+
+    found = np.asarray(values, dtype=np.float64)
+    found = found[np.isfinite(found)]
+    if not len(found):
+        return "none"
+    low, middle, high = np.quantile(found, [0, 0.5, 1], method="nearest")
+    return f"{low:.4g} to {high:.4g}, median {middle:.4g}"

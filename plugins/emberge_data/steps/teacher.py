@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import (
     Backbone,
+    DataError,
     Dataset,
     ModelRef,
     Preflight,
@@ -18,11 +20,29 @@ from emberge import (
     Workspace,
     component,
 )
-
-from emberge_data.steps.card_prompts import card_prompts
+from emberge.data import open_data_file
 
 if TYPE_CHECKING:
     from emberge.encoding import EmbeddingStore, Vectors
+
+
+SHOWN = 3
+CARD_BYTES = 1 << 20  # that are looked at
+# Openings of quoted texts: those of E5 and Nomic Embed, then instructions, as of BGE or GTE.
+_PREFIXES = r"(?:(?:search_)?(?:query|passage|document): )"
+_INSTRUCTIONS = r"(?:(?:Instruct: |Represent this )[^\"'`\n\\]{0,120})"
+_QUOTED = re.compile(rf"[\"'`]({_PREFIXES}|{_INSTRUCTIONS})")
+
+
+def card_prompts(folder: Path) -> list[str]:
+    """Return prompts with which quoted texts of the model card begin, at most three; none without a card."""
+    try:
+        with open_data_file(folder / "README.md") as file:
+            card = file.read(CARD_BYTES).decode("utf-8", errors="replace")
+    except DataError:  # there is none, or no file that is one
+        return []
+    found = _QUOTED.findall(card)
+    return [*dict.fromkeys(found)][:SHOWN]
 
 
 # More tokens than any model reads.

@@ -19,7 +19,7 @@ from emberge import (
     component,
 )
 from emberge.contracts import total_size
-from emberge.merging import MergeInput, MergeRequest, merge_checkpoints, plan_merge
+from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge.model_folder import Checkpoint
 
 from emberge_moe.upcycle.dense_model import DenseModel
@@ -153,6 +153,8 @@ class MixExperts(RoutingStep):
         self, models: Sequence[Model], folders: Sequence[Path], workspace: Workspace
     ) -> Path:
         """Merge the models into one dense model in the work folder, once, and return its folder."""
+        from emberge.merging import merge_checkpoints
+
         out = workspace.work / "merged"
         if not out.is_dir():
             inputs = [

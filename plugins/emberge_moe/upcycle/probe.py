@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import CheckpointError
 from emberge.contracts import TokenEncoder
 from emberge.model_folder import Checkpoint
-from emberge.tensor_files import TensorReader, TensorSpec
+from emberge.tensor_files import TensorSpec
 
 if TYPE_CHECKING:
     from emberge import Backbone, DataEntry, Workspace
@@ -171,6 +171,7 @@ def read_routers(folder: Path) -> Mapping[int, TensorSpec]:
 def read_tensor(spec: TensorSpec) -> Tensor:
     """Return a whole tensor, float32."""
     import torch
+    from emberge.tensor_files import TensorReader
 
     whole = torch.empty(spec.elements)
     with TensorReader() as reader:

@@ -24,9 +24,7 @@ from emberge import (
 
 from emberge_data.steps.data_step import TABLE, DataStep
 from emberge_data.steps.decontaminate.test_texts import EvalSets
-from emberge_data.steps.lonely import drop_lonely
-from emberge_data.steps.outcome import Outcome
-from emberge_data.steps.without_negatives import without_negatives
+from emberge_data.steps.outcome import Outcome, drop_lonely, without_negatives
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

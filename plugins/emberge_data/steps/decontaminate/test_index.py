@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from emberge_data.steps.near.minhash import HASHES, MinHash
-from emberge_data.steps.near.normalise import words
-from emberge_data.steps.near.shingles import jaccard, shingles, word_hashes
+from emberge_data.steps.text_similarity import (
+    HASHES,
+    MinHash,
+    jaccard,
+    shingles,
+    word_hashes,
+    words,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ from emberge import DataError, DataRef, EvalSet, Evaluator, Preflight, Problem, 
 from emberge.contracts import Side
 from emberge.data import check_eval_sets, eval_texts, lacking_half, load_eval_set, pick_eval_sets
 
-from emberge_data.steps.near.normalise import normalise
+from emberge_data.steps.text_similarity import normalise
 
 if TYPE_CHECKING:
     from typing import Literal

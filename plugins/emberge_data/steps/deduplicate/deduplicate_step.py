@@ -21,8 +21,7 @@ from emberge import (
 
 from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.deduplicate.units import Of
-from emberge_data.steps.lonely import drop_lonely
-from emberge_data.steps.outcome import Outcome
+from emberge_data.steps.outcome import Outcome, drop_lonely
 from emberge_data.steps.teacher import Teacher
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from emberge.data import StoredDataset
     from numpy.typing import NDArray
 
-    from emberge_data.steps.deduplicate.row_vectors import RowVectors
+    from emberge_data.steps.deduplicate.cosine_copies import RowVectors
     from emberge_data.steps.deduplicate.units import RowsInOrder
 
 
@@ -141,7 +140,7 @@ class Deduplicate(DataStep):
         self, datasets: Sequence[StoredDataset], workspace: Workspace
     ) -> RowVectors | None:
         """Return the vectors of all rows, embedded by all ranks; None without a teacher."""
-        from emberge_data.steps.deduplicate.row_vectors import embed_rows
+        from emberge_data.steps.deduplicate.cosine_copies import embed_rows
 
         if self.teacher is None:
             return None
@@ -149,7 +148,7 @@ class Deduplicate(DataStep):
 
     def _find(self, rows: RowsInOrder, vectors: RowVectors | None, workspace: Workspace) -> _Copies:
         """Return all copies; each way of looking for them takes the rows that those before it leave."""
-        from emberge_data.steps.deduplicate.likeness import equal_copies, near_copies
+        from emberge_data.steps.deduplicate.text_copies import equal_copies, near_copies
 
         found = _Copies(rows)
         folder = workspace.work / "keys"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge_data.steps.near.normalise import normalise
+from emberge_data.steps.text_similarity import normalise
 
 if TYPE_CHECKING:
     import numpy as np

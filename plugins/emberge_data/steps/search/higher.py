@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emberge_data.steps.search.tiles import SearchMemory, full_precision, rounded_down, rounded_up
+from emberge_data.steps.search.exact import SearchMemory, full_precision, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge_data.steps.search.tiles import SearchMemory, full_precision, rounded_up
+from emberge_data.steps.search.exact import SearchMemory, full_precision, rounded_up
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,7 +18,7 @@ from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.decontaminate.decontaminate_step import Decontaminate
 from emberge_data.steps.decontaminate.test_texts import EvalSets, gathered
-from emberge_data.steps.near.normalise import normalise
+from emberge_data.steps.text_similarity import normalise
 from emberge_mteb import EvalEntry, Mteb
 
 from tests.plugins.data.steps.steps import written

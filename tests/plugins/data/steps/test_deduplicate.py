@@ -13,8 +13,7 @@ from emberge import Artifact, DataEntry, DataRef, Problem
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
-from emberge_data.steps.near.normalise import normalise
-from emberge_data.steps.near.shingles import jaccard, shingles
+from emberge_data.steps.text_similarity import jaccard, normalise, shingles
 
 from tests.plugins.data.steps.steps import written
 from tests.support.bench import Bench

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from emberge import DataEntry, DataRef, ModelRef
 from emberge.cli.main import main
-from emberge_data.steps.deduplicate.cosine_copies import pairs_above
+from emberge_data.steps.deduplicate.cosine_copies import JoinedVectors, pairs_above
 from emberge_data.steps.deduplicate.deduplicate_step import Deduplicate
-from emberge_data.steps.deduplicate.row_vectors import JoinedVectors
 from emberge_data.steps.teacher import Teacher
 
 from tests.plugins.data.steps.steps import written

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from emberge import DatasetInfo, Example
 from emberge_data.steps.deduplicate.units import ComparedTexts, RowsInOrder, units_of
-from emberge_data.steps.lonely import drop_lonely
-from emberge_data.steps.outcome import Outcome
+from emberge_data.steps.outcome import Outcome, drop_lonely
 from emberge_data.steps.row_texts import RowTexts
 
 from tests.support.training_data import InMemory

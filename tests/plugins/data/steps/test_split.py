@@ -13,9 +13,8 @@ import pytest
 from emberge import DataEntry, DataError, DataRef, Example
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
-from emberge_data.steps.near.normalise import normalise
-from emberge_data.steps.split.groups import choose_rows, group_rows
-from emberge_data.steps.split.split_step import Split
+from emberge_data.steps.split_step import Split, choose_rows, group_rows
+from emberge_data.steps.text_similarity import normalise
 
 from tests.plugins.data.steps.steps import written
 from tests.support.bench import Bench

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from emberge import check_recipe, load_plugins, parse_recipe
-from emberge_data.steps.card_prompts import card_prompts
+from emberge_data.steps.teacher import card_prompts
 
 PLUGINS = load_plugins()
 CARDS = {

@@ -16,12 +16,12 @@ from emberge import (
     Problem,
     WholeNumber,
     Workspace,
+    shuffled,
+    stable_seed,
 )
 
 from emberge_data.steps.data_step import DataStep
-from emberge_data.steps.lonely import drop_lonely
-from emberge_data.steps.outcome import Outcome
-from emberge_data.steps.without_negatives import without_negatives
+from emberge_data.steps.outcome import Outcome, drop_lonely, without_negatives
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emberge_data.steps.row_texts import RowTexts
+
+    Numbers = NDArray[np.int64]
 
 
 SHARE = 0.1
@@ -84,7 +86,6 @@ class Split(DataStep):
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_data.steps.row_texts import RowTexts
-        from emberge_data.steps.split.groups import choose_rows, group_rows
 
         datasets = self.load(workspace)
         wanted = [self._wanted(dataset) for dataset in datasets]
@@ -202,3 +203,47 @@ def _too_large(dataset: StoredDataset, groups: NDArray[np.int64]) -> str:
         f"development part; its {len(sizes):,} groups have {sizes.min():,} to {sizes.max():,} of "
         f"{len(dataset):,} rows; raise share or rows, or give the set a development file of its own"
     )
+
+
+def group_rows(count: int, rows: Numbers, things: Numbers) -> Numbers:
+    """Return the number of each row's group [count]: rows with a thing in common are in one group.
+
+    `rows` and `things` are pairs, a row and a thing that it has. Groups are numbered by their first rows.
+    """
+    import numpy as np
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    size = count + (int(things.max()) + 1 if len(things) else 0)
+    edges = coo_array((np.ones(len(rows), np.int8), (rows, things + count)), shape=(size, size))
+    _, found = connected_components(edges, directed=False)
+    _, first, groups = np.unique(found[:count], return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[groups]
+
+
+def choose_rows(
+    groups: Numbers, sets: Numbers, wanted: Sequence[int], seed: int
+) -> NDArray[np.bool_]:
+    """Return flags of rows in a random choice of whole groups, with at most `wanted` rows of each set.
+
+    Groups come in random order, and one that is too large for what is still wanted of any of its sets is
+    passed over.
+    """
+    import numpy as np
+
+    order = np.argsort(groups, kind="stable")
+    count = int(groups.max()) + 1
+    ends = np.cumsum(np.bincount(groups, minlength=count))
+    left = np.array(wanted)
+    chosen = np.zeros(len(groups), dtype=bool)
+    for group in shuffled(count, stable_seed("split", seed)).tolist():
+        rows = order[ends[group - 1] if group else 0 : ends[group]]
+        needed = np.bincount(sets[rows], minlength=len(left))
+        if (needed <= left).all():
+            left -= needed
+            chosen[rows] = True
+            if not left.any():
+                break
+    return chosen

@@ -13,15 +13,14 @@ import pytest
 from emberge import DataEntry, DataRef, Example, ModelRef
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
-from emberge_data.steps.scoring import pair_scores
-from emberge_data.steps.scoring.cross_encoder import (
+from emberge_data.steps import pair_scores
+from emberge_data.steps.cross_encoder import (
     CrossEncoderModel,
     cross_encoder_problems,
     is_cross_encoder,
 )
-from emberge_data.steps.scoring.pair_cosines import pair_cosines
-from emberge_data.steps.scoring.pair_scores import PairScores, Segment, pairs_of
-from emberge_data.steps.scoring.score_pairs import ScorePairs, _Figures, _outcomes, _sigmoid
+from emberge_data.steps.pair_scores import PairScores, Segment, pair_cosines, pairs_of
+from emberge_data.steps.score_pairs import ScorePairs, _Figures, _outcomes, _sigmoid
 from emberge_data.steps.teacher import OpenTeacher, Teacher
 
 from tests.support.training_data import dataset

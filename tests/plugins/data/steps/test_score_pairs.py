@@ -25,13 +25,13 @@ from emberge import (
 from emberge.data import load_datasets
 from emberge.results import read_artifact
 from emberge_data.json_lines import JsonLines
-from emberge_data.steps.scoring import pair_scores
-from emberge_data.steps.scoring.cross_encoder import (
+from emberge_data.steps import pair_scores
+from emberge_data.steps.cross_encoder import (
     CrossEncoderModel,
     cross_encoder_problems,
     is_cross_encoder,
 )
-from emberge_data.steps.scoring.pair_scores import PairScores, Segment, pairs_of
+from emberge_data.steps.pair_scores import PairScores, Segment, pairs_of
 
 from tests.support import tiny
 from tests.support.tolerance import of_pass

@@ -1,4 +1,4 @@
-"""Choice of negatives among the passages nearest to a query."""
+"""Choice of negatives among the passages nearest to a query, below a threshold by its positives."""
 
 from __future__ import annotations
 
@@ -6,16 +6,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge_data.steps.mining.threshold import lowest_positives, thresholds
+from emberge import stable_seed
+
+from emberge_data.steps.search.exclusions import Exclusions, Lists
 from emberge_data.steps.search.nearest import nearest
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from emberge_data.steps.search.exclusions import Exclusions, Lists
+    from emberge_data.steps.listed_set import ArrangedSet, ListedSet
+    from emberge_data.steps.search.exact import SearchMemory
     from emberge_data.steps.search.space import Space
-    from emberge_data.steps.search.tiles import SearchMemory
+
+
+def thresholds(positives: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
+    """Return the highest score of a negative beside positives of these scores: s - (1 - margin) |s|.
+
+    For a positive score that is `margin` times the score (NV-Retriever, arXiv:2407.15831); for a negative
+    one, where the product would be above the score, it is as far below.
+    """
+    return positives - (1 - margin) * abs(positives)
+
+
+def lowest_positives(
+    space: Space, queries: NDArray[np.int64], positives: Lists
+) -> NDArray[np.float64]:
+    """Return the lowest score of the positives of each of these queries, which have one or more."""
+    import numpy as np
+
+    rows, places = positives.pairs(queries)
+    scores = space.scores(queries[rows], places)
+    found = np.full(len(queries), np.inf)
+    np.minimum.at(found, rows, scores)
+    return found
 
 
 # Passages looked at for a place that is still empty, at most: most of a corpus is below a threshold.
@@ -185,3 +209,73 @@ def _draw_keys(query: np.uint64, keys: NDArray[np.uint64]) -> NDArray[np.uint64]
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return mixed ^ (mixed >> np.uint64(31))
+
+
+def places_of_passages(listed: ListedSet) -> NDArray[np.int64]:
+    """Return the places of a set's passages among its texts, in the order in which they first come.
+
+    They are the positives and negatives of all rows; with a corpus, its texts take the place of negatives.
+    In a set with labels a negative is no passage if no row states its label.
+    """
+    import numpy as np
+
+    if len(listed.extra):
+        return np.union1d(listed.positives.places, listed.extra)
+    found = np.union1d(listed.positives.places, listed.negatives.places)
+    stated = np.array([label is not None for label in listed.labels])
+    if not stated.any():
+        return found
+    named = np.union1d(listed.anchors[stated], listed.positives.places)
+    return np.intersect1d(found, named)
+
+
+def passages_of(arranged: ArrangedSet, seed: int, *, keep_negatives: bool = False) -> Passages:
+    """Return which passages are a query's positives, and which it must never get as a negative.
+
+    These are its positives, the query itself, with labels every text of a row that has a label of the query's
+    rows, and, to keep the negatives, those.
+    """
+    listed = arranged.listed
+    positives = arranged.numbers(listed.positives)
+    itself = arranged.query_of, arranged.document_of[listed.anchors]
+    never = [positives, itself]
+    if keep_negatives:
+        never.append(arranged.numbers(listed.negatives))
+    groups = _groups(arranged) if any(label is not None for label in listed.labels) else ()
+    return Passages(
+        arranged.lists(positives),
+        Exclusions(arranged.lists(*never), *groups),
+        *(_keys(texts, seed) for texts in (arranged.queries, arranged.documents)),
+    )
+
+
+def _groups(arranged: ArrangedSet) -> tuple[NDArray[np.int64], Lists]:
+    """Return the group of each query, which is the set of its rows' labels, and the texts of each group."""
+    import numpy as np
+
+    listed = arranged.listed
+    names = {label: number for number, label in enumerate(dict.fromkeys(listed.labels))}
+    label_of = np.array([-1 if one is None else names[one] for one in listed.labels])
+    texts = np.concatenate([listed.anchors, listed.positives.places])
+    labels = np.concatenate([label_of, label_of[listed.positives.rows]])
+    documents = arranged.document_of[texts]
+    used = (labels >= 0) & (documents >= 0)
+    by_label = Lists.of_pairs(labels[used], documents[used], len(names))
+    stated = label_of >= 0
+    by_query = Lists.of_pairs(arranged.query_of[stated], label_of[stated], len(arranged.queries))
+    groups: dict[tuple[int, ...], int] = {}
+    group = np.full(len(arranged.queries), -1)
+    for query in range(len(group)):
+        own = tuple(by_query[query].tolist())
+        if own:
+            group[query] = groups.setdefault(own, len(groups))
+    return group, Lists.of([by_label.pairs(np.array(own))[1].tolist() for own in groups])
+
+
+def _keys(texts: Sequence[str], seed: int) -> NDArray[np.uint64]:
+    """Return a random number for each text, which depends on the seed and the text alone."""
+    import numpy as np
+    from emberge.hashes import text_keys
+
+    found = np.frombuffer(text_keys(texts), "<u8")[::2]
+    return found ^ np.uint64(stable_seed("mining", seed))

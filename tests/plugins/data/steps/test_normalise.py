@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from emberge_data.steps.near.normalise import normalise, words
+from emberge_data.steps.text_similarity import normalise, words
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 from emberge import AnyNumber, Artifact, Count, DataError, Preflight, Problem, Workspace
 
-from emberge_data.steps.data_step import DataStep
-from emberge_data.steps.listed_set import without_positives
-from emberge_data.steps.outcome import Outcome
-from emberge_data.steps.scoring.cross_encoder import (
+from emberge_data.steps.cross_encoder import (
     CrossEncoderModel,
     cross_encoder_problems,
     is_cross_encoder,
 )
-from emberge_data.steps.scoring.pair_cosines import pair_cosines
-from emberge_data.steps.scoring.pair_scores import PairScores, Score, Segment, pairs_of
+from emberge_data.steps.data_step import DataStep
+from emberge_data.steps.listed_set import without_positives
+from emberge_data.steps.outcome import Outcome
+from emberge_data.steps.pair_scores import PairScores, Score, Segment, pair_cosines, pairs_of
 from emberge_data.steps.teacher import Teacher
 
 if TYPE_CHECKING:

@@ -6,8 +6,14 @@ import random
 
 import numpy as np
 import pytest
-from emberge_data.steps.near.minhash import MISSED, MinHash
-from emberge_data.steps.near.shingles import character_hashes, jaccard, shingles, word_hashes
+from emberge_data.steps.text_similarity import (
+    MISSED,
+    MinHash,
+    character_hashes,
+    jaccard,
+    shingles,
+    word_hashes,
+)
 from scipy.sparse import csr_array
 
 ROWS = 5000

@@ -7,9 +7,13 @@ from typing import Any
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
-import pytest
-from emberge_data.steps.mining.choice import ChoiceOptions, choose, in_turns
-from emberge_data.steps.mining.threshold import lowest_positives, margin_problem, thresholds
+from emberge_data.steps.negative_choice import (
+    ChoiceOptions,
+    choose,
+    in_turns,
+    lowest_positives,
+    thresholds,
+)
 from emberge_data.steps.search.exclusions import Lists
 from emberge_data.steps.search.space import Space
 from numpy.typing import NDArray
@@ -64,13 +68,6 @@ def test_ranks_count_what_is_allowed_before_the_threshold() -> None:
     # Ranks 1 to 5 are places 0, 2, 3, 4, 5; 0.795 is above the threshold of 0.76.
     assert one_query(choice, *cosines, positives=[1]) == [3, 4]
     assert one_query(ChoiceOptions(count=1, ranks=(1, 2)), *cosines, positives=[1]) == []
-
-
-@pytest.mark.parametrize("margin", [-0.1, 1.1, float("nan")])
-def test_a_margin_outside_0_to_1_is_a_problem_that_names_the_usual_one(margin: float) -> None:
-    assert "0.95" in str(margin_problem(margin))
-    assert margin_problem(None) is None
-    assert margin_problem(1.0) is None
 
 
 def test_lists_are_joined_in_turns_and_an_item_comes_once() -> None:

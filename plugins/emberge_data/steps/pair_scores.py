@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from emberge import Dataset, Example
+from emberge import Dataset, Example, Workspace
 from emberge.files import write_text
+
+from emberge_data.steps.teacher import OpenTeacher
+
+if TYPE_CHECKING:
+    from emberge.data import StoredDataset
+
 
 # Pairs that are scored and written at once: what a kill can cost, and what is in memory at a time.
 SEGMENT = 4096
@@ -90,3 +96,30 @@ class PairScores:
                 found, pairs = [], 0
         if found:
             yield found
+
+
+def pair_cosines(teacher: OpenTeacher, dataset: StoredDataset, workspace: Workspace) -> Score:
+    """Embed a set's texts and return the function that gives cosines of a segment's pairs."""
+    import numpy as np
+
+    from emberge_data.steps.listed_set import ArrangedSet, ListedSet
+    from emberge_data.steps.search.space import Space
+
+    listed = ListedSet.of(dataset, workspace)
+    above, below = listed.positives, listed.negatives
+    arranged = ArrangedSet.of(listed, np.union1d(above.places, below.places))
+    space = Space(
+        teacher.queries(arranged.queries, dataset),
+        teacher.documents(arranged.documents, dataset),
+        workspace.machine.device,
+    )
+
+    def score(segment: Segment) -> tuple[Sequence[float], int]:
+        texts = [np.concatenate([above.of(row), below.of(row)]) for row, _ in segment]
+        queries = np.repeat(
+            arranged.query_of[[row for row, _ in segment]], [len(own) for own in texts]
+        )
+        cosines = space.scores(queries, arranged.document_of[np.concatenate(texts)])
+        return cosines.clip(-1.0, 1.0).tolist(), 0
+
+    return score

@@ -14,18 +14,16 @@ import pytest
 from emberge import DataEntry, DataError, DataRef, ModelRef
 from emberge.data import StoredDataset, check_entries, load_datasets
 from emberge_data.json_lines import JsonLines
-from emberge_data.steps.arranged_set import ArrangedSet
+from emberge_data.steps import mine_hard_negatives
 from emberge_data.steps.consistency_filter import ConsistencyFilter
 from emberge_data.steps.filter_negatives import FilterNegatives
-from emberge_data.steps.listed_set import ListedSet
-from emberge_data.steps.mine_hard_negatives import MineHardNegatives
-from emberge_data.steps.mining import kept_blocks
-from emberge_data.steps.mining.corpus import read_corpora
-from emberge_data.steps.mining.kept_blocks import KeptBlocks
-from emberge_data.steps.mining.passages import passages_of, places_of_passages
+from emberge_data.steps.listed_set import ArrangedSet, ListedSet
+from emberge_data.steps.mine_hard_negatives import KeptBlocks, MineHardNegatives
+from emberge_data.steps.negative_choice import passages_of, places_of_passages
+from emberge_data.steps.passage_corpus import read_corpora
+from emberge_data.steps.search.exact import SearchMemory
 from emberge_data.steps.search.exclusions import Lists
 from emberge_data.steps.search.space import Side, Space
-from emberge_data.steps.search.tiles import SearchMemory
 from emberge_data.steps.teacher import Teacher
 from numpy.typing import NDArray
 
@@ -423,8 +421,8 @@ def test_lists_lack_what_they_do_not_have() -> None:
 
 
 def test_blocks_are_computed_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kept_blocks.BLOCK == 16384
-    monkeypatch.setattr(kept_blocks, "BLOCK", 4)
+    assert mine_hard_negatives.BLOCK == 16384
+    monkeypatch.setattr(mine_hard_negatives, "BLOCK", 4)
     computed: list[list[int]] = []
     told: list[tuple[int, int]] = []
 

@@ -1,1 +1,0 @@
-"""Choice of hard negatives: thresholds of teachers, ranks, draws."""

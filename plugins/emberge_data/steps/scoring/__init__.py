@@ -1,1 +1,0 @@
-"""Scores of pairs: the step that writes them, and the models that give them."""

@@ -1,1 +1,0 @@
-"""Development parts that share nothing with the training part."""
