@@ -34,12 +34,11 @@ from emberge import (
 from emberge.contracts import KeptIndex, Side
 from emberge.data import check_eval_sets, eval_texts, pick_eval_sets
 
-from emberge_mteb.domains import Domains
-from emberge_mteb.index_options import index_contents, index_faults, index_widths, unsearched
+from emberge_mteb.hub_tasks import Domains
+from emberge_mteb.kept_index import index_contents, index_faults, index_widths, unsearched
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets
-from emberge_mteb.media_inputs import first_tasks, missing_packages, unread_media
-from emberge_mteb.media_sides import local_media
-from emberge_mteb.prompts import Prompts
+from emberge_mteb.model import Prompts
+from emberge_mteb.task_media import first_tasks, local_media, missing_packages, unread_media
 
 if TYPE_CHECKING:
     import numpy as np
@@ -334,8 +333,7 @@ class Mteb(Evaluator):
         return _Source(info, make, lambda: eval_texts(one.load(workspace.readers)), asked)
 
     def _named(self, task: Any, rows: int | None, inside: Collection[str]) -> _Source:
-        from emberge_mteb.hub_tasks import instruction_of, load_task
-        from emberge_mteb.hub_texts import task_texts
+        from emberge_mteb.hub_tasks import instruction_of, load_task, task_texts
 
         def make() -> tuple[Any, int]:
             load_task(task, rows)

@@ -1,15 +1,18 @@
-"""mteb's own tasks and benchmarks by name; their data comes from the hub."""
+"""Tasks that mteb has by name: found, with hints for wrong names, their domains and their texts."""
 
 from __future__ import annotations
 
 import copy
+import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-from emberge import DataError
-
-from emberge_mteb.nearest_names import nearest_benchmarks, nearest_names, nearest_tasks
+from emberge import DataEntry, DataError, DataRef, Preflight, Problem
+from emberge.contracts import Side
+from emberge.data import in_domain_tasks
 
 # Names that data sets give to what is there for choosing settings.
 _DEVELOPMENT = frozenset({"dev", "development", "val", "valid", "validation"})
@@ -226,3 +229,144 @@ def _cut_search(half: dict[str, Any], rows: int) -> dict[str, Any]:
         "relevant_docs": {query: judged[query] for query in kept},
         "top_ranked": ranked,
     }
+
+
+_OFFERED = 3
+_SHORTEST_PART = 3
+
+
+def nearest_tasks(name: str) -> str:
+    """Return `"; did you mean 'X', 'Y' or 'Z'?"` for mteb's tasks of text, or nothing."""
+    import mteb
+
+    tasks = mteb.get_tasks(
+        modalities=["text"], exclusive_modality_filter=True, exclude_superseded=False
+    )
+    return nearest_names(name, (task.metadata.name for task in tasks))
+
+
+def nearest_benchmarks(name: str) -> str:
+    """Return the same for mteb's benchmarks."""
+    import mteb
+
+    return nearest_names(name, (benchmark.name for benchmark in mteb.get_benchmarks()))
+
+
+def nearest_names(name: str, known: Iterable[str]) -> str:
+    """Return up to three known names as a hint, nearest first; nothing where none is near.
+
+    A name of which only a part was written comes before one that is spelt alike: `Banking77` is
+    `Banking77Classification`, and not `RuBQReranking`, whatever a ratio of equal letters says. Among those
+    a set comes before its translations (`NFCorpus` before `NFCorpus-PL`) and the short before the long.
+    """
+    word = name.casefold()
+    folded = {one.casefold(): one for one in known}
+    close = difflib.get_close_matches(word, folded, n=_OFFERED, cutoff=0.65)
+    longer = [one for one in folded if word in one] if len(word) >= _SHORTEST_PART else []
+    longer.sort(key=lambda one: (not one.startswith(word), "-" in one, len(one), one))
+    found = [folded[one] for one in dict.fromkeys([*longer, *close])][:_OFFERED]
+    if not found:
+        return ""
+    *others, last = [f"'{one}'" for one in found]
+    return f"; did you mean {', '.join(others)} or {last}?" if others else f"; did you mean {last}?"
+
+
+@dataclass(frozen=True)
+class Domains:
+    """Tasks in domain: by name, and by training data whose catalogue names them."""
+
+    named: tuple[str, ...] = ()
+    data: tuple[DataEntry, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Flag that some tasks are known to be in domain, so that the others are out of domain."""
+        return bool(self.named or self.data)
+
+    def inside(self, resolve: Callable[[DataRef], Path | None]) -> set[str]:
+        """Return names of the tasks that are in domain.
+
+        Raises:
+            DataError: when a catalogue cannot be read, or states no domains.
+        """
+        return {*self.named, *in_domain_tasks(self.data, resolve)}
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        """Yield problems with names that mteb does not have."""
+        try:
+            found = in_domain_tasks(self.data, context.data)
+        except DataError as error:
+            yield context.problem(str(error), "in_domain_of")
+            return
+        for option, names in (("in_domain", self.named), ("in_domain_of", found)):
+            for name, hint in (unknown(names) if names else {}).items():
+                yield context.problem(f"mteb has no task '{name}'{hint}", option)
+
+    def show(self, names: Sequence[str], context: Preflight) -> None:
+        """Show which of the tasks to be scored are in domain; `check` reports what cannot be read."""
+        try:
+            inside = [name for name in names if name in self.inside(context.data)]
+        except DataError:
+            return
+        if self.known:
+            counted = f"{len(inside)} of {len(names)} tasks are in domain"
+            context.note("in domain", [f"{counted}: {', '.join(inside)}" if inside else counted])
+
+
+# Attributes in which kinds of tasks name their columns of texts.
+_COLUMNS = (
+    *("column_names", "input_column_name", "input1_column_name", "input2_column_name"),
+    *("text_column_name", "human_summaries_column_name", "machine_summaries_column_name"),
+)
+
+
+def task_texts(task: Any) -> Iterator[tuple[Side, str]]:
+    """Yield the texts of a loaded task's evaluation splits; those of an aggregate are its parts'."""
+    for part in getattr(task, "tasks", None) or [task]:
+        for half in _halves(part):
+            yield from _search(half) if isinstance(half, Mapping) else _rows(part, half)
+
+
+def _halves(task: Any) -> Iterator[Any]:
+    """Yield the data of each evaluation split, of every subset."""
+    for subset in task.hf_subsets:
+        splits = task.dataset.get(subset, task.dataset)
+        yield from (splits[split] for split in task.eval_splits if split in splits)
+        if splits is task.dataset:
+            return  # one for all subsets
+
+
+def _search(half: Mapping[str, Any]) -> Iterator[tuple[Side, str]]:
+    for row in _without_media(half["queries"]):
+        for text in _texts(row.get("text")):
+            yield "query", text
+    for row in _without_media(half["corpus"]):
+        text = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
+        if text:
+            yield "document", text
+
+
+def _without_media(rows: Any) -> Any:
+    """Return rows without images and clips, which would be decoded."""
+    return rows.remove_columns([name for name in ("image", "audio") if name in rows.column_names])
+
+
+def _rows(task: Any, half: Any) -> Iterator[tuple[Side, str]]:
+    named = [getattr(task, name) for name in _COLUMNS if hasattr(task, name)]
+    columns = [
+        column for names in named for column in ([names] if isinstance(names, str) else names)
+    ]
+    known = [column for column in columns if column in half.column_names]
+    for column in known or half.column_names:
+        yield from (("query", text) for value in half[column] for text in _texts(value))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a text, a list of them, or the turns of a conversation."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts(value.get("content"))
+    elif isinstance(value, Iterable):
+        for item in value:
+            yield from _texts(item)

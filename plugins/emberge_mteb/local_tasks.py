@@ -16,7 +16,7 @@ from emberge import (
     TaskKind,
 )
 
-from emberge_mteb.media_sides import Sides, media_sides
+from emberge_mteb.task_media import Sides, media_sides
 
 # Main metric of each kind of task unless its catalogue names another, in mteb's words.
 METRICS: Mapping[TaskKind, str] = {

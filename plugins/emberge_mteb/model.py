@@ -4,20 +4,48 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import MediaKind
 from emberge.numerics import unit_rows
 
-from emberge_mteb.media_inputs import batch_inputs
-from emberge_mteb.prompts import Prompts
+from emberge_mteb.task_media import batch_inputs
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Choice of a prompt by task and side. `template` beats the model's `own`; `default` is its fallback."""
+
+    template: str | None = None
+    own: Mapping[str, str] = field(default_factory=dict)
+    default: str = ""
+
+    def text(self, task: str, kind: str, side: str | None, asked: Mapping[str, str]) -> str:
+        """Return the prompt of one side ("query", "document", or None where both are alike) of a task.
+
+        `asked` fills the template: the texts for `{instruction}` and `{prompt}`. A model's own prompts are
+        looked up in mteb's order: task and side, task, kind and side, kind, side.
+        """
+        if self.template is not None:
+            return "" if side == "document" else _filled(self.template, asked)
+        names = [f"{task}-{side}", task, f"{kind}-{side}", kind, side or ""]
+        if side == "document":
+            names.append("passage")
+        return next((self.own[name] for name in names if name in self.own), self.default)
+
+
+def _filled(template: str, asked: Mapping[str, str]) -> str:
+    for name, value in asked.items():
+        template = template.replace(f"{{{name}}}", value)
+    return template
 
 
 SIMILARITIES = ("cosine", "dot", "euclidean")  # what mteb ranks by

@@ -8,7 +8,7 @@ import random
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,6 @@ def score_task(task: Any, model: Any) -> tuple[float, Units | None, dict[str, An
     """
     import mteb
     from mteb.abstasks import AbsTaskClassification, AbsTaskRetrieval
-
-    from emberge_mteb.units import read_units, record_queries
 
     if isinstance(task, AbsTaskClassification):
         _read_labels_at_once(task)
@@ -90,3 +88,151 @@ def quiet() -> Iterator[None]:
             torch.random.set_rng_state(torch_state)
         if not bars:
             datasets.enable_progress_bars()
+
+
+# Per-query figures: {(split, subset): {query: {metric: value}}}.
+Queries = dict[tuple[str, str], Mapping[str, Mapping[str, float]]]
+# What one part (split and subset) of a task gives: values, and gold where the statistic needs it.
+Part = tuple[Sequence[float], Sequence[float] | None]
+
+_TREC = {
+    "ndcg_at_": "ndcg_cut_",
+    "map_at_": "map_cut_",
+    "recall_at_": "recall_",
+    "precision_at_": "P_",
+    "hit_rate_at_": "success_",
+}
+_STS = {"cosine_spearman": "cosine_scores", "spearman": "similarity_scores"}
+# Whether a higher value means more alike, and where the values are.
+_PAIRS = {
+    "cosine_ap": ("cosine_scores", 1.0),
+    "similarity_ap": ("similarity_scores", 1.0),
+    "dot_ap": ("dot_scores", 1.0),
+    "manhattan_ap": ("manhattan_distances", -1.0),
+    "euclidean_ap": ("euclidean_distances", -1.0),
+}
+
+
+def record_queries(task: Any) -> Queries:
+    """Record what a retrieval task computes for each query; filled while the task runs."""
+    kept: Queries = {}
+    original = task.task_specific_scores
+
+    def record(scores: Any, qrels: Any, results: Any, hf_split: str, hf_subset: str) -> Any:
+        kept[hf_split, hf_subset] = scores
+        return original(scores, qrels, results, hf_split=hf_split, hf_subset=hf_subset)
+
+    task.task_specific_scores = record
+    return kept
+
+
+def read_units(
+    task: Any, scores: Mapping[str, Sequence[Mapping[str, Any]]], queries: Queries, folder: Path
+) -> Units | None:
+    """Return the units of a task that has run, None where mteb gives none that make up its main score.
+
+    `scores` are mteb's, by split; `folder` has its predictions.
+    """
+    from mteb import abstasks
+
+    parts = [(split, entry) for split, entries in scores.items() for entry in entries]
+    metric = task.metadata.main_score
+    if isinstance(task, abstasks.AbsTaskRetrieval):
+        return _together("query", "mean", parts, lambda s, e: _queries(queries, metric, s, e))
+    file = folder / task.prediction_file_name
+    if not file.is_file():
+        return None
+    predictions = json.loads(file.read_text(encoding="utf-8"))
+
+    def of(split: str, entry: Mapping[str, Any]) -> Any:
+        return predictions[entry["hf_subset"]][split]
+
+    def rows(split: str, entry: Mapping[str, Any]) -> Any:
+        subset = entry["hf_subset"]
+        return task.dataset[subset][split] if subset in task.dataset else task.dataset[split]
+
+    if isinstance(task, abstasks.AbsTaskSTS) and metric in _STS:
+        return _together(
+            "pair",
+            "spearman",
+            parts,
+            lambda s, e: (of(s, e)[_STS[metric]], list(rows(s, e)["score"])),
+        )
+    if isinstance(task, abstasks.AbsTaskPairClassification):
+        return _together(
+            "pair",
+            "average_precision",
+            parts,
+            lambda s, e: _pairs(of(s, e), rows(s, e)[task.label_column_name], metric, e),
+        )
+    if isinstance(task, abstasks.AbsTaskClassification) and not task.is_cross_validation:
+        return _together(
+            "text",
+            "mean",
+            parts,
+            lambda s, e: _texts(of(s, e), rows(s, e)[task.label_column_name], metric),
+        )
+    return None
+
+
+def _together(
+    unit: str,
+    statistic: Any,
+    parts: Sequence[tuple[str, Mapping[str, Any]]],
+    read: Callable[[str, Mapping[str, Any]], Part | None],
+) -> Units | None:
+    """Return units of all parts, each a group of its own."""
+    values: list[float] = []
+    gold: list[float] = []
+    groups: list[int] = []
+    for number, (split, entry) in enumerate(parts):
+        part = read(split, entry)
+        if part is None or not len(part[0]) or not _adds_up(statistic, part[0], entry):
+            return None
+        values += [float(value) for value in part[0]]
+        gold += [float(value) for value in part[1] or ()]
+        groups += [number] * len(part[0])
+    return Units(unit, statistic, values, gold or None, groups if len(parts) > 1 else None)
+
+
+def _adds_up(statistic: str, values: Sequence[float], entry: Mapping[str, Any]) -> bool:
+    """Return whether the mean of the units is the main score, up to mteb's rounding to five digits."""
+    if statistic != "mean":
+        return True
+    return bool(abs(sum(values) / len(values) - entry["main_score"]) < 2e-5)
+
+
+def _queries(queries: Queries, metric: str, split: str, entry: Mapping[str, Any]) -> Part | None:
+    name = next((metric.replace(ours, trec) for ours, trec in _TREC.items() if ours in metric), "")
+    by_query = queries.get((split, entry["hf_subset"]), {})
+    if any(name not in figures for figures in by_query.values()):
+        return None
+    return [by_query[query][name] for query in sorted(by_query)], None
+
+
+def _pairs(
+    predictions: Mapping[str, Sequence[float]],
+    labels: Sequence[Any],
+    metric: str,
+    entry: Mapping[str, Any],
+) -> Part | None:
+    if metric == "max_ap":  # the best similarity on all pairs stays the one that is resampled
+        metric = max(_PAIRS, key=lambda name: entry.get(name, 0.0))
+    if metric not in _PAIRS:
+        return None
+    name, sign = _PAIRS[metric]
+    # mteb's first version kept all pairs of a set in one row.
+    gold = labels[0] if len(labels) == 1 and isinstance(labels[0], list) else labels
+    return [sign * value for value in predictions[name]], list(gold)
+
+
+def _texts(predictions: Sequence[Sequence[Any]], labels: Sequence[Any], metric: str) -> Part | None:
+    """Return how often each text was classified right, over mteb's repeated fits."""
+    if metric != "accuracy":
+        return None
+    gold = list(labels)
+    fits = len(predictions)
+    return [
+        sum(guessed[row] == label for guessed in predictions) / fits
+        for row, label in enumerate(gold)
+    ], None

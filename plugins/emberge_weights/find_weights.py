@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from emberge import Artifact, Preflight, Problem, Workspace
 
-from emberge_weights.inputs.weight_sets import read_sets
 from emberge_weights.search_options import SearchOptions
+from emberge_weights.weight_sets import read_sets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,22 +57,20 @@ class FindWeights(SearchOptions):
     loads = ("torch",)
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        from emberge_weights.checks import problems
+        from emberge_weights.search_options import problems
 
         yield from problems(self, context)
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_weights.inputs.embed_sets import SetEmbedder
-        from emberge_weights.inputs.member_faults import plan_members
+        from emberge_weights.candidates import fixed_candidates, search
         from emberge_weights.layers.layer_search import LayerSearch, open_members
-        from emberge_weights.search.candidates import fixed_candidates
-        from emberge_weights.search.real_merges import (
+        from emberge_weights.members import SetEmbedder, plan_members
+        from emberge_weights.real_merges import (
             merged_sides,
             pick_anchors,
             pick_trials,
             score_merges,
         )
-        from emberge_weights.search.search import search
         from emberge_weights.search_result import SearchResult
 
         rows = workspace.rehearsal.rows if workspace.rehearsal else None

@@ -1,12 +1,36 @@
-"""Options of a search for weights."""
+"""Options of a search for weights, and its problems that show before any work."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from emberge import Backbone, Count, ModelRef, Stage, Step, TextLength, WholeNumber, component
+from emberge import (
+    Artifact,
+    Backbone,
+    Count,
+    Expected,
+    ModelRef,
+    Preflight,
+    Problem,
+    Reader,
+    Stage,
+    Step,
+    TextLength,
+    WholeNumber,
+    component,
+)
+from emberge.data import check_eval_sets, lacking_half, pick_eval_sets
+from emberge.merging import MergeInput, MergePlan
+from emberge.model_folder import read_settings
+from emberge.wording import count_noun, human_size
 
-from emberge_weights.inputs.weight_sets import Metric, SetEntry
+from emberge_weights.members import plan_of, plan_problems
+from emberge_weights.weight_sets import FEWEST, Metric, SetEntry, WeightSet, read_sets, unusable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,3 +69,259 @@ class SearchOptions(Step):
     """Mean of weights by which members are merged."""
     seed: WholeNumber | None = None
     """Seed of candidates and halves; by default the recipe's."""
+
+
+# Standard deviation over queries of the difference of a specialist and a mean of specialists, in points of
+# nDCG@10: 5 to 10 for all-MiniLM-L6-v2 on nl2bash and squad.
+_SPREAD = 10.0
+# Fewer have no rank correlation to speak of.
+FEWEST_TRIALS = 5
+# Share of queries up to which sets may have some in common.
+SHARED = 0.05
+# Options of backbones under which parameters are not those of the checkpoint, or are built into code.
+_UNFIT = ("lora", "torch_compile")
+# Hashes of queries by the name of their set.
+Keys = Mapping[str, frozenset[bytes]]
+
+
+def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
+    """Yield problems of the options, the sets and the models of a search."""
+    if not step.data:
+        yield context.problem("data names no evaluation set", "data")
+    yield from _trial_problems(step, context)
+    if step.layers:
+        yield from _layer_problems(step, context)
+    yield from _set_problems(step, context)
+    yield from _model_problems(step, context)
+
+
+def _trial_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
+    """Yield what is wrong with the number of trials, which are drawn among the random candidates."""
+    from emberge_weights.candidates import fixed_candidates
+
+    if step.trials and step.trials < FEWEST_TRIALS:
+        yield context.problem(
+            f"trials is 0, or {FEWEST_TRIALS} and more to rank, not {step.trials}", "trials"
+        )
+    if step.trials and not step.anchors:
+        yield context.problem(
+            "anchors is 0, and trials are compared with the choice, which is one of them: raise it",
+            "anchors",
+        )
+    random = step.candidates - len(fixed_candidates(len(step.models), step.base is not None))
+    if step.trials > 0 and random < step.trials:
+        yield context.problem(
+            f"{step.trials} trials are drawn among the random candidates, of which there are "
+            f"{max(0, random)}: raise `candidates`",
+            "candidates",
+        )
+
+
+def _set_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
+    keys: dict[str, Keys] = {}
+    for option in ("data", "elsewhere", "tests"):
+        entries: Sequence[SetEntry] = getattr(step, option)
+        faults = list(_set_faults(step, entries, context))
+        yield from (context.problem(fault, option) for fault in faults)
+        sets = [] if faults else list(_read_sets(step, entries, context))
+        keys[option] = {one.name: one.keys for one in sets}
+        if option == "data" and not faults:
+            yield from (context.problem(fault, option) for fault in _too_few(sets))
+            keys["their test halves"] = _test_halves(step, context)
+    for option in ("elsewhere", "tests", "their test halves"):
+        for fault, severe in _overlaps(keys["data"], keys.get(option, {}), option):
+            yield context.problem(fault, "data") if severe else context.warning(fault, "data")
+    if any(entry.split == "test" for entry in step.data):
+        yield context.warning(
+            "weights are chosen on a test half; what is reported on it will look better than it is",
+            "data",
+        )
+
+
+def _test_halves(step: SearchOptions, context: Preflight) -> Keys:
+    """Return hashes of the test halves of the sets whose dev halves are chosen by."""
+    there = []
+    for entry in step.data:
+        path = context.data(entry.path)
+        if path is None or entry.split == "test":
+            continue
+        names = [
+            one.name
+            for one in pick_eval_sets(path, entry.only)
+            if lacking_half(one, "test") is None
+        ]
+        if names:
+            there.append(SetEntry(path=entry.path, only=tuple(names), split="test"))
+    return {one.name: one.keys for one in _read_sets(step, there, context)}
+
+
+@dataclass(frozen=True, slots=True)
+class _SeenSet:
+    """Facts of a set that a check keeps: its name, the number of its queries or pairs, and their hashes."""
+
+    name: str
+    unit: str
+    count: int
+    keys: frozenset[bytes]
+
+
+def _read_sets(
+    step: SearchOptions, entries: Sequence[SetEntry], context: Preflight
+) -> Iterator[_SeenSet]:
+    """Yield the sets of entries; searches of one recipe that share a set read it once."""
+    for entry in entries:
+        path = context.data(entry.path)
+        for one in pick_eval_sets(path, entry.only) if path is not None else ():
+            alone = replace(entry, only=(one.name,))
+            files = sorted(file for file in one.folder.rglob("*") if file.is_file())
+            state = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
+            assert path is not None
+            yield from _seen_sets(alone, path, step.metric, tuple(context.readers), state)
+
+
+@functools.lru_cache(maxsize=256)
+def _seen_sets(
+    entry: SetEntry,
+    path: Path,
+    metric: Metric,
+    readers: tuple[Reader, ...],
+    state: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - changed files are read again
+) -> tuple[_SeenSet, ...]:
+    sets = read_sets([entry], lambda _: path, readers, metric)
+    return tuple(_SeenSet(one.name, one.unit, len(one.queries), _keys(one)) for one in sets)
+
+
+def _set_faults(
+    step: SearchOptions, entries: Sequence[SetEntry], context: Preflight
+) -> Iterator[str]:
+    for entry in entries:
+        sets, faults = check_eval_sets(context, entry.path, entry.only, entry.split)
+        yield from faults
+        yield from (fault for one in sets if (fault := unusable(one, step.metric)))
+
+
+def _too_few(sets: Sequence[_SeenSet]) -> Iterator[str]:
+    for one in sets:
+        count = one.count
+        if count < FEWEST:
+            least = 2 * _SPREAD / count**0.5
+            yield (
+                f"set '{one.name}' has {count_noun(count, one.unit)}; with so few, differences below about "
+                f"{least:.0f} points cannot be told from chance, and weights found are chance; take a set "
+                f"with {FEWEST} or more"
+            )
+
+
+def _keys(one: WeightSet) -> frozenset[bytes]:
+    """Return hashes of a set's queries, of pairs with both texts."""
+    pairs = (
+        zip(one.queries, one.documents, strict=True) if one.gold else ((q,) for q in one.queries)
+    )
+    return frozenset(hashlib.sha256("\0".join(pair).encode()).digest() for pair in pairs)
+
+
+def _overlaps(data: Keys, others: Keys, where: str) -> Iterator[tuple[str, bool]]:
+    """Yield what the sets share with others, and True where that is more than a few queries."""
+    for name, keys in data.items():
+        for other, theirs in others.items():
+            shared = len(keys & theirs)
+            if shared:
+                fault = (
+                    f"set '{name}' shares {shared:,} of {len(keys):,} queries with '{other}' of {where}; "
+                    "weights chosen on what they are judged by look better than they are: take other queries"
+                )
+                yield fault, shared > SHARED * len(keys)
+
+
+def _model_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
+    """Yield what keeps the members from being merged by their weights, seen without weights."""
+    references = [*step.models, *([step.base] if step.base is not None else [])]
+    for text, count in Counter(reference.text for reference in references).items():
+        if count > 1:
+            yield context.problem(f"'{text}' is named {count} times; once is enough", "models")
+    if len(references) < 2 and not any(reference.part for reference in references):
+        yield context.problem("weights need two models, or one and its base", "models")
+    context.expect(
+        Expected(Artifact(kind="file", details={"models": [one.text for one in references]}))
+    )
+    inputs = []
+    for reference in references:
+        folder = context.model(reference)
+        if folder is not None:
+            inputs.append(MergeInput(reference.text, folder, adapter=context.adapter(reference)))
+            yield from _alone(step, reference, folder, context)
+    if len({one.name for one in inputs}) > 1:
+        yield from _together(step, inputs, context)
+
+
+def _together(
+    step: SearchOptions, inputs: Sequence[MergeInput], context: Preflight
+) -> Iterator[Problem]:
+    """Yield problems of the models with each other, and note what weighing their layers costs."""
+    plan = plan_of(inputs, step.strategy)
+    for fault in plan_problems(plan):
+        yield context.problem(fault, "models")
+    if step.layers and not plan.problems:
+        _describe_layers(plan, len(inputs), context)
+
+
+def _alone(
+    step: SearchOptions, reference: ModelRef, folder: Path, context: Preflight
+) -> Iterator[Problem]:
+    """Yield problems of one model."""
+    for fault in step.backbone.describe(folder).problems:
+        yield context.problem(f"{reference}: {fault}", "models")
+    similarity = read_settings(folder).get("similarity_fn_name") or "cosine"
+    if similarity != "cosine":
+        yield context.warning(
+            f"{reference} compares by {similarity}, and here all are compared by cosine", "models"
+        )
+
+
+def _layer_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
+    """Yield problems of options that do not go with weights by layer."""
+    if step.metric != "task":
+        yield context.problem(
+            f"weights by layer are fitted to labels, which 'metric: {step.metric}' does without; leave "
+            "'layers' out, or take 'metric: task'",
+            "layers",
+        )
+    if step.strategy.plain() != "linear":
+        yield context.problem(
+            "weights by layer are fitted for the strategy 'linear'; leave 'strategy' or 'layers' out",
+            "layers",
+        )
+    for option in _UNFIT:
+        if getattr(step.backbone, option, None):
+            yield context.problem(
+                f"an encoder with '{option}' cannot compute with parameters that it is given; take it out of "
+                "the backbone, or leave 'layers' out",
+                "layers",
+            )
+
+
+def _describe_layers(plan: MergePlan, members: int, context: Preflight) -> None:
+    """Note for the terminal what weights by layer cost in passes, memory and disk."""
+    bytes_ = 4 * sum(tensor.out.elements for tensor in plan.tensors if tensor.action == "merge")
+    context.note(
+        "weights by layer",
+        [
+            f"time        2 fits of {ROUNDS} rounds, each of up to {TEXTS} texts of every set: for a set "
+            f"{2 * ROUNDS * TEXTS:,} texts forward twice and back once; then 2 merges, embedded and scored",
+            f"memory      about {human_size(3 * bytes_)} for parameters and their gradient, and the "
+            f"activations of {CHUNK} texts",
+            f"disk        {human_size(members * bytes_)} in the work folder until the step is done",
+        ],
+    )
+
+
+# Steps of a fit, each with a batch of every set.
+ROUNDS = 40
+# Queries, or pairs, of a batch; documents that belong to a query, and others that are near it.
+QUERIES = 16
+PAIRS = 32
+OWN = 2
+NEAR = 3
+# Texts of a batch at most, and those that run together, whose activations are in memory at once.
+TEXTS = max(QUERIES * (1 + OWN + NEAR), 2 * PAIRS)
+CHUNK = 16

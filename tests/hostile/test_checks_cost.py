@@ -13,7 +13,7 @@ from emberge.data import catalogue
 from emberge.recipes import check_recipe
 from emberge.wording import printable
 from emberge_data import JsonLines
-from emberge_weights.inputs import weight_sets
+from emberge_weights import weight_sets
 
 from tests.support.bench import write_catalogue, write_pairs
 

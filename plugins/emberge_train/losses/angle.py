@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from emberge import Embeddings, unit_vectors
 
-from emberge_train.losses.ordered import OrderLoss
+from emberge_train.losses.score_arithmetic import OrderLoss
 
 if TYPE_CHECKING:
     from torch import Tensor

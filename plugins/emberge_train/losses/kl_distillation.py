@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Literal
 from emberge import Embeddings, Loss, Positive
 from emberge.numerics import lowest_score
 
-from emberge_train.losses.flat_scores import temperature_warnings
-from emberge_train.losses.taught import student_scores, teacher_scores
+from emberge_train.losses.score_arithmetic import (
+    student_scores,
+    teacher_scores,
+    temperature_warnings,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor

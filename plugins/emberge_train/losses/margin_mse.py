@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from emberge import Embeddings, Loss, Positive
 
-from emberge_train.losses.taught import student_scores, teacher_scores
+from emberge_train.losses.score_arithmetic import student_scores, teacher_scores
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from emberge import AnyNumber, Count, Embeddings, Guide, Loss, NumberRange
 
-from emberge_train.losses.rows import HOW, Labelled
-from emberge_train.losses.stock import READS, REFUSED, Reads, StandIn, build_loss
+from emberge_train.losses.stock import HOW, READS, REFUSED, Labelled, Reads, StandIn, build_loss
 
 if TYPE_CHECKING:
     from torch import Tensor

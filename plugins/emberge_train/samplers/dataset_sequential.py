@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from emberge import Batches, DataError, Pool, shuffled, stable_seed, suggest
 from emberge.training import DatasetBatches, InOrder
 
-from emberge_train.samplers.task_order import TaskOrder
+from emberge_train.samplers.one_dataset import TaskOrder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,27 @@
-"""Batches of one dataset each: their size, and the treatment of tails."""
+"""Bases of samplers whose batches are of one dataset each: sizes of batches, tasks in order, shares."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from emberge import Count, Negatives, PerDataset, Pool, Sampler
-from emberge.contracts import Tail
-from emberge.training import DatasetBatches, batches_by_dataset
+from emberge import (
+    Batches,
+    Count,
+    DataError,
+    Negatives,
+    PerDataset,
+    Pool,
+    Positive,
+    Sampler,
+    TaskKind,
+    stable_seed,
+    suggest,
+)
+from emberge.contracts import TASK_KINDS, Tail
+from emberge.training import DatasetBatches, Shuffled, batches_by_dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,3 +63,113 @@ class OneDataset(Sampler):
             stage=stage,
             negatives=negatives,
         )
+
+
+# BOOM's order, in which reranking counts as retrieval; pair classification, which BOOM has not, is like sts.
+BOOM_ORDER: tuple[TaskKind, ...] = (
+    "classification",
+    "clustering",
+    "pair_classification",
+    "sts",
+    "retrieval",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOrder(OneDataset):
+    """Batches of one task after those of another.
+
+    `order` names the kinds of task, first to last; reranking goes with retrieval unless it is named.
+    """
+
+    order: tuple[TaskKind, ...] = BOOM_ORDER
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for task in self.order:
+            if task not in TASK_KINDS:
+                raise ValueError(f"order: there is no task '{task}'{suggest(task, TASK_KINDS)}")
+            if self.order.count(task) > 1:
+                raise ValueError(f"order names {task} twice")
+
+    def by_task(self, datasets: Sequence[DatasetBatches]) -> list[list[DatasetBatches]]:
+        """Return the batches of each task's datasets, in the order of tasks.
+
+        Raises:
+            DataError: when a dataset's task is not in the order.
+        """
+        found: dict[TaskKind, list[DatasetBatches]] = {task: [] for task in self.order}
+        for one in datasets:
+            task = one.info.task
+            if task == "reranking" and task not in found:
+                task = "retrieval"
+            if task not in found:
+                raise DataError(
+                    f"dataset '{one.info.name}' is for {task}, which `order` does not name "
+                    f"({', '.join(self.order)}); add it"
+                )
+            found[task].append(one)
+        return [group for group in found.values() if group]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares(OneDataset):
+    """Batches of one dataset each, in random order, each dataset with a share of the epoch.
+
+    `weight` multiplies a dataset's share, by task or dataset, and so does the `weight` of the data's own
+    entry. `size_limit` is the number of rows above which a dataset counts as no larger. Shares are of
+    examples, or of `share_of: batches`, which differ where batch sizes do: of examples, a smaller batch
+    size gives a task more steps. An epoch has about `epoch_examples` examples, by default as many as there
+    are rows, and at least one batch of each dataset. Shares are kept to within a batch, not drawn: rows of a
+    dataset come again, in another order, only after each of them came, but for a dropped tail.
+    """
+
+    weight: PerDataset[Positive] = field(default_factory=lambda: PerDataset(default=1.0))
+    size_limit: Count | None = None
+    share_of: Literal["examples", "batches"] = "examples"
+    epoch_examples: Count | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = (self.weight.default, *self.weight.by_task.values())
+        for value in (*given, *self.weight.by_dataset.values()):
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"weight must be above 0, not {value:g}")
+        for name in ("size_limit", "epoch_examples"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+
+    def exponent(self) -> float:
+        """Return the power of a dataset's size that its share follows."""
+        return 1.0
+
+    def shares(self, datasets: Sequence[DatasetBatches]) -> list[float]:
+        """Return each dataset's share, which together make 1."""
+        limit = math.inf if self.size_limit is None else self.size_limit
+        sizes = [min(len(one.rows), limit) for one in datasets]
+        # Of the largest, so that no power overflows.
+        parts = [(size / max(sizes)) ** self.exponent() for size in sizes]
+        parts = [part * self._weight(one) for part, one in zip(parts, datasets, strict=True)]
+        return [part / sum(parts) for part in parts]
+
+    def counts(self, datasets: Sequence[DatasetBatches]) -> list[int]:
+        """Return the number of batches of each dataset in an epoch."""
+        examples = self.epoch_examples or sum(len(one.rows) for one in datasets)
+        shares = self.shares(datasets)
+        sizes = [min(one.size, len(one.rows)) for one in datasets]
+        if self.share_of == "examples":
+            wanted = [s * examples / size for s, size in zip(shares, sizes, strict=True)]
+        else:
+            mean = sum(s * size for s, size in zip(shares, sizes, strict=True))
+            wanted = [s * examples / mean for s in shares]
+        return [max(1, round(count)) for count in wanted]
+
+    def batches(self, pool: Pool, seed: int) -> Batches:
+        datasets = self.batches_by_dataset(pool, seed)
+        long = [one.of_length(n) for one, n in zip(datasets, self.counts(datasets), strict=True)]
+        return Shuffled(long, stable_seed(seed, "batches"))
+
+    def _weight(self, one: DatasetBatches) -> float:
+        own = self.weight.of(one.info.name, one.info.task)
+        return one.info.weight * (1.0 if own is None else own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emberge_train.samplers.shares import Shares
+from emberge_train.samplers.one_dataset import Shares
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from emberge import Batches, Pool, stable_seed
 from emberge.training import InOrder, Shuffled
 
-from emberge_train.samplers.task_order import TaskOrder
+from emberge_train.samplers.one_dataset import TaskOrder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from emberge import Positive
 
-from emberge_train.samplers.shares import Shares
+from emberge_train.samplers.one_dataset import Shares
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from emberge_weights.layers.labelled_texts import LabelledTexts
-from emberge_weights.layers.mixed_forward import Embed, MixedForward
+from emberge_weights.layers.member_tensors import Embed, MixedForward
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
-from emberge_weights.inputs.members import Prompting, SideVectors
-from emberge_weights.inputs.weight_sets import WeightSet
-from emberge_weights.layers.mixed_forward import Embed
-from emberge_weights.layers.sizes import NEAR, OWN, PAIRS, QUERIES
+from emberge_weights.layers.member_tensors import Embed
+from emberge_weights.members import Prompting, SideVectors
+from emberge_weights.search_options import NEAR, OWN, PAIRS, QUERIES
 from emberge_weights.set_scores import first_documents
+from emberge_weights.weight_sets import WeightSet
 
 Places = NDArray[np.int64]
 TEMPERATURE = 0.05

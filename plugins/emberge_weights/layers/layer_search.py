@@ -12,20 +12,16 @@ from emberge import Backbone, EmbergeError, Model, PerTensor, Stage, Workspace, 
 from emberge.merging import MergePlan
 from numpy.typing import NDArray
 
-from emberge_weights.inputs.embed_sets import SetEmbedder
-from emberge_weights.inputs.member_faults import member_inputs
-from emberge_weights.inputs.members import Prompting, SideVectors
-from emberge_weights.inputs.weight_sets import WeightSet
-from emberge_weights.layers.blocks import Blocks, blocks_of
+from emberge_weights.candidates import HeldOut, halves, mean_differences
 from emberge_weights.layers.fit import fit_coefficients
 from emberge_weights.layers.labelled_texts import LabelledTexts
-from emberge_weights.layers.member_tensors import member_tensors
-from emberge_weights.layers.mixed_forward import MixedForward
-from emberge_weights.layers.sizes import ROUNDS
-from emberge_weights.search.choice import HeldOut, halves, mean_differences
-from emberge_weights.search.real_merges import merged_folder, merged_sides
+from emberge_weights.layers.member_tensors import Blocks, MixedForward, blocks_of, member_tensors
+from emberge_weights.members import Prompting, SetEmbedder, SideVectors, member_inputs
+from emberge_weights.real_merges import merged_folder, merged_sides
+from emberge_weights.search_options import ROUNDS
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import UnitScores
+from emberge_weights.weight_sets import WeightSet
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]

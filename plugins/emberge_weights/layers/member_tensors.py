@@ -1,20 +1,78 @@
-"""Parameters of all members on disk, of which sums and products are read a tensor at a time."""
+"""Tensors of members by blocks of layers, and the forward pass of a merge of them that is not written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from emberge import Backbone, CheckpointError, Encoder, Model, Workspace
-from emberge.tensor_names import prefix_of
+from emberge import Backbone, CheckpointError, Encoder, Model, PerTensor, TokenisedText, Workspace
+from emberge.encoding import device_of, embed_with_parameters
+from emberge.merging import MergePlan
+from emberge.tensor_names import layer_order, prefix_of
 from numpy.typing import NDArray
 from torch import Tensor
 
-from emberge_weights.inputs.members import before_length_one
-from emberge_weights.layers.blocks import Blocks
+from emberge_weights.members import before_length_one
+from emberge_weights.search_options import CHUNK
+
+_NUMBERED = re.compile(r"\.\d+$")
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks in order, by the names of their layers, and the place of each tensor's block."""
+
+    names: Sequence[str]
+    place: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def weights(self, values: Sequence[float], otherwise: float) -> PerTensor:
+        """Return the weight by tensor of one member, given it by block; other tensors have `otherwise`."""
+        parts = self._name_parts()
+        entries = [{"filter": part, "value": values[place]} for part, place in parts.items()]
+        return PerTensor([*entries, {"value": otherwise}])
+
+    def _name_parts(self) -> dict[str, int]:
+        """Return parts of names in the order in which they are tried, each with its block's place."""
+        begins = {
+            _common_beginning([name for name, here in self.place.items() if here == place]): place
+            for place in range(len(self))
+        }
+        # A layer's tensors may have the names of modules outside the layers in theirs.
+        order = sorted(begins, key=lambda b: (not _NUMBERED.search(self.names[begins[b]]), -len(b)))
+        parts = {begin: begins[begin] for begin in order}
+        if all(parts) and all(
+            _first_part_place(parts, name) == p for name, p in self.place.items()
+        ):
+            return parts
+        # Whole names, of which one that has another in it comes first.
+        return {name: self.place[name] for name in sorted(self.place, key=lambda n: -len(n))}
+
+
+def blocks_of(plan: MergePlan) -> Blocks:
+    """Return the blocks of what a merge merges: one for each layer, one for all else of one module."""
+    layers = {one.name: plan.layers[one.name] for one in plan.tensors if one.action == "merge"}
+    names = layer_order(layers.values())
+    return Blocks(names, {name: names.index(layer) for name, layer in layers.items()})
+
+
+def _common_beginning(names: Sequence[str]) -> str:
+    """Return what names have in common at their beginning, word by word; of a single one all."""
+    words = zip(*(name.split(".") for name in names), strict=False)
+    shared = [some[0] for some in takewhile(lambda some: len(set(some)) == 1, words)]
+    return names[0] if len(names) == 1 else "".join(f"{word}." for word in shared)
+
+
+def _first_part_place(parts: Mapping[str, int], name: str) -> int | None:
+    return next((place for part, place in parts.items() if part in name), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,3 +160,50 @@ def _place_blocks(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, in
             )
         place[name] = here
     return place
+
+
+# From texts to their embeddings [n, d], which coefficients have a gradient through.
+Embed = Callable[[Sequence[TokenisedText]], Tensor]
+
+
+class MixedForward:
+    """Encoder whose parameters are sums over members, weighed by block.
+
+    In memory are one model, its gradient and the activations of a chunk: the members stay on disk, and
+    each chunk is computed again for the gradient.
+    """
+
+    def __init__(self, encoder: Encoder, members: MemberTensors) -> None:
+        encoder.module.eval().requires_grad_(False)
+        self.encoder = encoder
+        self.members = members
+        self._device = device_of(encoder)
+
+    def at(self, coefficients: Tensor) -> Embed:
+        """Return the embedding of texts by the merge with coefficients [blocks, members]."""
+        parameters = {
+            name: _mixed(coefficients[block], self.members, name).to(self._device)
+            for name, block in self.members.blocks.items()
+        }
+
+        def embed(texts: Sequence[TokenisedText]) -> Tensor:
+            return embed_with_parameters(self.encoder, parameters, texts, CHUNK)
+
+        return embed
+
+
+class _Mixed(torch.autograd.Function):
+    """Sum of a parameter over members, which are read again for the gradient of their weights."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, members: MemberTensors, name: str) -> Tensor:
+        ctx.members, ctx.name = members, name
+        return members.mixed(name, weights)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.members.products(ctx.name, gradients[0]), None, None
+
+
+def _mixed(weights: Tensor, members: MemberTensors, name: str) -> Tensor:
+    return _Mixed.apply(weights, members, name)  # type: ignore[no-any-return,no-untyped-call]

@@ -28,15 +28,13 @@ from emberge import (
 )
 from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
-from emberge_mteb import media_inputs
+from emberge_mteb import task_media as media_inputs
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import hub_tasks, kind_of
 from emberge_mteb.local_sets import EvalEntry
-from emberge_mteb.media_inputs import batch_inputs
-from emberge_mteb.media_sides import media_sides
-from emberge_mteb.model import MtebModel
-from emberge_mteb.prompts import Prompts
+from emberge_mteb.model import MtebModel, Prompts
 from emberge_mteb.scoring import score_task
+from emberge_mteb.task_media import batch_inputs, media_sides
 
 from tests.support.bench import BACKBONE, Bench, model_at
 from tests.support.media_models import RATE, drawing, media_model, tone

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from emberge_mteb.evaluator import Mteb
-from emberge_mteb.hub_tasks import unknown
-from emberge_mteb.nearest_names import nearest_benchmarks, nearest_names, nearest_tasks
+from emberge_mteb.hub_tasks import nearest_benchmarks, nearest_names, nearest_tasks, unknown
 
 from tests.support.glance import faults
 

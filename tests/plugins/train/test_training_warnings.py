@@ -11,7 +11,7 @@ import pytest
 import yaml
 from emberge import Loss, check_recipe, load_plugins, load_recipe
 from emberge.training import FitOptions
-from emberge_train.losses.flat_scores import scale_warnings, temperature_warnings
+from emberge_train.losses.score_arithmetic import scale_warnings, temperature_warnings
 from emberge_train.training_warnings import option_warnings
 
 LINES = ("model", "data", "sampler", "loss")

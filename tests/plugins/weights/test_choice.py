@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from emberge import Units
 from emberge_evaluate import resample, statistic
-from emberge_weights.inputs.weight_sets import Statistic
-from emberge_weights.search.candidates import EQUAL, draw_candidates, from_equal
-from emberge_weights.search.choice import choose, simplest
-from emberge_weights.search.real_merges import RealMerges, pick_anchors
-from emberge_weights.search.search import Search
+from emberge_weights.candidates import EQUAL, Search, choose, draw_candidates, from_equal, simplest
+from emberge_weights.real_merges import RealMerges, pick_anchors
 from emberge_weights.unit_scores import UnitScores
+from emberge_weights.weight_sets import Statistic
 from numpy.typing import NDArray
 
 STATISTICS: tuple[Statistic, ...] = ("mean", "spearman", "average_precision")

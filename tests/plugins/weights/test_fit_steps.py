@@ -16,16 +16,18 @@ from emberge import CheckpointError
 from emberge.contracts import Rehearsal
 from emberge_encoder import TextEncoder
 from emberge_merge import Linear
-from emberge_weights.inputs.embed_sets import SetEmbedder
-from emberge_weights.inputs.member_faults import member_inputs, plan_members
-from emberge_weights.inputs.members import SideVectors, before_length_one
-from emberge_weights.inputs.weight_sets import WeightSet
-from emberge_weights.layers.blocks import blocks_of
 from emberge_weights.layers.fit import fit_coefficients
 from emberge_weights.layers.layer_search import LayerSearch, open_members
-from emberge_weights.layers.member_tensors import member_tensors
-from emberge_weights.layers.mixed_forward import MixedForward
-from emberge_weights.search.real_merges import merged_folder, merged_sides
+from emberge_weights.layers.member_tensors import MixedForward, blocks_of, member_tensors
+from emberge_weights.members import (
+    SetEmbedder,
+    SideVectors,
+    before_length_one,
+    member_inputs,
+    plan_members,
+)
+from emberge_weights.real_merges import merged_folder, merged_sides
+from emberge_weights.weight_sets import WeightSet
 
 from tests.support.bench import Bench, model_at
 
@@ -133,7 +135,7 @@ def test_texts_come_back_in_their_order_from_chunks_of_equal_lengths(
     texts = encoder.tokenise(lines, prompt="", max_length=None)
     coefficients = torch.full((len(blocks), 2), 0.5)
     whole = forward.at(coefficients)(texts)
-    monkeypatch.setattr("emberge_weights.layers.mixed_forward.CHUNK", 2)
+    monkeypatch.setattr("emberge_weights.layers.fit.CHUNK", 2)
     torch.testing.assert_close(forward.at(coefficients)(texts), whole, rtol=1e-4, atol=1e-5)
     for number, text in enumerate(texts):
         alone = forward.at(coefficients)([text])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emberge_weights.search.choice import HALVINGS, halves
+from emberge_weights.candidates import HALVINGS, halves
 
 
 def test_each_half_judges_what_the_other_has_chosen() -> None:

@@ -31,15 +31,17 @@ from emberge.merging import FoundWeights
 from emberge.model_folder import model_fingerprint
 from emberge_encoder import TextEncoder
 from emberge_merge import Linear
-from emberge_weights.inputs.embed_sets import SetEmbedder
-from emberge_weights.inputs.member_faults import plan_members
-from emberge_weights.inputs.members import before_length_one
-from emberge_weights.layers.blocks import Blocks, blocks_of
 from emberge_weights.layers.fit import fit_coefficients, nearest_on_simplex
 from emberge_weights.layers.labelled_texts import order_loss, ranking_loss
 from emberge_weights.layers.layer_search import LayerSearch, open_members
-from emberge_weights.layers.member_tensors import MemberTensors, member_tensors
-from emberge_weights.layers.mixed_forward import MixedForward
+from emberge_weights.layers.member_tensors import (
+    Blocks,
+    MemberTensors,
+    MixedForward,
+    blocks_of,
+    member_tensors,
+)
+from emberge_weights.members import SetEmbedder, before_length_one, plan_members
 from emberge_weights.unit_scores import UnitScores
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
@@ -344,9 +346,9 @@ def test_what_gradients_by_layer_cannot_serve_is_refused_before_work(
 def test_a_model_that_ignores_the_parameters_it_is_given_is_refused(
     berts: list[Path], tmp_path: Path
 ) -> None:
-    from emberge_weights.inputs.embed_sets import SetEmbedder
-    from emberge_weights.inputs.weight_sets import WeightSet
     from emberge_weights.layers.layer_search import LayerSearch
+    from emberge_weights.members import SetEmbedder
+    from emberge_weights.weight_sets import WeightSet
 
     models = [model_at(folder) for folder in berts[:2]]
     one = WeightSet("likeness", "sts", "spearman", "spearman", TEXTS, TEXTS[::-1], gold=[1, 2, 3])

@@ -8,36 +8,34 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge_weights import score_products as products_module
-from emberge_weights.inputs.members import SideVectors
-from emberge_weights.inputs.weight_sets import WeightSet
-from emberge_weights.score_products import products_of, quadratic, stacked
-from emberge_weights.search.candidates import (
+from emberge_weights import set_scores as products_module
+from emberge_weights.candidates import (
+    CHOSEN_ERROR,
     CONCENTRATIONS,
     EQUAL,
+    ChosenWeighting,
+    HeldOut,
+    Search,
+    choose,
+    compare,
     draw_candidates,
     fixed_candidates,
     from_equal,
-)
-from emberge_weights.search.choice import (
-    CHOSEN_ERROR,
-    ChosenWeighting,
-    HeldOut,
-    choose,
-    compare,
     held_out,
     mean_differences,
+    search,
 )
-from emberge_weights.search.real_merges import (
+from emberge_weights.members import SideVectors
+from emberge_weights.real_merges import (
     RealMerges,
     merged_sides,
     pick_anchors,
     pick_trials,
     score_merges,
 )
-from emberge_weights.search.search import Search, search
-from emberge_weights.set_scores import first_documents, score_set
+from emberge_weights.set_scores import first_documents, products_of, quadratic, score_set, stacked
 from emberge_weights.unit_scores import UnitScores, mean_score, standard_error
+from emberge_weights.weight_sets import WeightSet
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]

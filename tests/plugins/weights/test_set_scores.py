@@ -9,10 +9,9 @@ import pytest
 from emberge import DataRef
 from emberge_encoder import TextEncoder
 from emberge_mteb import EvalEntry, Mteb
-from emberge_weights.inputs.embed_sets import SetEmbedder
-from emberge_weights.inputs.members import SideVectors
-from emberge_weights.inputs.weight_sets import SetEntry, WeightSet, read_sets
+from emberge_weights.members import SetEmbedder, SideVectors
 from emberge_weights.set_scores import first_documents, score_set
+from emberge_weights.weight_sets import SetEntry, WeightSet, read_sets
 from numpy.typing import NDArray
 
 from tests.plugins.weights.places import write_sets

@@ -16,10 +16,15 @@ from emberge import CheckpointError, DataError, DataRef, EvalSet, PerTensor, Tok
 from emberge_data import JsonLines
 from emberge_encoder import TextEncoder
 from emberge_merge import Linear
-from emberge_weights.inputs.member_faults import member_inputs, plan_members
-from emberge_weights.inputs.members import Prompting, SideVectors, before_length_one
-from emberge_weights.inputs.weight_sets import SetEntry, WeightSet, read_sets, unusable
 from emberge_weights.layers.labelled_texts import LabelledTexts, order_loss, ranking_loss
+from emberge_weights.members import (
+    Prompting,
+    SideVectors,
+    before_length_one,
+    member_inputs,
+    plan_members,
+)
+from emberge_weights.weight_sets import SetEntry, WeightSet, read_sets, unusable
 
 from tests.support import tiny
 from tests.support.bench import model_at, write_rows

@@ -12,13 +12,10 @@ import numpy as np
 import pytest
 from emberge import Artifact, Model, PerTensor
 from emberge.merging import FoundWeights
-from emberge_weights.candidate_front import Front, front_of
+from emberge_weights.candidates import ChosenWeighting, HeldOut, Search, fixed_candidates
 from emberge_weights.layers.layer_search import Layers
-from emberge_weights.search.candidates import fixed_candidates
-from emberge_weights.search.choice import ChosenWeighting, HeldOut
-from emberge_weights.search.real_merges import RealMerges
-from emberge_weights.search.search import Search
-from emberge_weights.search_result import SearchResult, describe_trials
+from emberge_weights.real_merges import RealMerges
+from emberge_weights.search_result import Front, SearchResult, describe_trials, front_of
 from emberge_weights.unit_scores import UnitScores
 from emberge_weights.weights_table import table
 

@@ -1,4 +1,4 @@
-"""Losses of order: pairs with a higher score shall have a higher value."""
+"""Arithmetic of scores that several losses share: warnings of scales, a teacher's scores, and order."""
 
 from __future__ import annotations
 
@@ -6,13 +6,60 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, Loss, Positive
+from emberge import Embeddings, Loss, Positive, unit_vectors
 from emberge.numerics import lowest_score
-
-from emberge_train.losses.flat_scores import scale_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def temperature_warnings(
+    temperature: float, name: str = "temperature", *, most: float = 1.0
+) -> list[str]:
+    """Return a warning for a temperature above `most`.
+
+    Cosines lie from -1 to 1, so that over a temperature T no two texts are further apart than 2 / T.
+    """
+    if temperature <= most:
+        return []
+    return [
+        f"{name} {temperature:g}: cosines divided by it differ by {2 / temperature:.2g} at most, so that "
+        f"nothing is learned; from 0.01 to 0.1 is usual, and a scale of {temperature:g} is the "
+        f"temperature {1 / temperature:.3g}"
+    ]
+
+
+def scale_warnings(scale: float) -> list[str]:
+    """Return a warning for a scale below 1, which looks like a temperature."""
+    if scale >= 1:
+        return []
+    return [
+        f"scale {scale:g}: cosines times it differ by {2 * scale:.2g} at most, so that nothing is learned; "
+        f"20 is usual, and a temperature of {scale:g} is the scale {1 / scale:.3g}"
+    ]
+
+
+def teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
+    """Return the teacher's scores of the candidates [b, p + n], zeros where there are none, and their mask.
+
+    Raises:
+        ValueError: where positives or negatives have none at all.
+    """
+    if e.positive_score is None or (e.negative_score is None and e.negative.shape[1]):
+        raise ValueError(f"{loss} needs a teacher's scores of positives and negatives")
+    scores = e.scores
+    there = e.valid & ~scores.isnan()
+    return scores.masked_fill(~there, 0.0), there
+
+
+def student_scores(e: Embeddings, similarity: str) -> Tensor:
+    """Return cosines or dot products of every anchor with its candidates [b, p + n]."""
+    import torch
+
+    anchor, candidates = e.anchor, e.candidates
+    if similarity == "cosine":
+        anchor, candidates = unit_vectors(anchor), unit_vectors(candidates)
+    return torch.einsum("id,icd->ic", anchor, candidates)
 
 
 @dataclass(frozen=True, kw_only=True)

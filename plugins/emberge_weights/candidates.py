@@ -1,7 +1,8 @@
-"""Choice of a weighting: nothing but equal weights unless others are better on queries they never saw."""
+"""Candidates of weights: drawn, scored, compared, and the simplest of the best chosen."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,14 +10,123 @@ import numpy as np
 from emberge import stable_seed
 from numpy.typing import NDArray
 
-from emberge_weights.search.candidates import EQUAL, from_equal
+from emberge_weights.members import SideVectors
+from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import UnitScores, mean_score, standard_error
+from emberge_weights.weight_sets import WeightSet
 
-Array = NDArray[np.float64]
-Places = NDArray[np.int64]
+# Place of equal weights among the candidates.
+EQUAL = 0
+# Low ones draw near a single model, high ones near equal weights.
+CONCENTRATIONS = (0.3, 1.0, 3.0, 10.0)
+SHARES = tuple(round(0.1 * tenth, 1) for tenth in range(1, 10))
 HALVINGS = 10
 # What the choices themselves vary adds to the error of held-out units; measured on scores without signal.
 CHOSEN_ERROR = 4 / 3
+
+Array = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+
+def draw_candidates(models: int, base: bool, count: int, seed: int) -> Array:
+    """Return weightings [candidates, members], each of sum 1, of `models` and, last, their base.
+
+    The first has equal weights of the models and none of the base. Then come every member alone, the means
+    with one model left out, equal weights on their way to the base, and random ones up to `count`: of all
+    members, of all but one, and of the models with a tenth to nine tenths of the base. Those that are fixed
+    are never fewer than they are.
+    """
+    fixed = fixed_candidates(models, base)
+    rng = np.random.default_rng(seed)
+    drawn = itertools.islice(_drawn(models, base, rng), max(0, count - len(fixed)))
+    return np.concatenate([fixed, *(one[None] for one in drawn)])
+
+
+def fixed_candidates(models: int, base: bool) -> Array:
+    """Return the weightings that every search looks at, which are the first ones."""
+    members = models + base
+    equal = np.zeros(members)
+    equal[:models] = 1 / models
+    rows = [equal, *np.eye(members)]
+    if models > 2:
+        for left_out in range(models):
+            others = np.zeros(members)
+            others[:models] = 1 / (models - 1)
+            others[left_out] = 0
+            rows.append(others)
+    if base:
+        rows += [(1 - share) * equal + share * np.eye(members)[-1] for share in SHARES]
+    return np.stack(rows)
+
+
+def from_equal(weights: Array) -> NDArray[np.float64]:
+    """Return how far each weighting is from the first: the share that would have to move, 0 to 1."""
+    distance: NDArray[np.float64] = np.abs(weights - weights[EQUAL]).sum(1) / 2
+    return distance
+
+
+def _drawn(models: int, base: bool, rng: np.random.Generator) -> itertools.chain[Array]:
+    members = models + base
+
+    def one(number: int) -> Array:
+        concentration = CONCENTRATIONS[number % len(CONCENTRATIONS)]
+        kind = (number // len(CONCENTRATIONS)) % 3
+        if kind == 1 and members > 2:
+            return np.insert(
+                rng.dirichlet([concentration] * (members - 1)), rng.integers(members), 0.0
+            )
+        if kind == 2 and base:
+            share = rng.uniform(SHARES[0], SHARES[-1])
+            return np.append((1 - share) * rng.dirichlet([concentration] * models), share)
+        return rng.dirichlet([concentration] * members)
+
+    return itertools.chain(one(number) for number in itertools.count())
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Candidates [n, members] and their scores on each set, with the choice among them."""
+
+    weights: Array
+    scores: Sequence[UnitScores]
+    elsewhere: Sequence[UnitScores]
+    choice: ChosenWeighting
+
+    @property
+    def means(self) -> Array:
+        """Mean score of each candidate over the sets."""
+        return mean_score([one.contributions() for one in self.scores])
+
+    @property
+    def means_elsewhere(self) -> Array | None:
+        """Mean score of each candidate over the sets elsewhere, None without any."""
+        if not self.elsewhere:
+            return None
+        return mean_score([one.contributions() for one in self.elsewhere])
+
+
+def search(
+    sets: Sequence[WeightSet],
+    elsewhere: Sequence[WeightSet],
+    members: Sequence[Sequence[SideVectors]],
+    *,
+    base: bool,
+    candidates: int,
+    seed: int,
+) -> Search:
+    """Score all candidates on all sets and choose one.
+
+    Each of `members` has vectors of all sets, those of elsewhere last.
+    """
+    count = len(members)
+    weights = draw_candidates(count - base, base, candidates, stable_seed(seed, "candidates"))
+    pool = weights[: 1 + count]  # equal weights, and every member alone
+    found = [
+        score_set(one, [member[number] for member in members], weights, pool)
+        for number, one in enumerate([*sets, *elsewhere])
+    ]
+    scores = found[: len(sets)]
+    return Search(weights, scores, found[len(sets) :], choose(weights, scores, seed))
 
 
 @dataclass(frozen=True)

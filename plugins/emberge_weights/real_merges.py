@@ -15,15 +15,11 @@ from emberge import Model, Stage, Workspace, stable_seed
 from emberge.merging import MergeInput, MergeRequest, merge_checkpoints
 from numpy.typing import NDArray
 
-from emberge_weights.inputs.embed_sets import SetEmbedder
-from emberge_weights.inputs.member_faults import member_inputs
-from emberge_weights.inputs.members import SideVectors
-from emberge_weights.inputs.weight_sets import WeightSet
-from emberge_weights.search.candidates import EQUAL, from_equal
-from emberge_weights.search.choice import simplest
-from emberge_weights.search.search import Search
+from emberge_weights.candidates import EQUAL, Search, from_equal, simplest
+from emberge_weights.members import SetEmbedder, SideVectors, member_inputs
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import UnitScores, mean_score
+from emberge_weights.weight_sets import WeightSet
 
 Array = NDArray[np.float64]
 # Nearer than this to another anchor a candidate is left out: it would add nothing.

@@ -1,0 +1,165 @@
+"""Models of a search: as inputs of a merge, their problems, and their vectors of every set."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from emberge import Backbone, CheckpointError, Model, PerTensor, Stage, Workspace
+from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge
+
+from emberge_weights.weight_sets import WeightSet
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class VectorRows(Protocol):
+    """Vectors on disk or in memory: float32 [n, d] by their places."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, places: Any) -> NDArray[np.float32]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class SideVectors:
+    """Vectors of a set's queries and documents by one member."""
+
+    queries: VectorRows
+    documents: VectorRows
+
+
+@dataclass(frozen=True)
+class Prompting:
+    """Prompts as an evaluation puts them: a `template` before queries, or the model's `own`."""
+
+    template: str | None
+    own: Mapping[str, str]
+
+    def of(self, one: WeightSet, side: str) -> str:
+        """Return the prompt of a side of a set; sides that are alike have the queries'."""
+        if self.template is not None:
+            if side == "document" and not one.alike:
+                return ""
+            text = self.template
+            for name, value in one.asked.items():
+                text = text.replace(f"{{{name}}}", value)
+            return text
+        names = [side, "passage"] if side == "document" else [side]
+        return next(
+            (self.own[name] for name in ([] if one.alike else names) if name in self.own), ""
+        )
+
+
+def before_length_one(backbone: Backbone) -> Backbone:
+    """Return the backbone without the scaling to length one at its end.
+
+    A merge averages what comes before it, so that members count by the lengths of their embeddings.
+    """
+    if any(option.name == "normalize" for option in dataclasses.fields(backbone)):
+        return dataclasses.replace(backbone, **{"normalize": False})
+    return backbone
+
+
+def member_inputs(
+    models: Sequence[Model], weights: Sequence[float | PerTensor]
+) -> list[MergeInput]:
+    """Return the models that have a weight as inputs of a merge; one by tensor is always one."""
+    return [
+        MergeInput(
+            f"{model.name} ({number})",
+            model.folder,
+            weight=PerTensor(weight) if isinstance(weight, float) else weight,
+            fingerprint=model.fingerprint,
+            adapter=model.adapter,
+        )
+        for number, (model, weight) in enumerate(zip(models, weights, strict=True), 1)
+        if not isinstance(weight, float) or weight > 0
+    ]
+
+
+def plan_of(inputs: Sequence[MergeInput], strategy: Stage) -> MergePlan:
+    """Return the plan of a merge, from headers and configs."""
+    return plan_merge(MergeRequest(inputs=tuple(inputs), strategy=(strategy,)))
+
+
+def plan_problems(plan: MergePlan) -> Iterator[str]:
+    """Yield reasons why members cannot be merged, or why their ensemble foretells no merge."""
+    yield from (str(problem) for problem in plan.problems)
+    if plan.tokens is not None:
+        yield (
+            "the models' tokenizers differ, so that a text is other tokens to each and their ensemble "
+            "foretells no merge; take models of one tokenizer"
+        )
+
+
+def plan_members(models: Sequence[Model], strategy: Stage) -> MergePlan:
+    """Return the plan of a merge of members, all of which are there.
+
+    Raises:
+        CheckpointError: for fewer than two, the same twice, and models that do not fit each other.
+    """
+    if len(models) < 2:
+        raise CheckpointError("weights need two models, or one and its base")
+    seen: dict[str, str] = {}
+    for model in models:
+        if model.fingerprint in seen:
+            raise CheckpointError(
+                f"'{seen[model.fingerprint]}' and '{model.name}' are the same model; name it once"
+            )
+        seen[model.fingerprint] = model.name
+    plan = plan_of(member_inputs(models, [1.0] * len(models)), strategy)
+    for fault in plan_problems(plan):
+        raise CheckpointError(fault)
+    return plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetEmbedder:
+    """Embedder of sets, one model at a time; `prompt` is a template before queries."""
+
+    sets: Sequence[WeightSet]
+    backbone: Backbone
+    prompt: str | None
+    max_length: int | None
+    workspace: Workspace
+
+    def member(self, model: Model) -> list[SideVectors]:
+        """Return the vectors of every set by a member, kept in the store that steps share."""
+        work = self.workspace
+        with work.whole_model(model) as folder:
+            return self._embedded(folder, model.fingerprint, model.name, work.store)
+
+    def merged(self, folder: Path, key: str, name: str) -> list[SideVectors]:
+        """Return the vectors of every set by a merged model, kept until the step is done."""
+        return self._embedded(folder, key, name, self.workspace.work / "vectors")
+
+    def _embedded(self, folder: Path, key: str, name: str, kept: Path) -> list[SideVectors]:
+        from emberge.encoding import EmbeddingStore
+
+        backbone = before_length_one(self.backbone)
+        encoder = backbone.load(folder, device=self.workspace.machine.device, dtype="float32")
+        store = EmbeddingStore(
+            kept,
+            encoder,
+            model=f"{key} {backbone!r}",
+            name=name,
+            progress=lambda done, total, unit: self.workspace.progress(done, total, unit, name),
+        )
+        prompting = Prompting(self.prompt, encoder.prompts)
+
+        def embed(one: WeightSet, texts: Sequence[str], side: str) -> VectorRows:
+            prompt = prompting.of(one, side)
+            return store.embed(texts, prompt=prompt, max_length=self.max_length)
+
+        found = []
+        for one in self.sets:
+            queries = embed(one, one.queries, "query")
+            documents = queries if one.itself else embed(one, one.documents, "document")
+            found.append(SideVectors(queries, documents))
+        return found

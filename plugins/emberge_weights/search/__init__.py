@@ -1,1 +1,0 @@
-"""Search: candidates, the choice among them, and real merges."""
