@@ -19,6 +19,7 @@ _SETS: Mapping[str, tuple[type[_Content], str]] = {
     "drawings": (Drawing, "images"),
     "tones": (Tones, "clips"),
 }
+_COMMON = {"task": "retrieval", "language": "en", "instruction": ""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +154,3 @@ class _Drawn:
     def _shuffled(self, count: int) -> list[int]:
         seed = str(self.workspace.seed)
         return sorted(range(count), key=lambda row: even_place("unpaired", seed, str(row)))
-
-
-_COMMON = {"task": "retrieval", "language": "en", "instruction": ""}

@@ -29,6 +29,8 @@ from emberge_demo.corpus import (
     version,
 )
 
+_COMMON = {"task": "retrieval", "language": "en", "symmetric": False, "instruction": ""}
+
 
 @dataclass(frozen=True, kw_only=True)
 class StdlibCorpus(Step):
@@ -232,9 +234,6 @@ class _Writing:
 
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         write_json_rows(self.workspace.folder / name, rows)
-
-
-_COMMON = {"task": "retrieval", "language": "en", "symmetric": False, "instruction": ""}
 
 
 def _source(package: str) -> dict[str, Any]:

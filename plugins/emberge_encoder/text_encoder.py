@@ -31,7 +31,7 @@ from emberge_encoder.accepted_folders import (
 )
 from emberge_encoder.chat_format import chat_format
 from emberge_encoder.lora import Lora
-from emberge_encoder.media.media_support import read_media_support
+from emberge_encoder.media_support import read_media_support
 from emberge_encoder.tokenizer import load_tokenizer
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
@@ -251,7 +251,7 @@ class TextEncoder(Backbone):
         support = read_media_support(layout, config)
         if support is None:
             return []
-        from emberge_encoder.media.features import media_problems, media_readers
+        from emberge_encoder.features import media_problems, media_readers
 
         readers = media_readers(support, resample=self.resample, shrink=self.shrink)
         return media_problems(media, readers, self.max_length or layout.max_length)
@@ -278,8 +278,8 @@ class TextEncoder(Backbone):
             freeze(trunk, self.freeze, checkpoint)
         support = read_media_support(layout, config)
         if support is not None and language_model is None:
-            from emberge_encoder.media.features import media_readers
-            from emberge_encoder.media.media_model import MediaModel
+            from emberge_encoder.features import media_readers
+            from emberge_encoder.media_model import MediaModel
 
             model: TextModel = MediaModel(
                 *(layout, config, trunk, tokenizer, adapter, chat, self.freeze),

@@ -35,9 +35,9 @@ from emberge.evaluating import (
 from emberge.wording import join_some
 
 from emberge_evaluate.forgetting import forgetting_group, with_elsewhere
-from emberge_evaluate.old_indexes.indexes import columns_by_index, index_problems
+from emberge_evaluate.old_indexes import columns_by_index, index_problems
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.room_for_merges.headroom import Row, headroom_problems, headroom_rows
+from emberge_evaluate.room_for_merges import Row, headroom_problems, headroom_rows
 from emberge_evaluate.score_model import (
     DOMAINS,
     ScoreModel,
@@ -50,12 +50,14 @@ from emberge_evaluate.score_model import (
 )
 from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
-from emberge_evaluate.seed_columns import columns_by_seed, seed_problems
 from emberge_evaluate.seed_groups import Scored
-from emberge_evaluate.sizes import columns_by_size, size_problems, tasks_of_columns
+from emberge_evaluate.sizes import ScoredModels, columns_by_size, size_problems, tasks_of_columns
 
 TABLE = "scores.md"
 TaskScores = dict[str, dict[str, TaskScore]]
+_NO_BASE = (
+    "a requirement on forgetting is about the base; name it under 'base', and it is scored too"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,11 +288,6 @@ class Evaluate(Step):
                     yield f"'{reference}' is in a requirement but not among the models; add it there"
 
 
-_NO_BASE = (
-    "a requirement on forgetting is about the base; name it under 'base', and it is scored too"
-)
-
-
 def _with_notes(
     plans: Iterable[tuple[Evaluator, Sequence[TaskInfo]]], folders: Sequence[Path]
 ) -> Iterator[TaskInfo]:
@@ -340,3 +337,47 @@ def _write(result: Scores, scores: TaskScores, workspace: Workspace) -> None:
         for task, score in mine.items():
             text = json.dumps(score.result, indent=1, ensure_ascii=False)
             (own / f"{safe_file_name(task)}.json").write_text(text, encoding="utf-8")
+
+
+def columns_by_seed(columns: ScoredModels) -> ScoredModels:
+    """Return a column `model#seed` for every model and seed, or the columns where tasks have no seeds.
+
+    A task that draws nothing has the same score in all columns of a model.
+    """
+    seeds = _seeds(columns.tasks)
+    if not seeds:
+        return columns
+    models: dict[str, tuple[Scored, Model]] = {}
+    found: dict[str, dict[str, TaskScore]] = {}
+    for name, (scored, model) in columns.models.items():
+        for seed in seeds:
+            column = f"{name}#{seed}"
+            models[column] = replace(scored, name=column, drawn=seed), model
+            found[column] = {
+                task.name_without_seed: replace(columns.scores[name][task.name], task=_plain(task))
+                for task in columns.tasks
+                if task.seed in (None, seed)
+            }
+    tasks = {task.name_without_seed: _plain(task) for task in columns.tasks}
+    return ScoredModels(models, list(tasks.values()), found)
+
+
+def seed_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield a problem where tasks are scored under other seeds than others: no column would have both."""
+    seeds = _seeds(tasks)
+    of: dict[str, set[int | None]] = {}
+    for task in tasks:
+        of.setdefault(task.name_without_seed, set()).add(task.seed)
+    if others := [name for name, own in of.items() if own not in ({None}, set(seeds))]:
+        yield (
+            f"{join_some(others)}: not scored under every seed of {', '.join(map(str, seeds))}; give all "
+            "evaluators the same seeds, or put those with others into an evaluation of their own"
+        )
+
+
+def _seeds(tasks: Sequence[TaskInfo]) -> list[int]:
+    return list(dict.fromkeys(task.seed for task in tasks if task.seed is not None))
+
+
+def _plain(task: TaskInfo) -> TaskInfo:
+    return replace(task, name=task.name_without_seed, seed=None)

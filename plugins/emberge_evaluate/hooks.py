@@ -12,7 +12,7 @@ def register_steps() -> Mapping[str, str]:
     return {
         "evaluate": "emberge_evaluate.evaluate_step:Evaluate",
         "probe_sets": "emberge_evaluate.probe_sets:ProbeSets",
-        "select": "emberge_evaluate.select.select_step:Select",
+        "select": "emberge_evaluate.select_step:Select",
     }
 
 

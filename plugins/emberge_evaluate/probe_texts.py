@@ -28,6 +28,7 @@ _COMMENT = re.compile(r"(?:^[ \t]*///.*\n)+(?P<code>(?:^(?![ \t]*//).+\n){1,6})"
 _FAMILIES = 8
 _CODE, _ZONE = 0, 2  # columns of zone.tab
 _NAME = 1  # column of iso3166.tab
+_FILES = ("iso_639_3_to_language", "language_family")
 
 
 def licences() -> Iterator[Pair]:
@@ -156,6 +157,3 @@ def languages() -> Iterator[Pair]:
     known = {names[code]: one["level0"] for code, one in families.items() if code in names}
     most = [family for family, _ in Counter(known.values()).most_common(_FAMILIES)]
     yield from ((name, family) for name, family in known.items() if family in most)
-
-
-_FILES = ("iso_639_3_to_language", "language_family")

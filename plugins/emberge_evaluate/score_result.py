@@ -24,9 +24,9 @@ from emberge.model_folder import Checkpoint, ParameterCount
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group
-from emberge_evaluate.old_indexes.gain_kept import gains_kept, judged_gains
+from emberge_evaluate.old_indexes import gains_kept, judged_gains
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.room_for_merges.against_linear import against_linear, linear_merges
+from emberge_evaluate.room_for_merges import against_linear, linear_merges
 from emberge_evaluate.score_curves import curves
 from emberge_evaluate.seed_groups import Arm, Scored, arms_of
 from emberge_evaluate.sizes import ScoredModels

@@ -24,6 +24,13 @@ _JOINED = {
     "VisualSTS(eng)": "visual_sts",
     "VisualSTS(multi)": "visual_sts",
 }
+_OFFERED = 3
+_SHORTEST_PART = 3
+# Attributes in which kinds of tasks name their columns of texts.
+_COLUMNS = (
+    *("column_names", "input_column_name", "input1_column_name", "input2_column_name"),
+    *("text_column_name", "human_summaries_column_name", "machine_summaries_column_name"),
+)
 
 
 def hub_tasks(
@@ -231,10 +238,6 @@ def _cut_search(half: dict[str, Any], rows: int) -> dict[str, Any]:
     }
 
 
-_OFFERED = 3
-_SHORTEST_PART = 3
-
-
 def nearest_tasks(name: str) -> str:
     """Return `"; did you mean 'X', 'Y' or 'Z'?"` for mteb's tasks of text, or nothing."""
     import mteb
@@ -311,13 +314,6 @@ class Domains:
         if self.known:
             counted = f"{len(inside)} of {len(names)} tasks are in domain"
             context.note("in domain", [f"{counted}: {', '.join(inside)}" if inside else counted])
-
-
-# Attributes in which kinds of tasks name their columns of texts.
-_COLUMNS = (
-    *("column_names", "input_column_name", "input1_column_name", "input2_column_name"),
-    *("text_column_name", "human_summaries_column_name", "machine_summaries_column_name"),
-)
 
 
 def task_texts(task: Any) -> Iterator[tuple[Side, str]]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float32]
 
+SIMILARITIES = ("cosine", "dot", "euclidean")  # what mteb ranks by
+_REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again
+
 
 @dataclass(frozen=True)
 class Prompts:
@@ -46,10 +49,6 @@ def _filled(template: str, asked: Mapping[str, str]) -> str:
     for name, value in asked.items():
         template = template.replace(f"{{{name}}}", value)
     return template
-
-
-SIMILARITIES = ("cosine", "dot", "euclidean")  # what mteb ranks by
-_REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again
 
 
 class MtebModel:

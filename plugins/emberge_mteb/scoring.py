@@ -16,6 +16,26 @@ from typing import Any
 from emberge import DataError, Units
 
 _BATCH = 1024  # texts that mteb's loader hands over at once; the encoder batches by itself
+# Per-query figures: {(split, subset): {query: {metric: value}}}.
+Queries = dict[tuple[str, str], Mapping[str, Mapping[str, float]]]
+# What one part (split and subset) of a task gives: values, and gold where the statistic needs it.
+Part = tuple[Sequence[float], Sequence[float] | None]
+_TREC = {
+    "ndcg_at_": "ndcg_cut_",
+    "map_at_": "map_cut_",
+    "recall_at_": "recall_",
+    "precision_at_": "P_",
+    "hit_rate_at_": "success_",
+}
+_STS = {"cosine_spearman": "cosine_scores", "spearman": "similarity_scores"}
+# Whether a higher value means more alike, and where the values are.
+_PAIRS = {
+    "cosine_ap": ("cosine_scores", 1.0),
+    "similarity_ap": ("similarity_scores", 1.0),
+    "dot_ap": ("dot_scores", 1.0),
+    "manhattan_ap": ("manhattan_distances", -1.0),
+    "euclidean_ap": ("euclidean_distances", -1.0),
+}
 
 
 def score_task(task: Any, model: Any) -> tuple[float, Units | None, dict[str, Any]]:
@@ -88,29 +108,6 @@ def quiet() -> Iterator[None]:
             torch.random.set_rng_state(torch_state)
         if not bars:
             datasets.enable_progress_bars()
-
-
-# Per-query figures: {(split, subset): {query: {metric: value}}}.
-Queries = dict[tuple[str, str], Mapping[str, Mapping[str, float]]]
-# What one part (split and subset) of a task gives: values, and gold where the statistic needs it.
-Part = tuple[Sequence[float], Sequence[float] | None]
-
-_TREC = {
-    "ndcg_at_": "ndcg_cut_",
-    "map_at_": "map_cut_",
-    "recall_at_": "recall_",
-    "precision_at_": "P_",
-    "hit_rate_at_": "success_",
-}
-_STS = {"cosine_spearman": "cosine_scores", "spearman": "similarity_scores"}
-# Whether a higher value means more alike, and where the values are.
-_PAIRS = {
-    "cosine_ap": ("cosine_scores", 1.0),
-    "similarity_ap": ("similarity_scores", 1.0),
-    "dot_ap": ("dot_scores", 1.0),
-    "manhattan_ap": ("manhattan_distances", -1.0),
-    "euclidean_ap": ("euclidean_distances", -1.0),
-}
 
 
 def record_queries(task: Any) -> Queries:

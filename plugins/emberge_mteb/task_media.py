@@ -23,6 +23,13 @@ from emberge.contracts import media_kinds
 from emberge.data import eval_texts
 from emberge.media import MediaFolder
 
+_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
+# Module that mteb's data of a kind is read with, and the package that has it.
+_PACKAGES: Mapping[MediaKind, tuple[str, str]] = {
+    "image": ("PIL", "pillow"),
+    "audio": ("torchcodec", "torchcodec"),
+}
+
 
 class Sides(NamedTuple):
     """Modalities of queries and of documents, at least one each."""
@@ -74,14 +81,6 @@ def _modalities(texts: Iterable[str]) -> list[str]:
     found = list(texts)
     worded = any(isinstance(part, str) for text in found for part in split_parts(text))
     return [*media_kinds(found), *(["text"] if worded else [])]
-
-
-_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
-# Module that mteb's data of a kind is read with, and the package that has it.
-_PACKAGES: Mapping[MediaKind, tuple[str, str]] = {
-    "image": ("PIL", "pillow"),
-    "audio": ("torchcodec", "torchcodec"),
-}
 
 
 def batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str]:

@@ -32,6 +32,28 @@ from emberge.wording import count_noun, human_size
 from emberge_weights.members import plan_of, plan_problems
 from emberge_weights.weight_sets import FEWEST, Metric, SetEntry, WeightSet, read_sets, unusable
 
+# Standard deviation over queries of the difference of a specialist and a mean of specialists, in points of
+# nDCG@10: 5 to 10 for all-MiniLM-L6-v2 on nl2bash and squad.
+_SPREAD = 10.0
+# Fewer have no rank correlation to speak of.
+FEWEST_TRIALS = 5
+# Share of queries up to which sets may have some in common.
+SHARED = 0.05
+# Options of backbones under which parameters are not those of the checkpoint, or are built into code.
+_UNFIT = ("lora", "torch_compile")
+# Hashes of queries by the name of their set.
+Keys = Mapping[str, frozenset[bytes]]
+# Steps of a fit, each with a batch of every set.
+ROUNDS = 40
+# Queries, or pairs, of a batch; documents that belong to a query, and others that are near it.
+QUERIES = 16
+PAIRS = 32
+OWN = 2
+NEAR = 3
+# Texts of a batch at most, and those that run together, whose activations are in memory at once.
+TEXTS = max(QUERIES * (1 + OWN + NEAR), 2 * PAIRS)
+CHUNK = 16
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(Step):
@@ -69,19 +91,6 @@ class SearchOptions(Step):
     """Mean of weights by which members are merged."""
     seed: WholeNumber | None = None
     """Seed of candidates and halves; by default the recipe's."""
-
-
-# Standard deviation over queries of the difference of a specialist and a mean of specialists, in points of
-# nDCG@10: 5 to 10 for all-MiniLM-L6-v2 on nl2bash and squad.
-_SPREAD = 10.0
-# Fewer have no rank correlation to speak of.
-FEWEST_TRIALS = 5
-# Share of queries up to which sets may have some in common.
-SHARED = 0.05
-# Options of backbones under which parameters are not those of the checkpoint, or are built into code.
-_UNFIT = ("lora", "torch_compile")
-# Hashes of queries by the name of their set.
-Keys = Mapping[str, frozenset[bytes]]
 
 
 def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
@@ -313,15 +322,3 @@ def _describe_layers(plan: MergePlan, members: int, context: Preflight) -> None:
             f"disk        {human_size(members * bytes_)} in the work folder until the step is done",
         ],
     )
-
-
-# Steps of a fit, each with a batch of every set.
-ROUNDS = 40
-# Queries, or pairs, of a batch; documents that belong to a query, and others that are near it.
-QUERIES = 16
-PAIRS = 32
-OWN = 2
-NEAR = 3
-# Texts of a batch at most, and those that run together, whose activations are in memory at once.
-TEXTS = max(QUERIES * (1 + OWN + NEAR), 2 * PAIRS)
-CHUNK = 16

@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 # Candidates that are drawn, and rows of the front that are listed.
 DRAWN = 300
 ROWS = 12
+TABLE = "weights.md"
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +114,6 @@ def _spread(places: Sequence[int], count: int) -> list[int]:
     if len(places) <= count:
         return list(places)
     return [places[round(i * (len(places) - 1) / (count - 1))] for i in range(count)]
-
-
-TABLE = "weights.md"
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,15 @@ Places = NDArray[np.int64]
 # Numbers of gathered embeddings in memory at once.
 GATHERED = 16 << 20
 _TINY = 1e-20
+Array = NDArray[np.float64]
+# Documents of a query that are ranked: the first ones of any single member and of equal weights.
+DEPTH = 100
+TOP = 10
+# Cosines in memory at once, and documents that are searched at once.
+CELLS = 8 << 20
+SEARCHED = 8192
+# From cosines [weightings, queries, documents] to values [weightings, queries].
+Measure = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,17 +89,6 @@ def _folded(products: Tensor) -> Tensor:
     both = products[..., first, second] + products[..., second, first]
     both[..., torch.from_numpy(first == second)] /= 2
     return both.movedim(-1, 0).contiguous()
-
-
-Array = NDArray[np.float64]
-# Documents of a query that are ranked: the first ones of any single member and of equal weights.
-DEPTH = 100
-TOP = 10
-# Cosines in memory at once, and documents that are searched at once.
-CELLS = 8 << 20
-SEARCHED = 8192
-# From cosines [weightings, queries, documents] to values [weightings, queries].
-Measure = Callable[[Tensor], Tensor]
 
 
 def score_set(

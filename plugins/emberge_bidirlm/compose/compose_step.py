@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from emberge import (
     Artifact,
+    CheckpointError,
     EmbergeError,
     ModelRef,
     Preflight,
@@ -18,18 +20,20 @@ from emberge import (
     Workspace,
 )
 from emberge.model_folder import Checkpoint
+from emberge.tensor_files import TensorSpec
 from emberge.wording import count_by_first_word, count_noun
 
-from emberge_bidirlm.compose.composition import Composition
-from emberge_bidirlm.compose.positions import RopeFrom
+from emberge_bidirlm.compose.composition import Composition, RopeFrom
 from emberge_bidirlm.compose.processors import processor_config
 from emberge_bidirlm.compose.specialist import Kind, Specialist
+from emberge_bidirlm.compose.target import ComposedClass
 
 _KINDS: tuple[Kind, ...] = ("vision", "audio")
 _OPENS = (
     "sentence-transformers needs torchvision to open it, for text too, as its processor of images does; "
     "emberge does not"
 )
+_PIECE = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +167,6 @@ def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
 
 def _details(plan: Composition, result: Path) -> dict[str, Any]:
     """Return what the artifact says of a finished result, whose towers are compared with their origins."""
-    from emberge_bidirlm.compose.towers import prove_tower
-
     towers = {
         kind: {"of": plan.names[kind], **prove_tower(one, plan.target, result)}
         for kind, one in plan.specialists.items()
@@ -194,3 +196,41 @@ def _summary(plan: Composition) -> list[str]:
         rest = f"; left out: {count_by_first_word(left)}" if left else ""
         lines.append(f"'{name}': {count_noun(count, 'tensor')} copied{rest}")
     return [*lines, *plan.tokens.lines]
+
+
+def prove_tower(one: Specialist, target: ComposedClass, result: Path) -> dict[str, Any]:
+    """Return size and hash of a specialist's tower, which is the same in a finished result.
+
+    Raises:
+        CheckpointError: when a tensor is another there.
+    """
+    own = Checkpoint(result).specs
+    copies = {name: own[target.name(name)] for name in one.tower}
+    before, after = tower_hash(one.tower), tower_hash(copies)
+    if before != after:
+        raise CheckpointError(
+            f"{result}: its {one.kind} tower is not that of {one.checkpoint.folder}; remove the result and "
+            "run again"
+        )
+    return {
+        "tensors": len(one.tower),
+        "parameters": sum(spec.elements for spec in one.tower.values()),
+        "sha256": before,
+    }
+
+
+def tower_hash(tensors: Mapping[str, TensorSpec]) -> str:
+    """Return the SHA-256 of tensors in the order of their names: name, shape, dtype and bytes of each."""
+    from emberge.tensor_files import TensorReader
+
+    found = hashlib.sha256()
+    with TensorReader() as reader:
+        for name in sorted(tensors):
+            spec = tensors[name]
+            found.update(f"{name} {list(spec.shape)} {spec.dtype}\n".encode())
+            size = spec.elements * spec.itemsize
+            for start in range(0, size, _PIECE):
+                piece = bytearray(min(_PIECE, size - start))
+                reader.read_bytes(spec, start, memoryview(piece))
+                found.update(piece)
+    return found.hexdigest()

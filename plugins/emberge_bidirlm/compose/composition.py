@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from emberge import CheckpointError
 from emberge.merging import TokenPlan
@@ -17,13 +17,13 @@ from emberge.model_folder import (
     Layout,
     ModelPair,
     is_causal,
+    rope_options,
     write_modalities,
 )
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import Names, is_vocabulary
 
 from emberge_bidirlm.as_encoder import encoder_layout
-from emberge_bidirlm.compose.positions import RopeFrom, rope_parameters
 from emberge_bidirlm.compose.processors import (
     REPLACED,
     chat_template,
@@ -37,6 +37,7 @@ from emberge_bidirlm.compose.vocabulary import join_tokens, owned_rows
 from emberge_bidirlm.mask_token import text_config
 
 _READS: Mapping[Kind, str] = {"vision": "image", "audio": "audio"}
+RopeFrom = Literal["text", "vision"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,3 +230,54 @@ def _shapes(names: Names) -> dict[str, tuple[int, ...]]:
         name: spec.shape[1:] if is_vocabulary(name) else spec.shape
         for name, spec in names.specs.items()
     }
+
+
+def rope_parameters(
+    text: Checkpoint, vision: Specialist | None, rope_from: RopeFrom | None
+) -> dict[str, Any]:
+    """Return the rotary positions of the composed trunk.
+
+    The base is the text model's or, by choice, the vision model's; the sections of time, height and width
+    are the vision model's. A text has the same position in all three, so its embedding is the trunk's own.
+
+    Raises:
+        CheckpointError: for a config that leaves the base to its class, positions that are scaled, and
+            sections that do not fill a head.
+    """
+    _require_plain(text)
+    rope: dict[str, Any] = dict(text_config(text).rope_parameters)
+    if vision is None:
+        return rope
+    _require_plain(vision.checkpoint)
+    seen: dict[str, Any] = dict(vision.config.get_text_config().rope_parameters)
+    sections = seen.get("mrope_section")
+    if not sections:
+        raise CheckpointError(
+            f"{vision.checkpoint.folder}: its text config has no mrope_section, by which images have places; "
+            "get its config.json again"
+        )
+    half = int(text_config(text).head_dim) // 2
+    if sum(sections) != half:
+        raise CheckpointError(
+            f"{vision.checkpoint.folder}: its mrope_section {list(sections)} adds up to {sum(sections)}, and "
+            f"half a head of {text.folder} has {half}; choose models of one family"
+        )
+    theta = seen["rope_theta"] if rope_from == "vision" else rope["rope_theta"]
+    return {
+        **{"rope_type": "default", "rope_theta": theta},
+        **{"mrope_interleaved": True, "mrope_section": list(sections)},
+    }
+
+
+def _require_plain(checkpoint: Checkpoint) -> None:
+    found = rope_options(checkpoint.config)
+    if "rope_theta" not in found:
+        raise CheckpointError(
+            f"{checkpoint.trunk / 'config.json'}: has no rope_theta, and the classes' defaults differ; write "
+            "the one that the model was trained with into it"
+        )
+    if found["rope_type"] != "default":
+        raise CheckpointError(
+            f"{checkpoint.trunk / 'config.json'}: its positions are scaled (rope_type "
+            f"'{found['rope_type']}'), which no composed model has; choose a model without that"
+        )

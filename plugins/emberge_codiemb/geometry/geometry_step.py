@@ -24,16 +24,15 @@ from emberge import (
 )
 from emberge.files import write_text
 
-from emberge_codiemb.geometry.drift import linear_cka, shared_neighbours
-from emberge_codiemb.geometry.geometry_figures import figures_of
 from emberge_codiemb.geometry.geometry_result import Drifted, Geometry, MeasuredModel
-from emberge_codiemb.geometry.geometry_table import table_of
+from emberge_codiemb.geometry.geometry_table import figures_of, table_of
 from emberge_codiemb.geometry.measure_model import (
     GeometryOptions,
     MeasureModel,
     few_texts,
     read_models,
 )
+from emberge_codiemb.geometry.token_geometry import linear_cka, shared_neighbours
 
 FILE, TABLE = "geometry.json", "geometry.md"
 

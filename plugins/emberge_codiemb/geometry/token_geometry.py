@@ -1,9 +1,4 @@
-"""Measures of how the hidden states of a text's tokens spread: similarity, rank, condition number, entropy.
-
-CoDiEmb (arXiv:2508.11442, Table 4) prints neither the tolerance of its rank nor the precision of its singular
-values. Its mean condition numbers are near 1 / (d · epsilon) of float32, where the smallest are rounding.
-Here they are computed in float64, and the epsilon of a dtype that is named bounds what counts as one.
-"""
+"""Geometry of token states and of spaces: spread, direction, and how far two spaces have drifted apart."""
 
 from __future__ import annotations
 
@@ -11,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from emberge.numerics import nearest_rows, overlap
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
     Array = NDArray[np.float64]
+    Embeddings = NDArray[np.floating]
 
 
 EntropyOf = Literal["squares", "values"]
@@ -90,3 +88,31 @@ def _token_similarity(matrices: Tensor) -> Tensor:
     pairs = count * (count - 1)
     total = (rows.sum(-2) ** 2).sum(-1) - own
     return (total / pairs).masked_fill(pairs == 0, float("nan"))
+
+
+def linear_cka(first: Embeddings, second: Embeddings) -> float:
+    """Return the linear CKA of two models' embeddings [n, d] of the same texts (arXiv:1905.00414, eq. 4).
+
+    It is 1 for embeddings that differ by a rotation and a factor alone, and NaN where one model's are all
+    equal.
+    """
+    import numpy as np
+
+    if any((embeddings == embeddings[0]).all() for embeddings in (first, second)):
+        return float("nan")
+    x, y = (np.asarray(e, np.float64) for e in (first, second))
+    x, y = x - x.mean(0), y - y.mean(0)
+    sizes = np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
+    return float(np.linalg.norm(x.T @ y) ** 2 / sizes)
+
+
+def shared_neighbours(first: Embeddings, second: Embeddings, count: int) -> float:
+    """Return the share of each text's `count` nearest others, by cosine, that both models name; the mean."""
+    import numpy as np
+
+    others = np.arange(len(first))
+    nearest = [
+        nearest_rows(vectors, vectors, count, skipped=others)
+        for vectors in (np.asarray(first, np.float64), np.asarray(second, np.float64))
+    ]
+    return overlap(*nearest)

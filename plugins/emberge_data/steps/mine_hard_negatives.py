@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Queries whose scores are shown where nothing passed.
 SHOWN = 1000
+# Queries that are searched together: documents are read once for each such block.
+BLOCK = 16384
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,10 +188,6 @@ class MineHardNegatives(TaughtStep):
             f"dataset '{arranged.name}': no passage passes for any query ({'; '.join(seen)}); raise margin "
             f"({self.margin}), widen range, or name a corpus"
         )
-
-
-# Queries that are searched together: documents are read once for each such block.
-BLOCK = 16384
 
 
 class KeptBlocks:

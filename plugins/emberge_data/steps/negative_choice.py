@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from emberge_data.steps.search.exact import SearchMemory
     from emberge_data.steps.search.space import Space
 
+# Passages looked at for a place that is still empty, at most: most of a corpus is below a threshold.
+DRAWS = 64
+EMPTY = -1
+
 
 def thresholds(positives: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
     """Return the highest score of a negative beside positives of these scores: s - (1 - margin) |s|.
@@ -40,11 +44,6 @@ def lowest_positives(
     found = np.full(len(queries), np.inf)
     np.minimum.at(found, rows, scores)
     return found
-
-
-# Passages looked at for a place that is still empty, at most: most of a corpus is below a threshold.
-DRAWS = 64
-EMPTY = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

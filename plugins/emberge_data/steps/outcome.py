@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SHOWN = 20
 SHOWN_CHARACTERS = 200
 SHOWN_TEXTS = 3
+NOTE = "no other row of its label is left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +129,6 @@ def changes_table(title: str, sets: Iterable[SetChanges]) -> str:
     ]
     head = ["set", "rows", "kept", "dropped", "changed", "why"]
     return "\n".join([f"# {prose(title)}", "", *table_lines(head, rows, "lrrrrl")]) + "\n"
-
-
-NOTE = "no other row of its label is left"
 
 
 def drop_lonely(

@@ -32,6 +32,10 @@ CARD_BYTES = 1 << 20  # that are looked at
 _PREFIXES = r"(?:(?:search_)?(?:query|passage|document): )"
 _INSTRUCTIONS = r"(?:(?:Instruct: |Represent this )[^\"'`\n\\]{0,120})"
 _QUOTED = re.compile(rf"[\"'`]({_PREFIXES}|{_INSTRUCTIONS})")
+# More tokens than any model reads.
+_LONG = "word " * 100_000
+# Names of prompts that are used without being asked for.
+_USED = ("query", "document", "passage")
 
 
 def card_prompts(folder: Path) -> list[str]:
@@ -43,12 +47,6 @@ def card_prompts(folder: Path) -> list[str]:
         return []
     found = _QUOTED.findall(card)
     return [*dict.fromkeys(found)][:SHOWN]
-
-
-# More tokens than any model reads.
-_LONG = "word " * 100_000
-# Names of prompts that are used without being asked for.
-_USED = ("query", "document", "passage")
 
 
 @dataclass(frozen=True, kw_only=True)

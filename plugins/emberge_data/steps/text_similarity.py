@@ -29,6 +29,10 @@ _UNSPACED = (
     "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+_BASE = 0x9E3779B97F4A7C15
+HASHES = 128
+# The share of pairs just at the threshold that may get no key in common; of more alike pairs far fewer.
+MISSED = 0.01
 
 
 class _Comparable(dict[int, str]):
@@ -58,9 +62,6 @@ def normalise(text: str) -> str:
 def words(normalised: str) -> Sequence[str]:
     """Return the words of a normalised text; a character each where a script has no spaces between words."""
     return _WORD.findall(normalised)
-
-
-_BASE = 0x9E3779B97F4A7C15
 
 
 def shingles(normalised: str, size: int) -> frozenset[str]:
@@ -121,11 +122,6 @@ def mixed(words: Hashes) -> Hashes:
     words *= np.uint64(0x94D049BB133111EB)
     words ^= words >> np.uint64(31)
     return words
-
-
-HASHES = 128
-# The share of pairs just at the threshold that may get no key in common; of more alike pairs far fewer.
-MISSED = 0.01
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,71 @@ from emberge import DataError, Embeddings
 if TYPE_CHECKING:
     from torch import Tensor
 
+Reads = Literal[
+    "columns",
+    "two_columns",
+    "triplets",
+    "scores",
+    "truths",
+    "teacher",
+    "classes",
+    "pair_classes",
+    "guide",
+]
+# How each reads a batch; see `emberge_train.losses.stock`.
+READS: dict[str, Reads] = {
+    "MultipleNegativesRankingLoss": "columns",
+    "MultipleNegativesSymmetricRankingLoss": "columns",
+    "GlobalOrthogonalRegularizationLoss": "two_columns",
+    "MegaBatchMarginLoss": "two_columns",
+    "TripletLoss": "triplets",
+    "CoSENTLoss": "scores",
+    "AnglELoss": "scores",
+    "CosineSimilarityLoss": "scores",
+    "ContrastiveLoss": "truths",
+    "OnlineContrastiveLoss": "truths",
+    "MarginMSELoss": "teacher",
+    "DistillKLDivLoss": "teacher",
+    "BatchAllTripletLoss": "classes",
+    "BatchHardTripletLoss": "classes",
+    "BatchHardSoftMarginTripletLoss": "classes",
+    "BatchSemiHardTripletLoss": "classes",
+    "SoftmaxLoss": "pair_classes",
+    "MSELoss": "guide",
+    "EmbedDistillLoss": "guide",
+}
+_CACHED = "runs the model itself to cache gradients, which every loss gets here; take {}"
+_DECODES = "trains a decoder on the model's tokens"
+REFUSED = {
+    "CachedMultipleNegativesRankingLoss": _CACHED.format("MultipleNegativesRankingLoss"),
+    "CachedMultipleNegativesSymmetricRankingLoss": _CACHED.format(
+        "MultipleNegativesSymmetricRankingLoss"
+    ),
+    "CachedGISTEmbedLoss": _CACHED.format("infonce: {guide: …}, which is GISTEmbedLoss"),
+    "GISTEmbedLoss": "runs its guide itself; take infonce: {guide: …}, which is the same",
+    "MatryoshkaLoss": "cuts what the model gives; take matryoshka: {loss: {sentence_transformers: …}}",
+    "Matryoshka2dLoss": "takes layers off the model; take matryoshka: {loss: {sentence_transformers: …}}",
+    "AdaptiveLayerLoss": "takes layers off the model",
+    "ContrastiveTensionLoss": "trains a second copy of the model",
+    "ContrastiveTensionLossInBatchNegatives": "trains a second copy of the model",
+    "DenoisingAutoEncoderLoss": _DECODES,
+}
+# Options that the runner has, and the option that does the same here.
+_OURS = {
+    "model": "the model is the step's",
+    "gather_across_devices": "write cross_rank: true",
+    "use_mini_batched_version": "every loss is cached here",
+    "mini_batch_size": "chunks are the runner's (token_budget)",
+    "mini_batch_num_tokens": "chunks are the runner's (token_budget)",
+    "show_progress_bar": "progress is the runner's",
+}
+# Classes whose attributes are the distances that losses name.
+_DISTANCES = (
+    "SiameseDistanceMetric",
+    "TripletDistanceMetric",
+    "BatchHardTripletLossDistanceFunction",
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
@@ -159,72 +224,6 @@ HOW: Mapping[str, Callable[[Embeddings], Iterator[Labelled]]] = {
     "pair_classes": pair_classes,
     "guide": guided,
 }
-
-
-Reads = Literal[
-    "columns",
-    "two_columns",
-    "triplets",
-    "scores",
-    "truths",
-    "teacher",
-    "classes",
-    "pair_classes",
-    "guide",
-]
-# How each reads a batch; see `emberge_train.losses.stock`.
-READS: dict[str, Reads] = {
-    "MultipleNegativesRankingLoss": "columns",
-    "MultipleNegativesSymmetricRankingLoss": "columns",
-    "GlobalOrthogonalRegularizationLoss": "two_columns",
-    "MegaBatchMarginLoss": "two_columns",
-    "TripletLoss": "triplets",
-    "CoSENTLoss": "scores",
-    "AnglELoss": "scores",
-    "CosineSimilarityLoss": "scores",
-    "ContrastiveLoss": "truths",
-    "OnlineContrastiveLoss": "truths",
-    "MarginMSELoss": "teacher",
-    "DistillKLDivLoss": "teacher",
-    "BatchAllTripletLoss": "classes",
-    "BatchHardTripletLoss": "classes",
-    "BatchHardSoftMarginTripletLoss": "classes",
-    "BatchSemiHardTripletLoss": "classes",
-    "SoftmaxLoss": "pair_classes",
-    "MSELoss": "guide",
-    "EmbedDistillLoss": "guide",
-}
-_CACHED = "runs the model itself to cache gradients, which every loss gets here; take {}"
-_DECODES = "trains a decoder on the model's tokens"
-REFUSED = {
-    "CachedMultipleNegativesRankingLoss": _CACHED.format("MultipleNegativesRankingLoss"),
-    "CachedMultipleNegativesSymmetricRankingLoss": _CACHED.format(
-        "MultipleNegativesSymmetricRankingLoss"
-    ),
-    "CachedGISTEmbedLoss": _CACHED.format("infonce: {guide: …}, which is GISTEmbedLoss"),
-    "GISTEmbedLoss": "runs its guide itself; take infonce: {guide: …}, which is the same",
-    "MatryoshkaLoss": "cuts what the model gives; take matryoshka: {loss: {sentence_transformers: …}}",
-    "Matryoshka2dLoss": "takes layers off the model; take matryoshka: {loss: {sentence_transformers: …}}",
-    "AdaptiveLayerLoss": "takes layers off the model",
-    "ContrastiveTensionLoss": "trains a second copy of the model",
-    "ContrastiveTensionLossInBatchNegatives": "trains a second copy of the model",
-    "DenoisingAutoEncoderLoss": _DECODES,
-}
-# Options that the runner has, and the option that does the same here.
-_OURS = {
-    "model": "the model is the step's",
-    "gather_across_devices": "write cross_rank: true",
-    "use_mini_batched_version": "every loss is cached here",
-    "mini_batch_size": "chunks are the runner's (token_budget)",
-    "mini_batch_num_tokens": "chunks are the runner's (token_budget)",
-    "show_progress_bar": "progress is the runner's",
-}
-# Classes whose attributes are the distances that losses name.
-_DISTANCES = (
-    "SiameseDistanceMetric",
-    "TripletDistanceMetric",
-    "BatchHardTripletLossDistanceFunction",
-)
 
 
 def build_loss(name: str, options: dict[str, Any], stand_in: Any) -> Any:

@@ -23,6 +23,15 @@ from emberge import (
 from emberge.contracts import TASK_KINDS, Tail
 from emberge.training import DatasetBatches, Shuffled, batches_by_dataset
 
+# BOOM's order, in which reranking counts as retrieval; pair classification, which BOOM has not, is like sts.
+BOOM_ORDER: tuple[TaskKind, ...] = (
+    "classification",
+    "clustering",
+    "pair_classification",
+    "sts",
+    "retrieval",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OneDataset(Sampler):
@@ -63,16 +72,6 @@ class OneDataset(Sampler):
             stage=stage,
             negatives=negatives,
         )
-
-
-# BOOM's order, in which reranking counts as retrieval; pair classification, which BOOM has not, is like sts.
-BOOM_ORDER: tuple[TaskKind, ...] = (
-    "classification",
-    "clustering",
-    "pair_classification",
-    "sts",
-    "retrieval",
-)
 
 
 @dataclass(frozen=True, kw_only=True)

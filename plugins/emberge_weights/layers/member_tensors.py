@@ -22,6 +22,8 @@ from emberge_weights.members import before_length_one
 from emberge_weights.search_options import CHUNK
 
 _NUMBERED = re.compile(r"\.\d+$")
+# From texts to their embeddings [n, d], which coefficients have a gradient through.
+Embed = Callable[[Sequence[TokenisedText]], Tensor]
 
 
 @dataclass(frozen=True)
@@ -160,10 +162,6 @@ def _place_blocks(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, in
             )
         place[name] = here
     return place
-
-
-# From texts to their embeddings [n, d], which coefficients have a gradient through.
-Embed = Callable[[Sequence[TokenisedText]], Tensor]
 
 
 class MixedForward:

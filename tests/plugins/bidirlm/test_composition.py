@@ -11,13 +11,11 @@ import pytest
 from emberge import CheckpointError, ModelRef
 from emberge.model_folder import Checkpoint
 from emberge_bidirlm.as_encoder import AsEncoder
-from emberge_bidirlm.compose.compose_step import Compose
-from emberge_bidirlm.compose.composition import Composition
-from emberge_bidirlm.compose.positions import RopeFrom, rope_parameters
+from emberge_bidirlm.compose.compose_step import Compose, tower_hash
+from emberge_bidirlm.compose.composition import Composition, RopeFrom, rope_parameters
 from emberge_bidirlm.compose.processors import REPLACED
 from emberge_bidirlm.compose.specialist import Kind, Specialist
 from emberge_bidirlm.compose.target import ComposedClass
-from emberge_bidirlm.compose.towers import tower_hash
 from emberge_bidirlm.mask_token import MaskToken
 from emberge_encoder import TextEncoder
 from safetensors.torch import load_file, save_file

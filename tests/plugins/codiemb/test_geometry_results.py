@@ -23,8 +23,6 @@ from emberge import (
     TokenisedText,
 )
 from emberge.contracts import Rehearsal
-from emberge_codiemb.geometry.drift import linear_cka, shared_neighbours
-from emberge_codiemb.geometry.geometry_figures import figures_of
 from emberge_codiemb.geometry.geometry_result import (
     Drifted,
     Geometry,
@@ -32,14 +30,19 @@ from emberge_codiemb.geometry.geometry_result import (
     MeasuredSet,
 )
 from emberge_codiemb.geometry.geometry_step import Drift, GeometryStep
-from emberge_codiemb.geometry.geometry_table import how_measured, table_of
+from emberge_codiemb.geometry.geometry_table import figures_of, how_measured, table_of
 from emberge_codiemb.geometry.measure_model import (
     MeasureModel,
     SetTexts,
     measure_texts,
     read_models,
 )
-from emberge_codiemb.geometry.token_geometry import MEASURES, TokenGeometry
+from emberge_codiemb.geometry.token_geometry import (
+    MEASURES,
+    TokenGeometry,
+    linear_cka,
+    shared_neighbours,
+)
 from emberge_encoder import TextEncoder
 
 from tests.support.bench import Bench, model_at

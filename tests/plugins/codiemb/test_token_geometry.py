@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 from emberge.encoding import TextEmbedder
-from emberge_codiemb.geometry.drift import linear_cka, shared_neighbours
 from emberge_codiemb.geometry.token_geometry import (
     MEASURES,
     EntropyOf,
     TokenGeometry,
+    linear_cka,
+    shared_neighbours,
     singular_values,
 )
 from emberge_encoder import TextEncoder

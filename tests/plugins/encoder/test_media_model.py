@@ -204,8 +204,8 @@ def test_frames_are_those_of_whisper_s_extractor(
     models: dict[str, Path], folder: MediaFolder, seconds: float
 ) -> None:
     from emberge.model_folder import Layout, read_object
-    from emberge_encoder.media.features import ClipReader
-    from emberge_encoder.media.media_support import read_media_support
+    from emberge_encoder.features import ClipReader
+    from emberge_encoder.media_support import read_media_support
     from transformers import WhisperFeatureExtractor
 
     layout = Layout.read(models["qwen3_omni_moe_thinker"])
@@ -368,7 +368,7 @@ def test_a_folder_that_lacks_what_reading_takes_is_refused(
 
 
 def test_features_are_kept_for_a_second_pass(folder: MediaFolder) -> None:
-    from emberge_encoder.media.features import RecentFeatures
+    from emberge_encoder.features import RecentFeatures
 
     kept, made = RecentFeatures(limit=100), []
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from emberge import TaskInfo, TaskScore
-from emberge_evaluate.select.choice import RankedModels, choose, value_of
+from emberge_evaluate.selection import RankedModels, choose, value_of
 
 VALUES = {"a": 0.70, "b": 0.72, "c": 0.69, "d": 0.71}
 MEANS = {"a": 0.605, "b": 0.58, "c": 0.60, "d": 0.59}

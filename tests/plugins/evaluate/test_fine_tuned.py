@@ -14,8 +14,7 @@ from emberge import stable_seed
 from emberge.contracts import Rehearsal, TokenEncoder
 from emberge.training import SaveClock
 from emberge_encoder import TextEncoder
-from emberge_evaluate.fine_tuning.heads import TextHead, TokenHead
-from emberge_evaluate.fine_tuning.kinds import Reading, kind_of
+from emberge_evaluate.fine_tuning.kinds import Reading, TextHead, TokenHead, kind_of
 from emberge_evaluate.fine_tuning.task_data import load_task
 from emberge_evaluate.fine_tuning.tuning import Tuning, TuningSchedule, batch_rows
 

@@ -15,7 +15,7 @@ from emberge.contracts import KeptIndex
 from emberge.evaluating import read_scores
 from emberge_evaluate.bootstrap import ratio_interval
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
-from emberge_evaluate.old_indexes.indexes import index_problems
+from emberge_evaluate.old_indexes import index_problems
 from emberge_evaluate.requirements import Requirement
 
 from tests.support.bench import Bench

@@ -16,8 +16,7 @@ from emberge.evaluating import Scores, read_scores
 from emberge_encoder import TextEncoder
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.room_for_merges.ensemble import Ensemble
-from emberge_evaluate.room_for_merges.headroom import ENSEMBLE, ORACLE
+from emberge_evaluate.room_for_merges import ENSEMBLE, ORACLE, Ensemble
 from emberge_mteb import EvalEntry, Mteb
 
 from tests.support.bench import BACKBONE, Bench, DataRef, model_at, write_catalogue

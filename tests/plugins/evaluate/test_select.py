@@ -37,7 +37,7 @@ from emberge import (
 )
 from emberge.contracts import Rehearsal
 from emberge.results import find_leftovers, read_artifact, remove_leftovers
-from emberge_evaluate.select.select_step import Select
+from emberge_evaluate.select_step import Select
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
@@ -522,7 +522,7 @@ def test_a_killed_and_continued_run_chooses_the_same(place: Path) -> None:
 def test_a_choice_killed_while_it_is_written_ends_the_same(
     place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import emberge_evaluate.select.select_step as select_step
+    import emberge_evaluate.select_step as select_step
 
     whole = contents(run(place, plugins, SHORT, GIVEN, out="whole")["ir"])
     copy, calls = select_step.copy_model, [0]

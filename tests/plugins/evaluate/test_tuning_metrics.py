@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from emberge import TaskInfo, TaskScore, Units
 from emberge_evaluate.bootstrap import resample, statistic
-from emberge_evaluate.fine_tuning.learning_curves import learning_curves, smoothed
+from emberge_evaluate.fine_tuning.fine_tuned import learning_curves, smoothed
 from emberge_evaluate.fine_tuning.metrics import score, units_of
 from emberge_evaluate.fine_tuning.task_rows import Answers, TaskRow
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef

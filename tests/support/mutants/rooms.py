@@ -102,11 +102,11 @@ _OWN_ROOMS: Mapping[str, Room] = {
         ("plugins/emberge_evaluate/bootstrap.py",), ("tests/plugins/evaluate/test_bootstrap.py",)
     ),
     "choice": Room(
-        ("plugins/emberge_evaluate/select/choice.py",), ("tests/plugins/evaluate/test_choice.py",)
+        ("plugins/emberge_evaluate/selection.py",), ("tests/plugins/evaluate/test_choice.py",)
     ),
     "geometry": Room(
         (
-            "plugins/emberge_codiemb/geometry/drift.py",
+            "plugins/emberge_codiemb/geometry/token_geometry.py",
             "plugins/emberge_codiemb/geometry/token_geometry.py",
         ),
         ("tests/plugins/codiemb/test_token_geometry.py",),

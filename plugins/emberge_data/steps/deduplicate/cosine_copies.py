@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Places = NDArray[np.int64]
 
+_ROWS, _COLUMNS = 1024, 8192
+
 
 class JoinedVectors:
     """Vectors of several sets under one numbering: the `places[i]`-th of the set `parts[i]`."""
@@ -115,9 +117,6 @@ def _positives(
 
     distinct = DistinctTexts(texts(), workspace.work)
     return teacher.documents(distinct, dataset), distinct.places, counts
-
-
-_ROWS, _COLUMNS = 1024, 8192
 
 
 def cosine_copies(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 1 << 16
+_AT_ONCE = 512
 
 
 class SharedKeys:
@@ -105,9 +106,6 @@ def first_copies(
             continue
         for unit, bucket in entries:
             stay[bucket].append((row, unit))
-
-
-_AT_ONCE = 512
 
 
 def equal_copies(

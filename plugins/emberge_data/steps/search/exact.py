@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 
 UNIT = 2.0**-24
+# Bytes of one block of products: larger ones are no faster.
+CPU_TILE = 64 << 20
+GPU_TILE = 1 << 30
+COLUMNS = 8192
 
 
 def slack(dimension: int) -> float:
@@ -77,12 +81,6 @@ def _sum(addends: Tensor) -> Tensor:
         addends[..., : width - half] += addends[..., half:width]
         width = half
     return addends[..., 0].clone()
-
-
-# Bytes of one block of products: larger ones are no faster.
-CPU_TILE = 64 << 20
-GPU_TILE = 1 << 30
-COLUMNS = 8192
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -41,9 +41,7 @@ from emberge_evaluate.score_model import (
     tasks_ahead,
     unknown_words,
 )
-from emberge_evaluate.select.choice import Ranked, RankedModels, choose, value_of
-from emberge_evaluate.select.selection_table import Selection
-from emberge_evaluate.select.trainings_behind import trainings_behind
+from emberge_evaluate.selection import Ranked, RankedModels, Selection, choose, value_of
 
 TABLE = "selection.md"
 CHECKPOINTS = "checkpoints"
@@ -52,6 +50,8 @@ _ORIGIN = ("base", "base_reference", "base_fingerprint", "learning_rate")
 _RESAMPLES = 4000
 
 Candidates = Mapping[str, tuple[ModelRef, Model]]
+# What a training's artifact states of its cost.
+_FACTS = ("datasets", "share", "examples", "seconds", "cpu_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,3 +313,21 @@ def _artifact(selection: Selection, files: Mapping[str, str], candidates: Candid
             **({"trained": trained} if trained else {}),
         },
     )
+
+
+def trainings_behind(models: Iterable[tuple[str, Artifact | None]]) -> dict[str, Mapping[str, Any]]:
+    """Return facts of each training by the name of its step, as `trained` in an artifact's details has them.
+
+    `models` are names of steps with the artifacts of models that these made. Nothing is returned where the
+    trainings behind one of them are not known.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, artifact in models:
+        details = artifact.details if artifact is not None else {}
+        if isinstance(details.get("trained"), Mapping):
+            found |= details["trained"]
+        elif "datasets" in details:
+            found[name] = {key: details[key] for key in _FACTS if key in details}
+        else:
+            return {}
+    return found

@@ -12,7 +12,7 @@ from emberge import DataError, Media, MediaFacts, MediaKind
 from emberge.media import image_size, read_clip, read_image, resample_clip
 from numpy.typing import NDArray
 
-from emberge_encoder.media.media_support import MediaSupport
+from emberge_encoder.media_support import MediaSupport
 
 Array = NDArray[Any]
 # Samples that Qwen3-ASR pads a shorter clip to, half a second at its rate.

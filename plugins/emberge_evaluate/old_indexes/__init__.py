@@ -1,1 +1,0 @@
-"""Scores of a model on another model's index: their columns, and the share of the gain that is kept."""
