@@ -64,24 +64,24 @@ class EffectiveWeight:
     @property
     def variation(self) -> str:
         """The weights over the layers in a few words; "" where all are equal."""
-        varied = len({_number(weight) for weight in self.layers.values()}) > 1
+        varied = len({_show_number(weight) for weight in self.layers.values()}) > 1
         if not varied:
-            spread = f"{_number(self.least)} to {_number(self.largest)}"
+            spread = f"{_show_number(self.least)} to {_show_number(self.largest)}"
             return f"{spread} by tensor" if self.mixed > _MIXED else ""
-        ranges = list(_ranges(self.layers))
+        ranges = list(_layer_ranges(self.layers))
         if len(ranges) <= _FEW:
             return ", ".join(ranges)
-        numbered = [(la, w) for la, w in sorted(self.layers.items(), key=_place) if _tower(la)]
+        numbered = [
+            (la, w) for la, w in sorted(self.layers.items(), key=_layer_key) if _tower_of(la)
+        ]
         weights = [weight for _, weight in numbered]
-        if len({_tower(la) for la, _ in numbered}) == 1 and sorted(weights) in (
+        if len({_tower_of(la) for la, _ in numbered}) == 1 and sorted(weights) in (
             weights,
             weights[::-1],
         ):
             (first, low), (last, high) = numbered[0], numbered[-1]
-            return f"{_number(low)} in {first} to {_number(high)} in {last}"
-        return (
-            f"{_number(min(self.layers.values()))} to {_number(max(self.layers.values()))} by layer"
-        )
+            return f"{_show_number(low)} in {first} to {_show_number(high)} in {last}"
+        return f"{_show_number(min(self.layers.values()))} to {_show_number(max(self.layers.values()))} by layer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,14 +183,14 @@ def names_for_filters(request: MergeRequest, tensor: TensorPlan) -> dict[str, st
     They differ only in a slice that takes other layers of a model than it makes, and only in the layer.
     """
     name, number = tensor.out.name, layer_number(tensor.name)
-    start = request.part.start if request.part is not None else _start(request.slices, number)
+    start = request.part.start if request.part is not None else _slice_start(request.slices, number)
     if start is None or number is None:
         return {"": name, **dict.fromkeys((m.name for m in request.inputs), name)}
     own = {m.name: shifted(name, (m.first or 0) - start) for m in request.inputs}
     return {"": name, **own}
 
 
-def _start(slices: Sequence[MergeSlice], number: int | None) -> int | None:
+def _slice_start(slices: Sequence[MergeSlice], number: int | None) -> int | None:
     """Return the first layer of the slice that contains a layer of the result."""
     if number is None or not slices:
         return None
@@ -198,12 +198,12 @@ def _start(slices: Sequence[MergeSlice], number: int | None) -> int | None:
     return sum(one.count for one in slices[:place])
 
 
-def _ranges(layers: Mapping[str, float]) -> Iterator[str]:
+def _layer_ranges(layers: Mapping[str, float]) -> Iterator[str]:
     """Yield runs of neighbouring layers of equal weight: `embeddings 0`, `layers.0–11 0.5`."""
     runs: list[tuple[str, str, str]] = []
-    for layer, weight in sorted(layers.items(), key=_place):
-        shown = _number(weight)
-        if runs and runs[-1][2] == shown and _tower(runs[-1][1]) == _tower(layer) != "":
+    for layer, weight in sorted(layers.items(), key=_layer_key):
+        shown = _show_number(weight)
+        if runs and runs[-1][2] == shown and _tower_of(runs[-1][1]) == _tower_of(layer) != "":
             runs[-1] = (runs[-1][0], layer, shown)
         else:
             runs.append((layer, layer, shown))
@@ -212,19 +212,19 @@ def _ranges(layers: Mapping[str, float]) -> Iterator[str]:
         yield f"{first}{end} {shown}"
 
 
-def _place(entry: tuple[str, float]) -> tuple[bool, str, int]:
+def _layer_key(entry: tuple[str, float]) -> tuple[bool, str, int]:
     layer, _ = entry
     found = _NUMBERED.fullmatch(layer)
     name, number = (found[1], int(found[2])) if found else (layer, 0)
     return layer != "embeddings", name, number
 
 
-def _tower(layer: str) -> str:
+def _tower_of(layer: str) -> str:
     found = _NUMBERED.fullmatch(layer)
     return found[1] if found else ""
 
 
-def _number(value: float) -> str:
+def _show_number(value: float) -> str:
     return f"{value:.3g}"
 
 
@@ -234,10 +234,10 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
     Where a strategy takes shares, a weight is divided by the sum over those it is merged with. Where one
     merges its result with the base, the base has a weight too, and the models what that leaves.
     """
-    sums: dict[str, _Sum] = {m.name: _Sum() for m in plan.request.inputs}
+    sums: dict[str, _WeightSum] = {m.name: _WeightSum() for m in plan.request.inputs}
     keeping = any(_base_share(chain) for chain in plan.request.chains)
     based = [plan.request.base.name] if plan.request.base is not None and keeping else []
-    sums |= {name: _Sum() for name in based}
+    sums |= {name: _WeightSum() for name in based}
     total = elements = 0.0
     for tensor in plan.tensors:
         if tensor.action != "merge":
@@ -296,7 +296,7 @@ def weighing(chain: Sequence[Stage], inputs: Sequence[MergeInput]) -> tuple[Stag
     return chain[-1], dict.fromkeys(models, "")
 
 
-class _Sum:
+class _WeightSum:
     """Adds up one model's weights: elements by weight by layer."""
 
     def __init__(self) -> None:

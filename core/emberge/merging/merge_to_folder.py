@@ -81,19 +81,21 @@ def merge_checkpoints(
             jobs,
             out,
             template=plan.template,
-            key=_key(plan, header),
+            key=_hash_request(plan, header),
             provenance=header,
             max_shard_size=request.max_shard_size,
             tokenizer=own or request.tokenizer,
             machine=machine,
             side=side,
             progress=progress,
-            complete=partial(_complete, plan, reader, fetched),
+            complete=partial(_finish_folder, plan, reader, fetched),
         )
-    return _report(plan, jobs, fetched)
+    return _build_report(plan, jobs, fetched)
 
 
-def _complete(plan: MergePlan, reader: TensorReader, fetched: list[FetchedFile], out: Path) -> None:
+def _finish_folder(
+    plan: MergePlan, reader: TensorReader, fetched: list[FetchedFile], out: Path
+) -> None:
     """Write the result's number of layers and tokens into its configs, and its new tokens.
 
     What came from servers is compared with what they have: of tensors that were not sound nothing is kept.
@@ -116,7 +118,7 @@ def _complete(plan: MergePlan, reader: TensorReader, fetched: list[FetchedFile],
         request.vocabulary.write_size(trunk)
 
 
-def _report(
+def _build_report(
     plan: MergePlan, jobs: Sequence[TensorJob], fetched: Sequence[FetchedFile]
 ) -> MergeReport:
     return MergeReport(
@@ -137,12 +139,12 @@ def _report(
     )
 
 
-def _key(plan: MergePlan, header: Mapping[str, str]) -> str:
+def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:
     """Hash all that decides the bytes of a merge: another key, other bytes."""
     request = plan.request
     facts: list[Any] = [
         *(repr(request.chains), request.dtype, request.seed, str(request.max_shard_size), header),
-        _statistics(request),
+        _hash_statistics(request),
         plan.tokens.digest if plan.tokens is not None else "",
         [(one.count, repr(one.strategy)) for one in request.slices],
         request.vocabulary.key if request.vocabulary is not None else "",
@@ -158,7 +160,7 @@ def _key(plan: MergePlan, header: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
 
 
-def _statistics(request: MergeRequest) -> list[str]:
+def _hash_statistics(request: MergeRequest) -> list[str]:
     """Return hashes of the statistics files that a merge takes numbers from."""
     if not request.uses_statistics:
         return []
@@ -189,7 +191,7 @@ def header_of(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
     request = plan.request
     facts: dict[str, Any] = {
         "strategy": [link.plain() for link in request.strategy],
-        "models": {m.name: _model(m, plan.weights.get(m.name)) for m in request.inputs},
+        "models": {m.name: _describe_model(m, plan.weights.get(m.name)) for m in request.inputs},
         "seed": request.seed,
         "dtype": request.dtype,
         "versions": versions(),
@@ -201,7 +203,7 @@ def header_of(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
     if request.base is not None:
         facts["base"] = {
             "name": request.base.name,
-            **_model(request.base, plan.weights.get(request.base.name)),
+            **_describe_model(request.base, plan.weights.get(request.base.name)),
         }
     ours = given.get(HEADER)
     header: dict[str, Any] = {**given, HEADER: facts}
@@ -210,6 +212,6 @@ def header_of(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
     return header_texts(header)
 
 
-def _model(model: MergeInput, weight: float | None) -> dict[str, Any]:
+def _describe_model(model: MergeInput, weight: float | None) -> dict[str, Any]:
     facts = {"weight": weight, "content": model.fingerprint or None}
     return {key: value for key, value in facts.items() if value is not None}

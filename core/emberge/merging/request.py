@@ -23,7 +23,7 @@ Compute = Literal["float32", "float64"]
 ModelOptions = Mapping[str, Mapping[str, PerTensor]]
 
 
-def _key(name: str) -> str:
+def _plain_name(name: str) -> str:
     return name.replace("_", "").lower()
 
 
@@ -45,7 +45,7 @@ class Resolver:
         for name, schedule in stage.schedules().items():
             number = schedule.at(here, depth)
             if isinstance(schedule, PerModel):
-                own = {model: self._own(stage, name, model) for model in block.models}
+                own = {model: self._own_schedule(stage, name, model) for model in block.models}
                 numbers = [
                     o.at(called.get(model, here), depth, number) if o else number
                     for model, o in own.items()
@@ -57,9 +57,9 @@ class Resolver:
             values[name] = self(inner, block)
         return Options(values)
 
-    def _own(self, stage: Stage, option: str, model: str) -> PerTensor | None:
+    def _own_schedule(self, stage: Stage, option: str, model: str) -> PerTensor | None:
         for name, options in self.models.get(model, {}).items():
-            if _key(name) == _key(stage.name_in_recipes) and option in options:
+            if _plain_name(name) == _plain_name(stage.name_in_recipes) and option in options:
                 return options[option]
         return None
 
@@ -67,9 +67,9 @@ class Resolver:
 def faults_of(model: str, options: ModelOptions, stages: Sequence[Stage]) -> Iterator[str]:
     """Yield what is wrong with one model's own options, given all stages of the merge."""
     known = {stage.name_in_recipes: stage for stage in stages}
-    by_key = {_key(name): stage for name, stage in known.items()}
+    by_key = {_plain_name(name): stage for name, stage in known.items()}
     for name, chosen in options.items():
-        stage = by_key.get(_key(name))
+        stage = by_key.get(_plain_name(name))
         if stage is None:
             yield f"'{model}' has options for '{name}', which is no link here{suggest(name, known)}"
             continue
@@ -79,10 +79,10 @@ def faults_of(model: str, options: ModelOptions, stages: Sequence[Stage]) -> Ite
                 hint = suggest(option, own) or f"; per model: {', '.join(own) or 'nothing'}"
                 yield f"'{name}' has no option '{option}' that a model may set itself{hint}"
                 continue
-            yield from _out_of_bounds(f"'{model}': {name}.{option}", value, stage, option)
+            yield from _range_faults(f"'{model}': {name}.{option}", value, stage, option)
 
 
-def _out_of_bounds(place: str, value: PerTensor, stage: Stage, option: str) -> Iterator[str]:
+def _range_faults(place: str, value: PerTensor, stage: Stage, option: str) -> Iterator[str]:
     try:
         PerModel(list(value.entries), within=stage.schedules()[option].within)
     except ValueError as error:

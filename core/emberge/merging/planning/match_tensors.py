@@ -32,10 +32,12 @@ def match_tensors(
 
     `names` has the models that exist; the others are taken to be like them.
     """
-    return _TensorMatcher(request, template, pattern, names).take()
+    return _TensorMatcher(request, template, pattern, names).match()
 
 
 class _TensorMatcher:
+    """Matcher of the tensors of one merge, by the names in `pattern`, the template's."""
+
     def __init__(
         self,
         request: MergeRequest,
@@ -52,9 +54,10 @@ class _TensorMatcher:
         self.headless: dict[str, set[str]] = {}
         self.left: dict[str, set[str]] = {}
 
-    def take(self) -> MatchedTensors:
-        for name in self._wanted():
-            plan = self._plan(name)
+    def match(self) -> MatchedTensors:
+        """Return every tensor of the output, with problems and warnings."""
+        for name in self._names_to_plan():
+            plan = self._plan_tensor(name)
             if plan is not None:
                 self.found.tensors.append(plan)
         self._warn_of_heads()
@@ -65,7 +68,8 @@ class _TensorMatcher:
                     self.found.renamed[spec.name] = outs[name]
         return self.found
 
-    def _wanted(self) -> Iterator[str]:
+    def _names_to_plan(self) -> Iterator[str]:
+        """Yield the canonical names of the output's tensors; note those that are dropped."""
         everything = dict.fromkeys(self.pattern.specs)
         for model in self.names.values():
             everything.update(dict.fromkeys(model.specs))
@@ -101,38 +105,48 @@ class _TensorMatcher:
         having = {model for model, names in self.names.items() if name in names.specs}
         return having if all(name in self.names[model].heads for model in having) else set()
 
-    def _plan(self, name: str) -> TensorPlan | None:
+    def _plan_tensor(self, name: str) -> TensorPlan | None:
+        """Return the plan of a tensor; None where it has a problem, which is noted."""
         sources = tuple(
-            self._of(self.names[m.name], name) if m.name in self.names else None
+            self._find_source(self.names[m.name], name) if m.name in self.names else None
             for m in self.request.inputs
         )
-        if is_buffer(name) and (held := self.pattern.specs.get(name)):
-            return TensorPlan(name, self._named(held), "copy", (), origin=held)
-        held = self.pattern.specs.get(name)
-        pattern = held or self._foreign(name, next(s for s in sources if s is not None))
+        if is_buffer(name) and (from_template := self.pattern.specs.get(name)):
+            return TensorPlan(
+                name, self._copied_spec(from_template), "copy", (), origin=from_template
+            )
+        from_template = self.pattern.specs.get(name)
+        pattern = from_template or self._name_like_template(
+            name, next(s for s in sources if s is not None)
+        )
         # No stage sees a block without numbers, which has no mean, norm or quantile.
         if not pattern.mergeable or not pattern.elements:
-            return self._identical(name, pattern, sources)
-        base = self._of(self.base, name) if self.base is not None else None
-        plan = TensorPlan(name, self._stored(pattern), "merge", sources, base)
-        filled = self._headless(plan) if held is not None and self._may_lack(name) else None
-        filled = filled or self._filled(plan, held is not None)
+            return self._plan_copy(name, pattern, sources)
+        base = self._find_source(self.base, name) if self.base is not None else None
+        plan = TensorPlan(name, self._merged_spec(pattern), "merge", sources, base)
+        filled = (
+            self._plan_optional(plan)
+            if from_template is not None and self._may_lack(name)
+            else None
+        )
+        filled = filled or self._apply_policy(plan, from_template is not None)
         if filled is None or filled.action == "copy":
             return filled
-        return self._shaped(filled)
+        return self._check_shapes(filled)
 
-    def _identical(
+    def _plan_copy(
         self, name: str, pattern: TensorSpec, sources: tuple[TensorSpec | None, ...]
     ) -> TensorPlan | None:
+        """Plan the copy of a tensor without floating-point numbers, which all models must store alike."""
         for model, spec in zip(self.request.inputs, sources, strict=True):
             if spec is not None and (spec.shape, spec.dtype) != (pattern.shape, pattern.dtype):
-                self._problem(
+                self._add_problem(
                     name,
                     f"'{model.name}' holds {spec.dtype} {list(spec.shape)}, the template {pattern.dtype} "
                     f"{list(pattern.shape)}, which cannot be merged; convert the models first",
                 )
                 return None
-        return TensorPlan(name, self._named(pattern), "copy", sources, origin=pattern)
+        return TensorPlan(name, self._copied_spec(pattern), "copy", sources, origin=pattern)
 
     def _may_lack(self, name: str) -> bool:
         """Return whether models may lack a tensor of the template: of a head, or outside the text trunk."""
@@ -141,7 +155,7 @@ class _TensorMatcher:
         trunks = any(model.part == "text" for model in self.request.inputs)
         return trunks and self.pattern.is_outside_trunk(name)
 
-    def _headless(self, plan: TensorPlan) -> TensorPlan | None:
+    def _plan_optional(self, plan: TensorPlan) -> TensorPlan | None:
         """Plan a tensor that models may lack; None where all have it, or some have a part of its head."""
         models = [(m.name, self.names.get(m.name)) for m in self.request.inputs]
         trunks = {m.name for m in self.request.inputs if m.part == "text"}
@@ -160,10 +174,10 @@ class _TensorMatcher:
         self.headless.setdefault(head_of(plan.name), set()).update(without - trunks)
         plan = replace(plan, sources=sources)
         if len(present) > 1 or len(self.names) < len(models):
-            return plan if self._base_is_there(plan) else None
-        held = self.pattern.specs[plan.name]
-        origin = present[0] if present else held
-        if origin.shape != held.shape:
+            return plan if self._require_base(plan) else None
+        from_template = self.pattern.specs[plan.name]
+        origin = present[0] if present else from_template
+        if origin.shape != from_template.shape:
             return plan
         out = TensorSpec(plan.out.name, origin.shape, origin.dtype)
         return replace(plan, action="copy", sources=(), origin=origin, out=out)
@@ -173,7 +187,7 @@ class _TensorMatcher:
             return name not in names.specs
         return name in self.pattern.heads and not names.shares_head(self.pattern, name)
 
-    def _filled(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:
+    def _apply_policy(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:
         """Return the plan if no model lacks the tensor, else the plan by the policy for missing ones."""
         lacking = [
             m.name
@@ -182,25 +196,26 @@ class _TensorMatcher:
         ]
         policy = self.request.missing
         if policy == "average_present" and any(plan.sources):
-            return self._present(plan)
+            return self._plan_present(plan)
         if lacking or not in_template:
             if policy == "copy_base" and plan.base is not None:
                 return replace(
-                    plan, action="copy", sources=(), origin=plan.base, out=self._moved(plan)
+                    plan, action="copy", sources=(), origin=plan.base, out=self._base_spec(plan)
                 )
-            self._problem(plan.name, self._lack(plan, lacking))
+            self._add_problem(plan.name, self._describe_lack(plan, lacking))
             return None
-        return plan if self._base_is_there(plan) else None
+        return plan if self._require_base(plan) else None
 
-    def _present(self, plan: TensorPlan) -> TensorPlan | None:
+    def _plan_present(self, plan: TensorPlan) -> TensorPlan | None:
+        """Plan a tensor from the models that have it; of one model alone it is copied."""
         present = [spec for spec in plan.sources if spec is not None]
         chain = self.request.chains[self.request.chain_of(plan.name)]
         if len(present) not in chain[0].arity and len(present) == 1:
             out = TensorSpec(plan.out.name, present[0].shape, present[0].dtype)
             return replace(plan, action="copy", sources=(), origin=present[0], out=out)
-        return plan if self._base_is_there(plan) else None
+        return plan if self._require_base(plan) else None
 
-    def _lack(self, plan: TensorPlan, lacking: list[str]) -> str:
+    def _describe_lack(self, plan: TensorPlan, lacking: list[str]) -> str:
         if not lacking:
             return f"the template {self.template.folder.name} lacks it; choose another template"
         who = ", ".join(f"'{name}'" for name in lacking)
@@ -209,19 +224,21 @@ class _TensorMatcher:
             hint = "the base lacks it too" if self.request.base else "copy_base needs a base"
         return f"{who} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
 
-    def _base_is_there(self, plan: TensorPlan) -> bool:
+    def _require_base(self, plan: TensorPlan) -> bool:
+        """Return whether the base has a tensor that its strategy needs it for; note a problem if not."""
         chain = self.request.chains[self.request.chain_of(plan.name)]
         needs = any(link.base_policy == "required" for link in chain)
         if plan.base is None and self.base is not None and needs:
             head = f" (filter: {head_of(plan.name)})"
             hint = head if plan.name in self.pattern.heads else ""
-            self._problem(
+            self._add_problem(
                 plan.name, f"the base lacks it; merge it by a rule that needs no base{hint}"
             )
             return False
         return True
 
-    def _shaped(self, plan: TensorPlan) -> TensorPlan | None:
+    def _check_shapes(self, plan: TensorPlan) -> TensorPlan | None:
+        """Return the plan, `padded` where vocabularies are; None where a shape does not fit."""
         models = list(zip((m.name for m in self.request.inputs), plan.sources, strict=True))
         models.append(("the base", plan.base))
         padded = False
@@ -229,7 +246,7 @@ class _TensorMatcher:
             if spec is None or spec.shape == plan.out.shape or self._shape_unknown(plan):
                 continue
             if not self._only_padding(plan, spec):
-                self._problem(
+                self._add_problem(
                     plan.name,
                     f"'{name}' has shape {list(spec.shape)}, '{self._template_name()}' has "
                     f"{list(plan.out.shape)}; merge models of one architecture",
@@ -257,22 +274,22 @@ class _TensorMatcher:
             spec.shape[0], plan.out.shape[0]
         )
 
-    def _of(self, names: Names, name: str) -> TensorSpec | None:
+    def _find_source(self, names: Names, name: str) -> TensorSpec | None:
         # Where a model ties its head to the embedding, the embedding is its head.
         return names.specs.get(name) or names.stands_for(name)
 
-    def _stored(self, spec: TensorSpec) -> TensorSpec:
+    def _merged_spec(self, spec: TensorSpec) -> TensorSpec:
         dtype = self.request.out_dtype or spec.dtype
         return TensorSpec(self.pattern.out_name(spec), spec.shape, dtype)
 
-    def _named(self, spec: TensorSpec) -> TensorSpec:
+    def _copied_spec(self, spec: TensorSpec) -> TensorSpec:
         return spec.renamed(self.pattern.out_name(spec))
 
-    def _moved(self, plan: TensorPlan) -> TensorSpec:
+    def _base_spec(self, plan: TensorPlan) -> TensorSpec:
         assert plan.base is not None
         return TensorSpec(plan.out.name, plan.base.shape, plan.base.dtype)
 
-    def _foreign(self, name: str, spec: TensorSpec) -> TensorSpec:
+    def _name_like_template(self, name: str, spec: TensorSpec) -> TensorSpec:
         plain = name == HEAD or any(name.startswith(p) for p in self.template.parts if p)
         return spec.renamed(name if plain else self.pattern.prefix + name)
 
@@ -282,7 +299,7 @@ class _TensorMatcher:
                 return model.name
         return self.template.folder.name
 
-    def _problem(self, name: str, message: str) -> None:
+    def _add_problem(self, name: str, message: str) -> None:
         self.found.problems.append(Problem(message, name))
 
 

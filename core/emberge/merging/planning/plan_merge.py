@@ -43,27 +43,27 @@ def plan_merge(
     """
     if request.slices:
         return _plan_slices(request, out, part)
-    names, checkpoints, faults = _look(request, whole=out is not None)
+    names, checkpoints, faults = _read_headers(request, whole=out is not None)
     problems = [*request_problems(request), *faults]
     everyone = {m.name for m in (*request.inputs, request.base) if m is not None}
     unseen = frozenset(everyone - names.keys())
     try:
-        template, pattern = _template(request, checkpoints, names)
+        template, pattern = _find_template(request, checkpoints, names)
         if template is not None:
             problems += template_problems(request, template, pattern)
     except EmbergeError as error:
         return MergePlan(request=request, problems=(*problems, Problem(str(error))), unseen=unseen)
     plan = MergePlan(request=request, problems=tuple(problems), template=template, unseen=unseen)
     if (template is None or pattern is None) and out is None:
-        return _from_folders(plan, checkpoints)
+        return _plan_from_folders(plan, checkpoints)
     if template is None or pattern is None or (problems and unseen):
         return plan
-    plan = _with_tensors(plan, checkpoints, names, pattern)
+    plan = _add_tensors(plan, checkpoints, names, pattern)
     room = disk_space_problems(plan.bytes, out, part) if out is not None else ()
     return replace(plan, problems=(*plan.problems, *room))
 
 
-def _look(
+def _read_headers(
     request: MergeRequest, *, whole: bool
 ) -> tuple[dict[str, Names], dict[str, Checkpoint], list[Problem]]:
     """Return (tensors of each model whose weights exist, each folder, what is wrong with them).
@@ -79,7 +79,7 @@ def _look(
             checkpoint = Checkpoint(model.folder or Path())
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
-                found = _names_of(model, checkpoint, request, whole)
+                found = _read_names(model, checkpoint, request, whole)
                 names.update({model.name: found} if found else {})
             elif whole or other_format(checkpoint.trunk):
                 _ = checkpoint.specs  # raises what the folder contains instead
@@ -88,7 +88,7 @@ def _look(
     return names, checkpoints, problems
 
 
-def _names_of(
+def _read_names(
     model: MergeInput, checkpoint: Checkpoint, request: MergeRequest, whole: bool
 ) -> Names | None:
     """Return a model's tensors, adapted and with a supplied vocabulary; None without an adapter's weights."""
@@ -104,7 +104,7 @@ def _names_of(
     return found
 
 
-def _template(
+def _find_template(
     request: MergeRequest, checkpoints: Mapping[str, Checkpoint], names: Mapping[str, Names]
 ) -> tuple[Checkpoint | None, Names | None]:
     if request.template is not None:
@@ -114,14 +114,14 @@ def _template(
     return (checkpoints[first], names[first]) if first else (None, None)
 
 
-def _from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> MergePlan:
+def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> MergePlan:
     """Complete a plan from configs and tokenizers alone, where the template has no weights yet."""
     seen = (checkpoints[m.name] for m in plan.request.inputs if m.name in checkpoints)
     template = plan.template or next(seen, None)
     if template is None:
         return plan
     plan = replace(plan, template=template)
-    plan = _with_tokens(plan, _tokens(plan.request, template, checkpoints, {}, None))
+    plan = _add_tokens(plan, _match_tokens(plan.request, template, checkpoints, {}, None))
     problems, warnings = compare_folders(plan.request, template, checkpoints)
     more = plan_warnings(plan, checkpoints)
     return replace(
@@ -133,7 +133,7 @@ def _from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Mer
     )
 
 
-def _with_tensors(
+def _add_tensors(
     plan: MergePlan,
     checkpoints: Mapping[str, Checkpoint],
     names: Mapping[str, Names],
@@ -142,7 +142,9 @@ def _with_tensors(
     """Complete a plan with its tensors, where the template's headers exist."""
     request, template = plan.request, plan.template
     assert template is not None
-    plan = _with_tokens(plan, tokens := _tokens(request, template, checkpoints, names, pattern))
+    plan = _add_tokens(
+        plan, tokens := _match_tokens(request, template, checkpoints, names, pattern)
+    )
     sized = request.vocabulary is not None or (tokens is not None and tokens.rows is not None)
     faults = size_faults(template, pattern, vocabulary=not sized)
     wrong_sizes = [Problem(f"{fault}, {OTHER_TEMPLATE}") for fault in faults]
@@ -175,7 +177,7 @@ def _with_tensors(
         left={model: own.left for model, own in names.items() if own.left},
         renamed=found.renamed,
         layers=layers,
-        depths=_depths(request, layers),
+        depths=_layer_depths(request, layers),
     )
     problems += tensor_problems(plan)
     if not problems and expert_count(template.config):
@@ -183,14 +185,14 @@ def _with_tensors(
 
         problems += router_problems(plan, checkpoints)
     if not problems:
-        plan = _weighed(plan)
+        plan = _add_weights(plan)
         more = plan_warnings(plan, checkpoints)
         plan = replace(plan, alike=more.alike, licences=more.licences, changes_alike=more.changes)
         found.warnings += more.warnings
     return replace(plan, problems=tuple(problems), warnings=(*warnings, *found.warnings))
 
 
-def _depths(request: MergeRequest, layers: Mapping[str, str]) -> dict[str, float]:
+def _layer_depths(request: MergeRequest, layers: Mapping[str, str]) -> dict[str, float]:
     if request.part is None:
         return depths(layers)
     from emberge.merging.planning.slices import slice_depths
@@ -198,7 +200,7 @@ def _depths(request: MergeRequest, layers: Mapping[str, str]) -> dict[str, float
     return slice_depths(request.part, layers)
 
 
-def _tokens(
+def _match_tokens(
     request: MergeRequest,
     template: Checkpoint,
     checkpoints: Mapping[str, Checkpoint],
@@ -230,7 +232,7 @@ def _tokens(
     )
 
 
-def _with_tokens(plan: MergePlan, tokens: TokenPlan | None) -> MergePlan:
+def _add_tokens(plan: MergePlan, tokens: TokenPlan | None) -> MergePlan:
     if tokens is None:
         return plan
     return replace(
@@ -241,7 +243,7 @@ def _with_tokens(plan: MergePlan, tokens: TokenPlan | None) -> MergePlan:
     )
 
 
-def _weighed(plan: MergePlan) -> MergePlan:
+def _add_weights(plan: MergePlan) -> MergePlan:
     shares, total = plan_effective_weights(plan)
     weights = {name: share.mean for name, share in shares.items()}
     return replace(plan, weights=weights, shares=shares, weight_sum=total)
@@ -256,7 +258,7 @@ def _plan_slices(request: MergeRequest, out: Path | None, part: Path | None) -> 
     if plan.tensors and not plan.unseen:
         plan = replace(plan, problems=(*plan.problems, *filter_problems(plan)))
     if not plan.problems:
-        plan = _weighed(plan)
+        plan = _add_weights(plan)
     licences = {name: stated for one in plans for name, stated in one.licences.items()}
     plan = replace(plan, licences=licences, alike=all(one.alike for one in plans))
     room = disk_space_problems(plan.bytes, out, part) if out is not None else ()

@@ -20,9 +20,9 @@ _SIBLINGS, _STRANGERS = 0.15, 0.05
 
 def summary(plan: MergePlan, machine: Machine | None = None) -> list[str]:
     """Return the plan as lines of a label and a text; costs are for a machine, by default this one."""
-    inside = [*_tensors(plan), *_costs(plan, machine)] if plan.tensors else []
-    weights = _weights(plan) if plan.tensors else ()
-    found = [*inside, *_method(plan), *weights, *_beside(plan)]
+    inside = [*_tensor_lines(plan), *_cost_lines(plan, machine)] if plan.tensors else []
+    weights = _weight_lines(plan) if plan.tensors else ()
+    found = [*inside, *_method_lines(plan), *weights, *_other_lines(plan)]
     lines, before = [], ""
     for label, words in found:
         lines.append(f"{'' if label == before else label:<10}  {words}")
@@ -30,9 +30,9 @@ def summary(plan: MergePlan, machine: Machine | None = None) -> list[str]:
     return lines
 
 
-def _tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
+def _tensor_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
     counts = [("merged", plan.merged), ("copied", plan.copied), ("dropped", list(plan.dropped))]
-    parts = [f"{len(names)} {what}{_such(what, names)}" for what, names in counts if names]
+    parts = [f"{len(names)} {what}{_list_names(what, names)}" for what, names in counts if names]
     yield "tensors", ", ".join(parts)
     for name, left in plan.left.items():
         yield "left out", f"of '{name}': {count_by_first_word(left)}"
@@ -41,14 +41,14 @@ def _tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
         yield "renamed", f"{len(plan.renamed)}, such as {old} to {new}"
 
 
-def _such(what: str, names: Sequence[str]) -> str:
+def _list_names(what: str, names: Sequence[str]) -> str:
     if what == "merged":
         return ""
     more = ", …" if len(names) > _FEW else ""
     return f" ({', '.join(names[:_FEW])}{more})"
 
 
-def _costs(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str, str]]:
+def _cost_lines(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str, str]]:
     cost = forecast(plan, machine)
     times = cost.read / max(1, cost.inputs)
     over = f", {times:.2g} times over" if times > 1.05 else ""
@@ -61,22 +61,22 @@ def _costs(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str, str]
     )
 
 
-def _method(plan: MergePlan) -> Iterator[tuple[str, str]]:
+def _method_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
     base = f", around the base {plan.request.base.name}" if plan.request.base is not None else ""
-    yield "method", f"{_chain(plan.request.strategy)}{base}"
+    yield "method", f"{_show_chain(plan.request.strategy)}{base}"
     if plan.tensors:
         yield "kernels", kernels_line(plan.numbers)
     for number, rule in enumerate(plan.request.rules):
         owned = sum(plan.request.chain_of(t.name) == number for t in plan.tensors)
         count = f" ({owned} tensors)" if plan.tensors else ""
-        yield "method", f"{_chain(rule.strategy)} for {rule.filter}{count}"
+        yield "method", f"{_show_chain(rule.strategy)} for {rule.filter}{count}"
 
 
-def _chain(links: Sequence[Stage]) -> str:
-    return " → ".join(_link(link.plain()) for link in links)
+def _show_chain(links: Sequence[Stage]) -> str:
+    return " → ".join(_show_link(link.plain()) for link in links)
 
 
-def _link(plain: Mapping[str, object] | str) -> str:
+def _show_link(plain: Mapping[str, object] | str) -> str:
     if isinstance(plain, str):
         return plain
     name, options = next(iter(plain.items()))
@@ -87,7 +87,7 @@ def _link(plain: Mapping[str, object] | str) -> str:
 # ── weights ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
+def _weight_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
     link, labels = weighing(plan.request.strategy, plan.request.inputs)
     role = link.weight_role
     if role == "unused" and not plan.request.rules:
@@ -112,7 +112,7 @@ def _weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
 # ── beside the weights ──────────────────────────────────────────────────────────────────────────
 
 
-def _beside(plan: MergePlan) -> Iterator[tuple[str, str]]:
+def _other_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
     if plan.changes_alike:
         yield "members", f"{kinship_words(plan.changes_alike)} (estimated)"
     seen = [m.name for m in plan.request.everyone if m.folder is not None]

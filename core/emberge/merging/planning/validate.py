@@ -32,7 +32,7 @@ def request_problems(request: MergeRequest) -> Iterator[Problem]:
     for name in sorted({n for n in names if names.count(n) > 1}):
         yield Problem(f"two models are called '{name}'; give each its own name")
     for chain in request.chains:
-        yield from _chain(chain, names, groups, request.base is not None)
+        yield from _chain_problems(chain, names, groups, request.base is not None)
     if request.uses_statistics:
         from emberge.merging.statistics.entries import statistics_problems
         from emberge.merging.statistics.labels import label_problems
@@ -40,14 +40,14 @@ def request_problems(request: MergeRequest) -> Iterator[Problem]:
         yield from statistics_problems(request)
         yield from label_problems(request)
     if request.base is not None:
-        yield from _base(request)
+        yield from _base_problems(request)
     stages = [link for chain in request.chains for link in all_stages(chain)]
     for model in request.inputs:
         for fault in faults_of(model.name, model.options, stages):
             yield Problem(fault)
 
 
-def _chain(
+def _chain_problems(
     chain: Sequence[Stage], models: Sequence[str], groups: Sequence[str], base: bool
 ) -> Iterator[Problem]:
     if not chain or not isinstance(chain[-1], MergeStrategy):
@@ -58,10 +58,10 @@ def _chain(
             yield Problem(f"'{link.name_in_recipes}' ends a strategy and can only stand last")
     given = models
     for link in chain:
-        problems = list(_link(link, models, groups, base))
+        problems = list(_link_problems(link, models, groups, base))
         if models != given:
             readers = (one for one in all_stages([link]) if one.statistics_of == "models")
-            problems += [Problem(_others(one)) for one in readers]
+            problems += [Problem(_merged_before(one)) for one in readers]
         yield from problems
         if problems:
             return  # what the next link would see is not known
@@ -70,25 +70,25 @@ def _chain(
             groups, models = (groups if left == models else left), left
 
 
-def _link(
+def _link_problems(
     link: Stage, models: Sequence[str], groups: Sequence[str], base: bool
 ) -> Iterator[Problem]:
     if models and len(models) not in link.arity:
-        yield Problem(_arity(link, len(models)))
+        yield Problem(_arity_message(link, len(models)))
     if link.base_policy == "required" and not base:
         yield Problem(f"'{link.name_in_recipes}' needs a base; name it under 'base'")
     for fault in link.problems(models, groups):
         yield Problem(f"'{link.name_in_recipes}': {fault}")
 
 
-def _others(link: Stage) -> str:
+def _merged_before(link: Stage) -> str:
     return (
         f"'{link.name_in_recipes}' needs what was measured of the very models, and a link before it merges "
         "them; merge by it inside the groups, or alone"
     )
 
 
-def _arity(link: Stage, models: int) -> str:
+def _arity_message(link: Stage, models: int) -> str:
     least, most = link.arity.start, link.arity.stop - 1
     wanted = (
         f"{least}"
@@ -98,14 +98,11 @@ def _arity(link: Stage, models: int) -> str:
         else f"at most {most}"
     )
     noun = "model" if wanted.endswith(" 1") or wanted == "1" else "models"
-    return f"'{link.name_in_recipes}' takes {wanted} {noun} and there {_are(models)}"
+    verb = "is 1" if models == 1 else f"are {models}"
+    return f"'{link.name_in_recipes}' takes {wanted} {noun} and there {verb}"
 
 
-def _are(count: int) -> str:
-    return "is 1" if count == 1 else f"are {count}"
-
-
-def _base(request: MergeRequest) -> Iterator[Problem]:
+def _base_problems(request: MergeRequest) -> Iterator[Problem]:
     base = request.base
     assert base is not None
     stages = [link for chain in request.chains for link in all_stages(chain)]
@@ -133,7 +130,7 @@ def compare_folders(
         other = checkpoints.get(model.name)
         if other is None or other.folder == template.folder:
             continue
-        faults, smaller = _settings(request, template, other, model)
+        faults, smaller = _compare_settings(request, template, other, model)
         problems += faults
         warnings += smaller
     base = checkpoints.get(request.base.name) if request.base is not None else None
@@ -177,7 +174,7 @@ def template_problems(
         )
 
 
-def _settings(
+def _compare_settings(
     request: MergeRequest, template: Checkpoint, other: Checkpoint, model: MergeInput
 ) -> tuple[list[Problem], list[str]]:
     """Return (problems, warnings) from two folders' files beside weights and tokenizers."""
@@ -203,7 +200,7 @@ def tensor_problems(plan: MergePlan) -> list[Problem]:
     if not plan.tensors:
         return []
     filters = filter_problems(plan) if plan.request.part is None else ()
-    problems = [*filters, *_weights(plan), *_schedules(plan)]
+    problems = [*filters, *_weight_problems(plan), *_schedule_problems(plan)]
     if plan.request.uses_statistics:
         from emberge.merging.statistics.entries import entry_problems
         from emberge.merging.statistics.labels import layer_problems
@@ -212,7 +209,7 @@ def tensor_problems(plan: MergePlan) -> list[Problem]:
     return problems
 
 
-def _filters_used(request: MergeRequest) -> Iterator[tuple[str, str]]:
+def _named_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
     yield from (("a rule", rule.filter) for rule in request.rules if rule.filter != "*")
     for model in request.everyone:
         yield from ((f"the weight of '{model.name}'", f) for f in model.weight.filters)
@@ -230,7 +227,7 @@ def filter_problems(plan: MergePlan) -> Iterator[Problem]:
     slices = [s.name for one in plan.plans for t in one.tensors for s in t.sources if s is not None]
     known = [*names, *slices, *plan.dropped, HEAD]
     used: dict[str, str] = {}
-    for where, filter_ in _filters_used(plan.request):
+    for where, filter_ in _named_filters(plan.request):
         used.setdefault(filter_, where)
     for filter_, where in used.items():
         if not any(filter_ in name for name in known):
@@ -239,7 +236,7 @@ def filter_problems(plan: MergePlan) -> Iterator[Problem]:
             )
 
 
-def _schedules(plan: MergePlan) -> Iterator[Problem]:
+def _schedule_problems(plan: MergePlan) -> Iterator[Problem]:
     """Yield the options whose filters leave a tensor without a value."""
     seen: set[str] = set()
     ask = resolver(plan)
@@ -253,7 +250,7 @@ def _schedules(plan: MergePlan) -> Iterator[Problem]:
     yield from (Problem(message) for message in sorted(seen))
 
 
-def _weights(plan: MergePlan) -> Iterator[Problem]:
+def _weight_problems(plan: MergePlan) -> Iterator[Problem]:
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
@@ -263,13 +260,13 @@ def _weights(plan: MergePlan) -> Iterator[Problem]:
             yield Problem(f"a weight: {error}")
             return
         chain = plan.request.chains[plan.request.chain_of(tensor.name)]
-        fault = _zero_sum(chain, plan.request, weights) if chain else None
+        fault = _zero_sum_fault(chain, plan.request, weights) if chain else None
         if fault is not None:
             yield Problem(fault, tensor.name)
             return
 
 
-def _zero_sum(
+def _zero_sum_fault(
     chain: Sequence[Stage], request: MergeRequest, weights: Mapping[str, float]
 ) -> str | None:
     """Return what is wrong with weights that a link divides by their sum; None for nothing."""

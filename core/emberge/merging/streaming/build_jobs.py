@@ -34,17 +34,17 @@ def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
                 yield job
     if plan.plans:
         return
-    statistics, resolve = _statistics(plan), resolver(plan)
+    statistics, resolve = _open_statistics(plan), resolver(plan)
     compiled = kernels() if worth_compiling(plan.numbers) else None
     for tensor in plan.tensors:
         yield (
-            replace(_merge_job(plan, tensor, reader, resolve, statistics), kernels=compiled)
+            replace(_build_merge_job(plan, tensor, reader, resolve, statistics), kernels=compiled)
             if tensor.action == "merge"
-            else _copy_job(plan, tensor, reader)
+            else _build_copy_job(plan, tensor, reader)
         )
 
 
-def _statistics(plan: MergePlan) -> MergeStatistics | None:
+def _open_statistics(plan: MergePlan) -> MergeStatistics | None:
     if not plan.request.uses_statistics:
         return None
     from emberge.merging.statistics.row_entries import MergeStatistics
@@ -52,7 +52,7 @@ def _statistics(plan: MergePlan) -> MergeStatistics | None:
     return MergeStatistics(plan.request)
 
 
-def _merge_job(
+def _build_merge_job(
     plan: MergePlan,
     tensor: TensorPlan,
     reader: TensorReader,
@@ -64,7 +64,7 @@ def _merge_job(
     links = request.chains[number]
     layer, weights = plan.layers[tensor.name], weights_of(plan, tensor)
     present = [(m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None]
-    padding = _padding(tensor, reader)
+    padding = _find_padding(tensor, reader)
     sources = [FileSource(m.name, s, reader, padding) for m, s in present]
     base = None
     if tensor.base is not None and any(link.base_policy != "forbidden" for link in links):
@@ -97,7 +97,7 @@ def _merge_job(
         block,
         number,
         coarse=base is not None and _is_coarse(tensor),
-        owned=_owned_rows(tensor, block) if plan.tokens is not None else None,
+        owned=_find_owned_rows(tensor, block) if plan.tokens is not None else None,
         statistics=entries,
     )
 
@@ -111,7 +111,7 @@ def _is_coarse(tensor: TensorPlan) -> bool:
     )
 
 
-def _owned_rows(tensor: TensorPlan, block: Block) -> PartialRows | None:
+def _find_owned_rows(tensor: TensorPlan, block: Block) -> PartialRows | None:
     """Return the tokens that not all models have; None where all have all."""
     from emberge.merging.tokens.token_rows import owned_rows
 
@@ -142,7 +142,7 @@ def empty_block(
     )
 
 
-def _padding(tensor: TensorPlan, reader: TensorReader) -> FileSource | None:
+def _find_padding(tensor: TensorPlan, reader: TensorReader) -> FileSource | None:
     """Return the source of rows that a model with a less padded vocabulary lacks: a model that has them."""
     if not tensor.padded:
         return None
@@ -152,7 +152,7 @@ def _padding(tensor: TensorPlan, reader: TensorReader) -> FileSource | None:
     return FileSource("the template", longest, reader) if longest else None
 
 
-def _copy_job(plan: MergePlan, tensor: TensorPlan, reader: TensorReader) -> CopyJob:
+def _build_copy_job(plan: MergePlan, tensor: TensorPlan, reader: TensorReader) -> CopyJob:
     assert tensor.origin is not None
     names = [m.name for m in plan.request.inputs]
     same = [

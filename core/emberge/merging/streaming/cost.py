@@ -66,7 +66,7 @@ class Forecast:
 def forecast(plan: MergePlan, machine: Machine | None = None) -> Forecast:
     """Estimate the costs of a plan without problems on a machine, by default this one with all its cores."""
     machine = machine or Machine(workers=usable_cores())
-    costs = [_cost(plan, tensor, machine) for tensor in plan.tensors]
+    costs = [_tensor_cost(plan, tensor, machine) for tensor in plan.tensors]
     return Forecast(
         inputs=sum(cost.inputs for cost in costs),
         read=sum(cost.read for cost in costs),
@@ -79,7 +79,7 @@ def forecast(plan: MergePlan, machine: Machine | None = None) -> Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cost:
+class _TensorCost:
     """One tensor's bytes: in its inputs, read, and in the memory of all threads."""
 
     inputs: int
@@ -87,20 +87,20 @@ class _Cost:
     memory: int
 
 
-def _cost(plan: MergePlan, tensor: TensorPlan, machine: Machine) -> _Cost:
+def _tensor_cost(plan: MergePlan, tensor: TensorPlan, machine: Machine) -> _TensorCost:
     if tensor.action == "copy":
         size = tensor.out.nbytes * (1 + sum(spec is not None for spec in tensor.sources))
-        return _Cost(size, size, min(tensor.out.nbytes, PRODUCED) * machine.workers)
+        return _TensorCost(size, size, min(tensor.out.nbytes, PRODUCED) * machine.workers)
     links = plan.request.chains[plan.request.chain_of(tensor.name)]
     base = tensor.base if any(link.base_policy != "forbidden" for link in links) else None
-    sizes = list(_sizes(plan, tensor))
+    sizes = list(_source_sizes(plan, tensor))
     inputs = sum(sizes) + (base.nbytes if base is not None else 0)
     read = round(inputs * (1 + sum(link.expected_readings for link in links)))
     each = element_bytes(len(sizes), based=base is not None, itemsize=4)
-    return _Cost(inputs, read, _memory(plan, tensor, each, machine))
+    return _TensorCost(inputs, read, _tensor_memory(plan, tensor, each, machine))
 
 
-def _memory(plan: MergePlan, tensor: TensorPlan, each: int, machine: Machine) -> int:
+def _tensor_memory(plan: MergePlan, tensor: TensorPlan, each: int, machine: Machine) -> int:
     """Return the bytes that all threads together need for a tensor whose elements take `each` bytes."""
     links = plan.request.chains[plan.request.chain_of(tensor.name)]
     elements, width = tensor.out.elements, rows_of(tensor.out.shape)[1]
@@ -112,7 +112,7 @@ def _memory(plan: MergePlan, tensor: TensorPlan, each: int, machine: Machine) ->
     return machine.workers * each * min(elements, max(width, block, measured))
 
 
-def _sizes(plan: MergePlan, tensor: TensorPlan) -> Iterator[int]:
+def _source_sizes(plan: MergePlan, tensor: TensorPlan) -> Iterator[int]:
     """Yield the tensor's bytes in each model; a model that does not exist yet is like the result."""
     for model, spec in zip(plan.request.inputs, tensor.sources, strict=True):
         if spec is not None:

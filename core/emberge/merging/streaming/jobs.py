@@ -184,7 +184,7 @@ class MergeJob(TensorJob):
         return width * each + entries
 
     def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
-        position, known = self._position(len(stats)), self._by_link(stats)
+        position, known = self._link_position(len(stats)), self._split_by_link(stats)
         width = rows_of(self.spec.shape)[1]
         link = self.chain.links[position]
         if not link.reads_rows(len(known[position])):
@@ -192,19 +192,19 @@ class MergeJob(TensorJob):
         return link.needs_rows(rows.start * width, len(rows) * width, known[position])
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
-        position, known = self._position(len(stats)), self._by_link(stats)
+        position, known = self._link_position(len(stats)), self._split_by_link(stats)
         block = self.block
         number = len(known[position])
         if self.chain.links[position].reads_rows(number):
             base = self.base if self.chain.reads_base(position, number) else None
-            block = self._block(rows, index, device, base, guard=not stats)
+            block = self._read_block(rows, index, device, base, guard=not stats)
         with self._errors_with_tensor():
             return self.chain.measure(known, block, position)
 
     def conclude(self, stats: Sequence[Measures]) -> Measures:
-        position = self._position(len(stats) - 1)
+        position = self._link_position(len(stats) - 1)
         with self._errors_with_tensor():
-            concluded = self.chain.conclude(self._by_link(stats), self.block, position)
+            concluded = self.chain.conclude(self._split_by_link(stats), self.block, position)
         if concluded.get("warning"):
             self._warn(concluded["warning"])
         if concluded.get("findings"):
@@ -214,9 +214,9 @@ class MergeJob(TensorJob):
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         base = self.base if self.chain.merges_with_base else None
-        block = self._block(rows, 0, device, base, guard=not self._read_first)
+        block = self._read_block(rows, 0, device, base, guard=not self._read_first)
         with self._errors_with_tensor():
-            merged = self.chain.merge(self._by_link(stats), block)
+            merged = self.chain.merge(self._split_by_link(stats), block)
         stored = encode(merged, getattr(torch, self.spec.dtype), kernels=self.kernels)
         if self.owned is not None:
             self.owned.fill(rows, stored, self.sources, self.base)
@@ -244,23 +244,23 @@ class MergeJob(TensorJob):
     @property
     def _read_first(self) -> bool:
         """True if the first pass reads rows, and looks for NaN in them."""
-        return bool(self.passes) and self.chain.links[self._position(0)].reads_rows(0)
+        return bool(self.passes) and self.chain.links[self._link_position(0)].reads_rows(0)
 
-    def _position(self, number: int) -> int:
+    def _link_position(self, number: int) -> int:
         for position, link in enumerate(self.chain.links):
             if number < link.passes:
                 return position
             number -= link.passes
         raise IndexError(number)
 
-    def _by_link(self, stats: Sequence[Measures]) -> list[Sequence[Measures]]:
+    def _split_by_link(self, stats: Sequence[Measures]) -> list[Sequence[Measures]]:
         split, start = [], 0
         for link in self.chain.links:
             split.append(stats[start : start + link.passes])
             start += link.passes
         return split
 
-    def _block(
+    def _read_block(
         self, rows: range, index: int, device: str, origin: TensorSource | None, *, guard: bool
     ) -> Block:
         """Return the block of some rows, read from the models and from the base `origin`, if there is one."""
@@ -272,7 +272,7 @@ class MergeJob(TensorJob):
         # Without kernels everything is decoded in the end, and at once is fastest.
         plain = self.kernels is None or self.block.rows.dtype != torch.float32
         if device == "cpu" and not plain:
-            return self._stored_block(rows, index, origin, some, guard=guard)
+            return self._read_stored_block(rows, index, origin, some, guard=guard)
         gpu = device != "cpu"
         use = "pinned" if gpu else "block"
         flat = scratch(use, len(sources) * size, self.block.rows.dtype, pinned=gpu)
@@ -280,17 +280,17 @@ class MergeJob(TensorJob):
         for source, into in zip(sources, stacked, strict=True):
             source.read(start, into)
             if guard and not is_usable(into):
-                raise self._damaged(source)
+                raise self._damage_error(source)
         shaped = stacked.view(len(sources), *some).to(device, non_blocking=gpu)
         base = shaped[-1] if origin else None
         models = shaped[: len(self.sources)]
         if guard and start == 0 and base is not None:
             self._look_for_losses(models, base)
-        statistics = self._statistics_of(rows, device)
+        statistics = self._row_statistics(rows, device)
         program = DeltaProgram(DecodedRows(models, base), start)
         return self.block.replace(rows=program, index=index, statistics=statistics)
 
-    def _stored_block(
+    def _read_stored_block(
         self,
         rows: range,
         index: int,
@@ -323,13 +323,13 @@ class MergeJob(TensorJob):
         stored = StoredRows(memory, places[:count], base, shape, self.kernels)
         damaged = stored.first_unusable() if guard else None
         if damaged is not None:
-            raise self._damaged(sources[damaged])
+            raise self._damage_error(sources[damaged])
         if guard and start == 0 and base is not None and self.coarse:
             self._look_for_losses(*stored.every(max(1, size // _LOOK), 0))
         return self.block.replace(
             rows=DeltaProgram(stored, start),
             index=index,
-            statistics=self._statistics_of(rows, "cpu"),
+            statistics=self._row_statistics(rows, "cpu"),
         )
 
     def _look_for_losses(self, models: Tensor, base: Tensor | None) -> None:
@@ -339,13 +339,13 @@ class MergeJob(TensorJob):
         if float(models.eq(base).float().mean()) > 0.5:
             self._warn(_LOST)
 
-    def _damaged(self, source: TensorSource) -> CheckpointError:
+    def _damage_error(self, source: TensorSource) -> CheckpointError:
         return CheckpointError(
             f"{self.spec.name}: '{source.model}' has values that are NaN, infinite or above 1.8e19; "
             f"leave that model out or make it again"
         )
 
-    def _statistics_of(self, rows: range, device: str) -> Mapping[str, Any]:
+    def _row_statistics(self, rows: range, device: str) -> Mapping[str, Any]:
         if self.statistics is not None:
             return self.statistics.of(rows, device)
         return self.block.statistics
@@ -391,9 +391,11 @@ class CopyJob(TensorJob):
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         width = self.grid[1] * self.spec.itemsize
-        piece = self._bytes("copy", self.source, rows.start * width, len(rows) * width)
+        piece = self._read_piece("copy", self.source, rows.start * width, len(rows) * width)
         for other in self.same:
-            if not torch.equal(piece, self._bytes("same", other, rows.start * width, len(piece))):
+            if not torch.equal(
+                piece, self._read_piece("same", other, rows.start * width, len(piece))
+            ):
                 raise CheckpointError(
                     f"{self.spec.name}: {self.spec.dtype} values cannot be merged, and those of "
                     f"'{other.model}' differ from those of '{self.source.model}'"
@@ -407,7 +409,7 @@ class CopyJob(TensorJob):
         return not isinstance(source, FileSource) or isinstance(source.spec, DerivedTensor)
 
     @staticmethod
-    def _bytes(use: str, source: TensorSource, start: int, size: int) -> Tensor:
+    def _read_piece(use: str, source: TensorSource, start: int, size: int) -> Tensor:
         piece = scratch(use, size, torch.uint8)
         source.read_bytes(start, bytes_of(piece))
         return piece
@@ -421,7 +423,7 @@ def announce(jobs: Sequence[TensorJob]) -> Callable[[], None]:
     works: dict[TensorReader, list[list[TensorSpec]]] = {}
     for job in jobs:
         of_job: dict[TensorReader, list[TensorSpec]] = {}
-        for source in _sources(job):
+        for source in _sources_of(job):
             if isinstance(source, FileSource):
                 of_job.setdefault(source.reader, []).append(source.spec)
         for reader, specs in of_job.items():
@@ -436,7 +438,7 @@ def announce(jobs: Sequence[TensorJob]) -> Callable[[], None]:
     return end_requests
 
 
-def _sources(job: TensorJob) -> list[TensorSource]:
+def _sources_of(job: TensorJob) -> list[TensorSource]:
     if isinstance(job, CopyJob):
         return [job.source, *job.same]
     if isinstance(job, MergeJob):

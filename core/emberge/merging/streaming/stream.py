@@ -134,11 +134,11 @@ class Journal:
         self._last = time.monotonic()
         with writing(folder, "the work"):
             make_folder(folder)
-            if self._go_on(key):
+            if self._read_earlier(key):
                 _keep_weights(folder)
             else:
-                _empty(folder)
-                self._append([_line(key=key)])
+                _empty_folder(folder)
+                self._append([_encode_entry(key=key)])
                 sync(folder)
 
     def forget(self) -> None:
@@ -155,7 +155,9 @@ class Journal:
     ) -> None:
         """Note a tensor as finished; every few seconds, sync and write the names noted since."""
         with self._lock:
-            self._waiting.append(_line(done=name, **({"remarks": remarks} if remarks else {})))
+            self._waiting.append(
+                _encode_entry(done=name, **({"remarks": remarks} if remarks else {}))
+            )
             if time.monotonic() - self._last < INTERVAL:
                 return
             batch, self._waiting = self._waiting, []
@@ -168,15 +170,15 @@ class Journal:
         """Remove the journal, when the work is whole."""
         self.path.unlink()
 
-    def _go_on(self, key: str) -> bool:
+    def _read_earlier(self, key: str) -> bool:
         if not self.path.is_file():
             return False
         begun, *lines = self.path.read_bytes().splitlines(keepends=True) or [b""]
-        if begun != _line(key=key):
+        if begun != _encode_entry(key=key):
             return False
         length = len(begun)
         for line in lines:
-            entry = _entry_in(line)
+            entry = _decode_entry(line)
             if entry is None:
                 # A kill cut the line short, or a power cut left zeros: the rest counts for nothing.
                 os.truncate(self.path, length)
@@ -194,20 +196,20 @@ class Journal:
             os.fsync(file.fileno())
 
 
-def _line(**entry: Any) -> bytes:
+def _encode_entry(**entry: Any) -> bytes:
     return json.dumps(entry).encode() + b"\n"
 
 
-def _entry_in(line: bytes) -> dict[str, Any] | None:
-    """Return the entry of a finished tensor; None when the line is not as `_line` wrote it."""
+def _decode_entry(line: bytes) -> dict[str, Any] | None:
+    """Return the entry of a finished tensor; None when the line is not as `_encode_entry` wrote it."""
     try:
         entry: dict[str, Any] = json.loads(line)
-        return entry if isinstance(entry["done"], str) and _line(**entry) == line else None
+        return entry if isinstance(entry["done"], str) and _encode_entry(**entry) == line else None
     except (ValueError, TypeError, KeyError):
         return None
 
 
-def _empty(folder: Path) -> None:
+def _empty_folder(folder: Path) -> None:
     (folder / _NAME).unlink(missing_ok=True)  # first: without it the rest counts for nothing
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
