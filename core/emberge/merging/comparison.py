@@ -96,11 +96,11 @@ class WeightComparison:
 
     def of(self, layer: str, parts: Collection[Part] = MATRICES) -> PairSums | None:
         """Return the sums of a layer's weights over some parts; None where it has none of them."""
-        return _sum(self.weights, layer, parts)
+        return _sum_parts(self.weights, layer, parts)
 
     def changes_of(self, layer: str, parts: Collection[Part] = MATRICES) -> PairSums | None:
         """Return the sums of a layer's changes from the base; None without them."""
-        return _sum(self.changes, layer, parts)
+        return _sum_parts(self.changes, layer, parts)
 
     def whole_layers(self) -> dict[str, PairSums]:
         """Return the sums of every layer's weights, norms and biases too, in the order of the layers."""
@@ -120,7 +120,7 @@ class WeightComparison:
     def mean_cosine(self, parts: Collection[Part] = MATRICES) -> float | None:
         """Return the mean over the text trunk's layers of the cosine of some parts; None without layers."""
         sums = (self.of(layer, parts) for layer in self.layers if is_trunk_layer(layer))
-        return _mean(found.cosine for found in sums if found is not None)
+        return _mean_known(found.cosine for found in sums if found is not None)
 
     def low_layers(self) -> list[str]:
         """Return the layers of the text trunk, and the embeddings, whose cosine is below LOW_COSINE."""
@@ -136,15 +136,15 @@ class WeightComparison:
 
     def table(self) -> list[str]:
         """Return the table as lines: a row a layer, the embeddings as E, and the means of the trunk."""
-        columns = list(_columns(self))
+        columns = list(_table_columns(self))
         head = ["layer", *(view for _, view, _ in columns)]
         rows = [[shown_layer(la), *(cell(la) for _, _, cell in columns)] for la in self.layers]
         if any(map(is_trunk_layer, self.layers)):
-            means = [_shown(self.mean_cosine(parts), 4) for _, parts in VIEWS]
+            means = [_show_number(self.mean_cosine(parts), 4) for _, parts in VIEWS]
             rows.append(["mean", *means, *[""] * (len(columns) - len(means))])
         widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-        titles = _titles([title for title, _, _ in columns], widths)
-        return [titles, *(_line(row, widths) for row in (head, *rows))]
+        titles = _title_line([title for title, _, _ in columns], widths)
+        return [titles, *(_table_line(row, widths) for row in (head, *rows))]
 
     def remarks(self) -> list[str]:
         """Return the notes, and a warning of layers that are too far apart to be averaged."""
@@ -165,10 +165,10 @@ class WeightComparison:
             "first": self.first,
             "second": self.second,
             "base": self.base,
-            "mean_cosine": {_key(view): self.mean_cosine(parts) for view, parts in VIEWS},
+            "mean_cosine": {view.lower(): self.mean_cosine(parts) for view, parts in VIEWS},
             "layers": {
                 shown_layer(layer): {
-                    _key(view): _numbers(self, layer, parts)
+                    view.lower(): _layer_numbers(self, layer, parts)
                     for view, parts in views
                     if self.of(layer, parts) is not None
                 }
@@ -186,27 +186,36 @@ class WeightComparison:
         """Return charts over the layers as data, in the form of an artifact's `figures`."""
         a, b = self.first, self.second
         figures = [
-            _figure(
+            _build_figure(
                 self,
                 f"Cosine of {a} and {b}",
                 "Of all matrices of a layer, of its attention and of its MLP; E are the embeddings. Below "
                 f"{LOW_COSINE} an average is rarely of use before it is trained.",
                 "cosine",
-                {view: _values(self, parts, lambda one: one.cosine) for view, parts in VIEWS},
+                {
+                    view: _series_values(self, parts, lambda one: one.cosine)
+                    for view, parts in VIEWS
+                },
             ),
-            _figure(
+            _build_figure(
                 self,
                 f"Distance of {b} from {a}",
                 f"‖B - A‖ / ‖A‖, the Frobenius norm, in percent; A is {a} and B is {b}.",
                 "distance, % of the norm",
-                {v: _values(self, parts, lambda one: 100 * one.distance) for v, parts in VIEWS},
+                {
+                    v: _series_values(self, parts, lambda one: 100 * one.distance)
+                    for v, parts in VIEWS
+                },
             ),
-            _figure(
+            _build_figure(
                 self,
                 "Weights of opposite sign",
                 f"Share of the weights that are above zero in one of {a} and {b} and below it in the other.",
                 "opposite signs, %",
-                {v: _values(self, ps, lambda one: 100 * one.sign_conflicts) for v, ps in VIEWS},
+                {
+                    v: _series_values(self, ps, lambda one: 100 * one.sign_conflicts)
+                    for v, ps in VIEWS
+                },
             ),
         ]
         changes = _change_figures(self) if self.base is not None else ()
@@ -219,17 +228,17 @@ def is_trunk_layer(layer: str) -> bool:
     return space == "layers" and number.isdecimal()
 
 
-def _sum(sums: ByLayer, layer: str, parts: Collection[Part]) -> PairSums | None:
+def _sum_parts(sums: ByLayer, layer: str, parts: Collection[Part]) -> PairSums | None:
     found = [one for (place, part), one in sums.items() if place == layer and part in parts]
     return sum(found, PairSums()) if found else None
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def _mean_known(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
-def _titles(titles: Sequence[str], widths: Sequence[int]) -> str:
+def _title_line(titles: Sequence[str], widths: Sequence[int]) -> str:
     """Return the line above the heads: each title once, above the columns that it is for."""
     line = ""
     place = widths[0]
@@ -240,7 +249,7 @@ def _titles(titles: Sequence[str], widths: Sequence[int]) -> str:
     return line
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+def _table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
     first, *rest = cells
     numbers = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
     return "  ".join((first.ljust(widths[0]), *numbers)).rstrip()
@@ -251,14 +260,14 @@ def shown_layer(layer: str) -> str:
     return "E" if layer == EMBEDDING_LAYER else layer.removeprefix("layers.")
 
 
-def _columns(found: WeightComparison) -> Iterator[tuple[str, str, Callable[[str], str]]]:
+def _table_columns(found: WeightComparison) -> Iterator[tuple[str, str, Callable[[str], str]]]:
     """Yield (title, view, text of a layer) of each column beside the layers' names."""
     for view, parts in VIEWS:
-        yield "cosine", view, _cell(found, parts, lambda one: one.cosine, 4)
+        yield "cosine", view, _cell_text(found, parts, lambda one: one.cosine, 4)
     for view, parts in VIEWS:
-        yield "distance, % of A", view, _cell(found, parts, lambda one: 100 * one.distance, 2)
-    yield "change", "norm", _cell(found, MATRICES, lambda one: one.norms[2], 3)
-    yield "signs", "apart %", _cell(found, MATRICES, lambda one: 100 * one.sign_conflicts, 2)
+        yield "distance, % of A", view, _cell_text(found, parts, lambda one: 100 * one.distance, 2)
+    yield "change", "norm", _cell_text(found, MATRICES, lambda one: one.norms[2], 3)
+    yield "signs", "apart %", _cell_text(found, MATRICES, lambda one: 100 * one.sign_conflicts, 2)
     if found.base is None:
         return
     numbers: tuple[tuple[str, str, Number, int], ...] = (
@@ -268,10 +277,10 @@ def _columns(found: WeightComparison) -> Iterator[tuple[str, str, Callable[[str]
         ("changes from the base", "apart %", lambda one: 100 * one.sign_conflicts, 2),
     )
     for title, view, number, digits in numbers:
-        yield title, view, _cell(found, MATRICES, number, digits, changes=True)
+        yield title, view, _cell_text(found, MATRICES, number, digits, changes=True)
 
 
-def _cell(
+def _cell_text(
     found: WeightComparison,
     parts: tuple[Part, ...],
     number: Number,
@@ -282,20 +291,16 @@ def _cell(
 
     def text(layer: str) -> str:
         sums = look(layer, parts)
-        return "" if sums is None else _shown(number(sums), digits)
+        return "" if sums is None else _show_number(number(sums), digits)
 
     return text
 
 
-def _shown(value: float | None, digits: int) -> str:
+def _show_number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _key(view: str) -> str:
-    return view.lower()
-
-
-def _numbers(found: WeightComparison, layer: str, parts: tuple[Part, ...]) -> dict[str, Any]:
+def _layer_numbers(found: WeightComparison, layer: str, parts: tuple[Part, ...]) -> dict[str, Any]:
     weights, changes = found.of(layer, parts), found.changes_of(layer, parts)
     assert weights is not None
     numbers: dict[str, Any] = {
@@ -332,17 +337,17 @@ def _change_figures(found: WeightComparison) -> Iterator[dict[str, Any]]:
     )
     for title, y, number in numbers:
         caption = f"Of the changes from {found.base} to {found.first} and to {found.second}."
-        series = {view: _values(found, parts, number, changes=True) for view, parts in VIEWS}
-        yield _figure(found, title, caption, y, series)
+        series = {view: _series_values(found, parts, number, changes=True) for view, parts in VIEWS}
+        yield _build_figure(found, title, caption, y, series)
     norms = {
-        found.first: _values(found, MATRICES, lambda one: one.norms[0], changes=True),
-        found.second: _values(found, MATRICES, lambda one: one.norms[1], changes=True),
+        found.first: _series_values(found, MATRICES, lambda one: one.norms[0], changes=True),
+        found.second: _series_values(found, MATRICES, lambda one: one.norms[1], changes=True),
     }
     caption = f"‖W - W₀‖, the Frobenius norm of a layer's change from {found.base}."
-    yield _figure(found, "Norms of the changes", caption, "norm", norms)
+    yield _build_figure(found, "Norms of the changes", caption, "norm", norms)
 
 
-def _values(
+def _series_values(
     found: WeightComparison, parts: tuple[Part, ...], number: Number, *, changes: bool = False
 ) -> list[float | None]:
     look = found.changes_of if changes else found.of
@@ -351,7 +356,7 @@ def _values(
     return [None if value is None else _finite(value) for value in known]
 
 
-def _figure(
+def _build_figure(
     found: WeightComparison, title: str, caption: str, y: str, series: dict[str, list[float | None]]
 ) -> dict[str, Any]:
     lines = {name: values for name, values in series.items() if any(v is not None for v in values)}

@@ -90,7 +90,7 @@ def merge_state_dicts(
         ]
         if spec.mergeable:
             source = MemorySource("the base", origin[name]) if origin is not None else None
-            statistics = _statistics(how.statistics.get(name, {}), spec.shape)
+            statistics = _build_statistics(how.statistics.get(name, {}), spec.shape)
             jobs.append(
                 MergeJob(
                     spec,
@@ -107,11 +107,11 @@ def merge_state_dicts(
     limits = Limits(
         workers=how.workers, devices=(how.device,), block=how.block, granule=how.granule
     )
-    run_jobs(jobs, _into(out), limits=limits)
+    run_jobs(jobs, _put_into(out), limits=limits)
     return out
 
 
-def _statistics(entries: Mapping[str, Tensor], shape: tuple[int, ...]) -> RowStatistics:
+def _build_statistics(entries: Mapping[str, Tensor], shape: tuple[int, ...]) -> RowStatistics:
     found = {}
     for model, entry in entries.items():
         spec = TensorSpec(model, tuple(entry.shape), str(entry.dtype).removeprefix("torch."))
@@ -119,7 +119,7 @@ def _statistics(entries: Mapping[str, Tensor], shape: tuple[int, ...]) -> RowSta
     return RowStatistics({}, found)
 
 
-def _into(out: Mapping[str, Tensor]) -> Callable[[TensorJob, int, Tensor], None]:
+def _put_into(out: Mapping[str, Tensor]) -> Callable[[TensorJob, int, Tensor], None]:
     def put(job: TensorJob, start: int, piece: Tensor) -> None:
         flat = out[job.spec.name].view(-1)
         if piece.dtype == torch.uint8 and flat.dtype != torch.uint8:

@@ -81,7 +81,8 @@ class EffectiveWeight:
         ):
             (first, low), (last, high) = numbered[0], numbered[-1]
             return f"{_show_number(low)} in {first} to {_show_number(high)} in {last}"
-        return f"{_show_number(min(self.layers.values()))} to {_show_number(max(self.layers.values()))} by layer"
+        least, most = min(self.layers.values()), max(self.layers.values())
+        return f"{_show_number(least)} to {_show_number(most)} by layer"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,13 +36,13 @@ def compare_weights(
         CheckpointError: when a folder has no safetensors, the models have no tensor in common, or a tensor
             has NaN or infinite values.
     """
-    found = _match([first, second, *([base] if base is not None else [])])
+    found = _match_tensors([first, second, *([base] if base is not None else [])])
     if not found.pairs:
         raise CheckpointError(
             f"'{second.name}' and '{first.name}' have no tensor in common"
             + "".join(f"; {note}" for note in found.notes)
         )
-    jobs = _measured(found, machine or Machine())
+    jobs = _measure_pairs(found, machine or Machine())
     weights: dict[tuple[str, Part], PairSums] = {}
     changes: dict[tuple[str, Part], PairSums] = {}
     for job in jobs:
@@ -62,7 +62,7 @@ def compare_weights(
 
 
 @dataclass
-class _Matched:
+class _MatchedPairs:
     """Tensors of the models by canonical name, those that are left out, and the reasons.
 
     `models` are names of models; a tensor that the base lacks has two specs. `shared` marks the rows of
@@ -76,7 +76,7 @@ class _Matched:
     shared: list[bool] = field(default_factory=list)
 
 
-def _measured(found: _Matched, machine: Machine) -> list[CompareJob]:
+def _measure_pairs(found: _MatchedPairs, machine: Machine) -> list[CompareJob]:
     """Measure all pairs on the machine's threads, and return their jobs."""
     shared = torch.tensor(found.shared) if found.shared else None
     with TensorReader() as reader:
@@ -98,13 +98,13 @@ def _measured(found: _Matched, machine: Machine) -> list[CompareJob]:
 # ── matching ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _match(models: Sequence[Model]) -> _Matched:
+def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
     checkpoints = [Checkpoint(model.folder) for model in models]
     names = [
-        one.names_by_template(checkpoints[0], _names(model, one))
+        one.names_by_template(checkpoints[0], _read_names(model, one))
         for model, one in zip(models, checkpoints, strict=True)
     ]
-    found = _Matched([model.name for model in models])
+    found = _MatchedPairs([model.name for model in models])
     only: dict[int, list[str]] = {0: [], 1: [], 2: []}
     others: list[str] = []
     for name in dict.fromkeys(name for own in names[:2] for name in own.specs):
@@ -116,10 +116,10 @@ def _match(models: Sequence[Model]) -> _Matched:
             lacking = names[0 if a is None else 1]
             if not lacking.is_tied_copy(name):
                 only[1 if a is None else 0].append(name)
-        elif not _alike(name, a, b):
+        elif not _are_alike(name, a, b):
             others.append(f"{name} {list(a.shape)} and {list(b.shape)}")
             found.left_out.append(name)
-        elif base and (base[0] is None or not _alike(name, a, base[0])):
+        elif base and (base[0] is None or not _are_alike(name, a, base[0])):
             only[2].append(name)
             found.pairs[name] = (a, b)
         else:
@@ -127,12 +127,12 @@ def _match(models: Sequence[Model]) -> _Matched:
     found.left_out += [*only[0], *only[1]]
     found.notes += _only_notes(found.models, only)
     if others:
-        found.notes.append(f"{_have(len(others))} other shapes: {join_some(others, 3)}")
+        found.notes.append(f"{_count_phrase(len(others))} other shapes: {join_some(others, 3)}")
     _match_rows(found, checkpoints)
     return found
 
 
-def _names(model: Model, checkpoint: Checkpoint) -> Names:
+def _read_names(model: Model, checkpoint: Checkpoint) -> Names:
     names = checkpoint.names
     if model.adapter is None:
         return names
@@ -143,7 +143,7 @@ def _names(model: Model, checkpoint: Checkpoint) -> Names:
     return adapted
 
 
-def _alike(name: str, first: TensorSpec, second: TensorSpec) -> bool:
+def _are_alike(name: str, first: TensorSpec, second: TensorSpec) -> bool:
     """Return whether shapes are equal, or differ only in the number of rows of a vocabulary."""
     rows = is_vocabulary(name) and bool(first.shape) and bool(second.shape)
     return first.shape[rows:] == second.shape[rows:]
@@ -157,11 +157,11 @@ def _only_notes(models: Sequence[str], only: Mapping[int, Sequence[str]]) -> Ite
             yield f"only in '{models[place]}': {count_by_first_word(names)}"
 
 
-def _have(count: int) -> str:
+def _count_phrase(count: int) -> str:
     return f"{count_noun(count, 'tensor')} {'has' if count == 1 else 'have'}"
 
 
-def _match_rows(found: _Matched, checkpoints: Sequence[Checkpoint]) -> None:
+def _match_rows(found: _MatchedPairs, checkpoints: Sequence[Checkpoint]) -> None:
     """Mark the rows of vocabularies whose token is the same in all models, and note the others."""
     counts = {
         spec.shape[0]
@@ -208,7 +208,7 @@ class CompareJob(TensorJob):
 
     @property
     def passes(self) -> Sequence[Pass]:
-        return (Pass(self.spec.name, _joined),)
+        return (Pass(self.spec.name, _join_sums),)
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
         width = rows_of(self.spec.shape)[1]
@@ -221,18 +221,18 @@ class CompareJob(TensorJob):
         elements = self._without_others(rows, stacked, width)
         first, second, *rest = stacked.to(device, non_blocking=gpu)
         spare = rest[-1]
-        sums = {"weights": _sums(first, second, spare, elements)}
+        sums = {"weights": _pair_sums(first, second, spare, elements)}
         if len(rest) > 1:
             first.sub_(rest[0])
             second.sub_(rest[0])
-            sums["changes"] = _sums(first, second, spare, elements)
+            sums["changes"] = _pair_sums(first, second, spare, elements)
         return sums
 
     def conclude(self, stats: Sequence[Measures]) -> Measures:
         for what, numbers in stats[-1].items():
             sums = PairSums(*numbers.tolist())
             if sums.change - sums.change != 0:  # NaN and infinity are no sums
-                raise CheckpointError(f"{self.spec.name}: {self._not_finite()}")
+                raise CheckpointError(f"{self.spec.name}: {self._not_finite_message()}")
             self.outcome[what] = sums
         return stats[-1]
 
@@ -248,33 +248,33 @@ class CompareJob(TensorJob):
             stacked[:-1].view(-1, len(rows), width)[:, ~own] = 0
         return int(own.sum()) * width
 
-    def _not_finite(self) -> str:
+    def _not_finite_message(self) -> str:
         return (
             f"{' or '.join(repr(source.model) for source in self.sources)} has NaN or infinite values, or "
             "values too large to be compared; make it again"
         )
 
 
-def _joined(measures: Sequence[Measures]) -> Measures:
+def _join_sums(measures: Sequence[Measures]) -> Measures:
     names = measures[0] if measures else ()
     return {name: functools.reduce(torch.add, (one[name] for one in measures)) for name in names}
 
 
-def _sums(first: Tensor, second: Tensor, spare: Tensor, elements: int) -> Tensor:
+def _pair_sums(first: Tensor, second: Tensor, spare: Tensor, elements: int) -> Tensor:
     """Return the numbers of PairSums [5], in float64."""
     torch.mul(first, second, out=spare)
-    conflicts = _below_zero(spare)
+    conflicts = _count_negative(spare)
     torch.sub(second, first, out=spare)
-    squares = [_squares(one) for one in (first, second, spare)]
+    squares = [_sum_squares(one) for one in (first, second, spare)]
     return torch.tensor([elements, *squares, conflicts], dtype=torch.float64)
 
 
-def _squares(values: Tensor) -> float:
+def _sum_squares(values: Tensor) -> float:
     parts = torch.split(values, _SUMMED)
     return math.fsum(float(torch.dot(part, part)) for part in parts)
 
 
-def _below_zero(values: Tensor) -> int:
+def _count_negative(values: Tensor) -> int:
     """Return the number of values below zero; NumPy counts several times as fast as torch."""
     if values.device.type != "cpu":
         return int(torch.count_nonzero(values < 0))

@@ -31,9 +31,9 @@ def adapter_problems(
     products = Products(plan, names, combination, truncation)
     if combination is not None:
         yield from _other_bases(plan, base, origin_hash(names, checkpoint))
-    merged = [t for t in plan.tensors if t.action == "merge" and not _of_head(t.name, plan)]
+    merged = [t for t in plan.tensors if t.action == "merge" and not _is_of_head(t.name, plan)]
     for tensor in merged:
-        if fault := _unfit(tensor, names.specs.get(tensor.name)):
+        if fault := _shape_fault(tensor, names.specs.get(tensor.name)):
             yield Problem(fault, tensor.name)
     for tensor in merged if products.exact else ():
         if len(tensor.out.shape) == 2 and not products.has(tensor) and not products.saves(tensor):
@@ -44,7 +44,7 @@ def adapter_problems(
             return
 
 
-def _unfit(tensor: TensorPlan, own: TensorSpec | None) -> str | None:
+def _shape_fault(tensor: TensorPlan, own: TensorSpec | None) -> str | None:
     if own is None:
         return "the base lacks it, so an adapter cannot hold it"
     if own.shape != tensor.out.shape:
@@ -66,7 +66,7 @@ def _other_bases(plan: MergePlan, base: MergeInput, ours: str) -> Iterator[Probl
             )
 
 
-def _of_head(name: str, plan: MergePlan) -> bool:
+def _is_of_head(name: str, plan: MergePlan) -> bool:
     """Return whether a tensor belongs to a head, which a plain backbone does not have."""
     assert plan.template is not None
     return name in plan.template.names.heads and head_of(name) != POOLER

@@ -47,10 +47,10 @@ class AdapterParts:
         Raises:
             CheckpointError: for a module that would have to be both kept whole and adapted.
         """
-        named = {_split(name)[0] for name in self.changed if not self._is_bias(name)}
+        named = {_module_of(name) for name in self.changed if not name.endswith(".bias")}
         if not named:
             return []
-        everything = {_split(name)[0] for name in self.names}
+        everything = {_module_of(name) for name in self.names}
         saved = {m for m in everything if m.endswith(tuple(named))}
         for module in saved:
             inner = next((m for m in self.factors if f"{m}.".startswith(f"{module}.")), None)
@@ -64,7 +64,7 @@ class AdapterParts:
     def whole(self) -> list[str]:
         """Return the names of the tensors that are kept whole."""
         named = tuple(self.saved_modules())
-        inside = {n for n in self.names if named and _split(n)[0].endswith(named)}
+        inside = {n for n in self.names if named and _module_of(n).endswith(named)}
         return sorted(inside | self.changed)
 
     def write(
@@ -81,13 +81,13 @@ class AdapterParts:
             raise CheckpointError(
                 "no matrix of the model differs from its base's; there is nothing for an adapter to hold"
             )
-        tensors = dict(self._tensors(whole))
+        tensors = dict(self._list_tensors(whole))
         with writing(folder, "the adapter"):
             save_file(tensors, folder / WEIGHTS, metadata={"format": "pt", **metadata})
-            text = json.dumps(self._config(base), indent=2, ensure_ascii=False)
+            text = json.dumps(self._build_config(base), indent=2, ensure_ascii=False)
             (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
 
-    def _tensors(self, whole: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    def _list_tensors(self, whole: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         for module, found in self.factors.items():
             if is_table(module):
                 # A table stores [tokens, features]: the product of an adapter's factors is its transpose.
@@ -98,15 +98,15 @@ class AdapterParts:
                 yield f"{_OUTER}{module}.lora_A.weight", a.contiguous()
                 yield f"{_OUTER}{module}.lora_B.weight", b.contiguous()
         for name, tensor in whole.items():
-            module, last = _split(name)
+            module, last = _module_of(name), name.rpartition(".")[2]
             inner = f"{module}.base_layer" if module in self.factors else module
             yield f"{_OUTER}{inner}.{last}", tensor.contiguous()
 
-    def _config(self, base: str) -> dict[str, Any]:
+    def _build_config(self, base: str) -> dict[str, Any]:
         ranks = {module: found.rank for module, found in self.factors.items()}
         usual = Counter(ranks.values()).most_common(1)[0][0]
         others = {re.escape(m): rank for m, rank in sorted(ranks.items()) if rank != usual}
-        biases = any(self._is_bias(name) for name in self.changed)
+        biases = any(name.endswith(".bias") for name in self.changed)
         # alpha = r: the factors are the whole change, and no rule of scaling can misread them.
         return {
             "peft_type": "LORA",
@@ -127,10 +127,7 @@ class AdapterParts:
             "init_lora_weights": True,
         }
 
-    def _is_bias(self, name: str) -> bool:
-        return name.endswith(".bias")
 
-
-def _split(name: str) -> tuple[str, str]:
-    module, _, last = name.rpartition(".")
-    return module, last
+def _module_of(name: str) -> str:
+    """Return the module of a parameter: `layers.0.mlp` of `layers.0.mlp.weight`."""
+    return name.rpartition(".")[0]

@@ -50,18 +50,18 @@ def factorise(change: Tensor, truncation: Truncation) -> Factors:
     import torch
 
     tall = change.shape[0] >= change.shape[1]
-    gram = _gram(change if tall else change.T)
+    gram = _gram_matrix(change if tall else change.T)
     values, vectors = torch.linalg.eigh(gram)
     values, vectors = values.flip(0).clamp_(min=0.0), vectors.flip(1)
     kept = truncation.of(values)
     scale = values[:kept].sqrt().sqrt_()[:, None]
     side = vectors[:, :kept].T.contiguous()  # [kept, the smaller dimension]
-    other = _times(change if tall else change.T, side.T) / scale.T
+    other = _multiply(change if tall else change.T, side.T) / scale.T
     if tall:
         a, b = (side * scale).float(), other.float()
     else:
         a, b = other.T.contiguous().float(), (side * scale).T.contiguous().float()
-    return Factors(a, b, _error(change, a, b))
+    return Factors(a, b, _relative_error(change, a, b))
 
 
 def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> Factors:
@@ -81,7 +81,7 @@ def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> Factors:
     return Factors(a.contiguous(), b.contiguous(), lost)
 
 
-def _gram(tall: Tensor) -> Tensor:
+def _gram_matrix(tall: Tensor) -> Tensor:
     """Compute Mᵀ M in float64, a block of rows at a time."""
     import torch
 
@@ -92,14 +92,14 @@ def _gram(tall: Tensor) -> Tensor:
     return total
 
 
-def _times(left: Tensor, right: Tensor) -> Tensor:
+def _multiply(left: Tensor, right: Tensor) -> Tensor:
     import torch
 
     blocks = (left[start : start + _BLOCK] for start in range(0, left.shape[0], _BLOCK))
     return torch.cat([block.double() @ right for block in blocks])
 
 
-def _error(change: Tensor, a: Tensor, b: Tensor) -> float:
+def _relative_error(change: Tensor, a: Tensor, b: Tensor) -> float:
     wide, lost, whole = a.double(), 0.0, 0.0
     for start in range(0, change.shape[0], _BLOCK):
         double, made = change[start : start + _BLOCK].double(), b[start : start + _BLOCK].double()
@@ -142,21 +142,19 @@ class Products:
     def has(self, tensor: TensorPlan) -> bool:
         """Return whether every model's change of a matrix is one product, or nothing."""
         if tensor.name not in self._known:
-            self._known[tensor.name] = self._has(tensor)
+            self._known[tensor.name] = self._is_sum_of_products(tensor)
         return self._known[tensor.name]
 
     def saves(self, tensor: TensorPlan) -> bool:
         """Return whether some adapter has the tensor whole, so that a result of adapters does too."""
         return any(
-            model.adapter is not None and spec is not None and _is_of(spec, model.adapter)
+            model.adapter is not None and spec is not None and _is_saved_by(spec, model.adapter)
             for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True)
         )
 
     def factors(self, tensor: TensorPlan, reader: TensorReader) -> Factors | None:
         """Return the factors of the stored matrix's change; None where no model changes it."""
         import torch
-
-        from emberge.merging.adapter_output.low_rank import Factors, factorise_product
 
         assert self.combination is not None
         depth = self.plan.depths.get(tensor.name, 0.0)
@@ -166,7 +164,7 @@ class Products:
         for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True):
             for change in spec.changes if isinstance(spec, AdaptedSpec) else ():
                 assert isinstance(change, LowRank)
-                left, right = _read(change, reader)
+                left, right = _read_factors(change, reader)
                 b.append(left * (change.scale * shares[model.name]))
                 a.append(right)
         if not b:
@@ -176,7 +174,7 @@ class Products:
             return Factors(whole_a.float(), whole_b.float(), 0.0)
         return factorise_product(whole_b, whole_a, self.truncation)
 
-    def _has(self, tensor: TensorPlan) -> bool:
+    def _is_sum_of_products(self, tensor: TensorPlan) -> bool:
         own = self.names.specs.get(tensor.name)
         adapters = all(model.adapter is not None for model in self.plan.request.inputs)
         if own is None or self.combination is None or not adapters or len(own.shape) != 2:
@@ -184,29 +182,29 @@ class Products:
         return all(spec is not None and _is_product(spec, own) for spec in tensor.sources)
 
 
-def _is_of(spec: TensorSpec, adapter: Path) -> bool:
+def _is_saved_by(spec: TensorSpec, adapter: Path) -> bool:
     """Return whether a tensor is an adapter's own and nothing else: its module was saved."""
     if isinstance(spec, AdaptedSpec):
-        return not spec.changes and _is_of(spec.origin, adapter)
+        return not spec.changes and _is_saved_by(spec.origin, adapter)
     return spec.file.parent == adapter
 
 
 def _is_product(spec: TensorSpec, own: TensorSpec) -> bool:
     """Return whether a tensor is the base's `own` with products added."""
     if not isinstance(spec, AdaptedSpec):
-        return spec.file.name != WEIGHTS or _same(spec, own)
+        return spec.file.name != WEIGHTS or _same_bytes(spec, own)
     if not spec.changes or not all(isinstance(change, LowRank) for change in spec.changes):
         return False
     # Of an adapted table of embeddings training keeps a copy, which should be the base's.
-    return spec.origin.file.name != WEIGHTS or _same(spec.origin, own)
+    return spec.origin.file.name != WEIGHTS or _same_bytes(spec.origin, own)
 
 
-def _same(spec: TensorSpec, own: TensorSpec) -> bool:
+def _same_bytes(spec: TensorSpec, own: TensorSpec) -> bool:
     plain = not isinstance(spec, DerivedTensor) and not isinstance(own, DerivedTensor)
     return plain and same_bytes(spec, own)
 
 
-def _read(change: LowRank, reader: TensorReader) -> tuple[Tensor, Tensor]:
+def _read_factors(change: LowRank, reader: TensorReader) -> tuple[Tensor, Tensor]:
     """Return the factors (B, A) of the stored matrix, float64."""
     import torch
 

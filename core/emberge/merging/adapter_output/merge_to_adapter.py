@@ -88,7 +88,7 @@ def merge_to_adapter(
     truncation = truncation or Truncation()
     problems = adapter_problems(plan, base, truncation, combination)
     raise_problems(dataclasses.replace(plan, problems=(*plan.problems, *problems)))
-    output = _Output(plan, base, combination, truncation)
+    output = _AdapterBuilder(plan, base, combination, truncation)
     with working_in(side), TensorReader() as reader:
         whole = output.fill(reader, machine or Machine(), progress)
         header = header_of(plan, provenance or {})
@@ -111,7 +111,7 @@ def merge_to_adapter(
 
 
 @dataclass
-class _Output:
+class _AdapterBuilder:
     """An adapter that is being built."""
 
     plan: MergePlan
@@ -150,9 +150,9 @@ class _Output:
         self.jobs = list(merge_jobs(plan, reader))
         run_jobs(
             self.jobs,
-            self._put,
+            self._put_piece,
             limits=Limits.of(machine),
-            finished=lambda job: self._take(job, reader),
+            finished=lambda job: self._take_change(job, reader),
             progress=progress,
         )
         with torch.no_grad():
@@ -160,21 +160,21 @@ class _Output:
                 if self.products.has(tensor):
                     self._take_product(tensor, reader)
         names = self.parts.whole()
-        return {name: self._whole.get(name, self._own(name, reader)) for name in names}
+        return {name: self._whole.get(name, self._read_base(name, reader)) for name in names}
 
     def warnings(self) -> Iterator[str]:
         if self.left:
             heads = ", ".join(sorted({head_of(name) for name in self.left}))
             yield f"the changes of the head {heads} are left out: an adapter here is the trunk's"
 
-    def _put(self, job: TensorJob, start: int, piece: Tensor) -> None:
+    def _put_piece(self, job: TensorJob, start: int, piece: Tensor) -> None:
         with self._lock:
             held = self._pieces.get(id(job))
             if held is None:
                 held = self._pieces[id(job)] = torch.empty(job.spec.elements, dtype=piece.dtype)
         held[start : start + piece.numel()] = piece.reshape(-1)
 
-    def _take(self, job: TensorJob, reader: TensorReader) -> None:
+    def _take_change(self, job: TensorJob, reader: TensorReader) -> None:
         assert isinstance(job, MergeJob)
         name = job.block.name
         with self._lock:
@@ -182,11 +182,11 @@ class _Output:
         if merged is None:
             return
         merged = merged.view(job.spec.shape)
-        own = self._own(name, reader)
+        own = self._read_base(name, reader)
         if float((merged - own).abs().max()) > _ROUNDING * float(own.abs().max()):
-            self._sort(name, merged, own)
+            self._sort_change(name, merged, own)
 
-    def _sort(self, name: str, merged: Tensor, own: Tensor) -> None:
+    def _sort_change(self, name: str, merged: Tensor, own: Tensor) -> None:
         """Cut a change to factors, or keep the tensor whole."""
         if self.modules and name.startswith(self.modules):
             raise CheckpointError(
@@ -211,7 +211,7 @@ class _Output:
         if found is not None:
             self.parts.factors[tensor.name.removesuffix(".weight")] = found
 
-    def _own(self, name: str, reader: TensorReader) -> Tensor:
+    def _read_base(self, name: str, reader: TensorReader) -> Tensor:
         spec = self.names.specs[name]
         own = torch.empty(spec.shape)
         reader.read(spec, 0, own.view(-1))

@@ -55,11 +55,11 @@ class AdapterConfig:
 
     def rank_of(self, module: str) -> int:
         """Return the rank that a module should have."""
-        return int(_matched(self.rank_pattern, module, self.rank))
+        return int(_match_pattern(self.rank_pattern, module, self.rank))
 
     def scale_of(self, module: str, rank: int) -> float:
         """Return the factor of B A: alpha / r, or alpha / √r of a rank-stabilised adapter."""
-        alpha = float(_matched(self.alpha_pattern, module, self.alpha))
+        alpha = float(_match_pattern(self.alpha_pattern, module, self.alpha))
         return alpha / (math.sqrt(rank) if self.root_scaled else rank)
 
     def saves(self, module: str) -> bool:
@@ -92,14 +92,14 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
     kind = config.get("peft_type")
     if kind != "LORA":
         raise CheckpointError(f"{path}: adapters of type {kind} are not merged; {_INSTEAD}")
-    _refuse(path, config)
+    _refuse_unsupported(path, config)
     try:
-        return _config(path, config)
+        return _build_config(path, config)
     except (TypeError, ValueError, AttributeError, re.error) as error:
         raise CheckpointError(f"{path}: holds a value of a wrong kind ({error})") from None
 
 
-def _refuse(path: Path, config: Mapping[str, Any]) -> None:
+def _refuse_unsupported(path: Path, config: Mapping[str, Any]) -> None:
     start = config.get("init_lora_weights")
     if not any(start is plain or start == plain for plain in _PLAIN_STARTS):
         raise CheckpointError(
@@ -111,7 +111,7 @@ def _refuse(path: Path, config: Mapping[str, Any]) -> None:
             raise CheckpointError(f"{path}: the option '{option}' is not supported; {_INSTEAD}")
 
 
-def _config(path: Path, config: Mapping[str, Any]) -> AdapterConfig:
+def _build_config(path: Path, config: Mapping[str, Any]) -> AdapterConfig:
     tokens = config.get("trainable_token_indices") or ()
     base = config.get("base_model_name_or_path")
     return AdapterConfig(
@@ -120,10 +120,10 @@ def _config(path: Path, config: Mapping[str, Any]) -> AdapterConfig:
         alpha=float(config.get("lora_alpha", 8)),
         base=str(base) if base else None,
         rank_pattern={
-            _checked_pattern(k): int(v) for k, v in (config.get("rank_pattern") or {}).items()
+            _require_pattern(k): int(v) for k, v in (config.get("rank_pattern") or {}).items()
         },
         alpha_pattern={
-            _checked_pattern(k): float(v) for k, v in (config.get("alpha_pattern") or {}).items()
+            _require_pattern(k): float(v) for k, v in (config.get("alpha_pattern") or {}).items()
         },
         root_scaled=config.get("use_rslora") is True,
         magnitudes=config.get("use_dora") is True,
@@ -136,12 +136,12 @@ def _config(path: Path, config: Mapping[str, Any]) -> AdapterConfig:
     )
 
 
-def _checked_pattern(pattern: str) -> str:
+def _require_pattern(pattern: str) -> str:
     re.compile(pattern)
     return pattern
 
 
-def _matched(pattern: Mapping[str, float], module: str, otherwise: float) -> float:
+def _match_pattern(pattern: Mapping[str, float], module: str, otherwise: float) -> float:
     """Return the value of the first pattern that a module's name ends with, at a dot or as a whole."""
     for name, value in pattern.items():
         if re.match(rf"(?:.*\.)?(?:{name})$", module):

@@ -19,7 +19,7 @@ from emberge.merging.adapters.apply_adapter import (
     NewRows,
     Shift,
 )
-from emberge.merging.adapters.base_match import doubt, require_base, same_bytes
+from emberge.merging.adapters.base_match import base_warning, require_base, same_bytes
 from emberge.merging.request import MergeInput
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec, read_header
@@ -88,11 +88,11 @@ def read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
     full: dict[str, TensorSpec] = {}
     for name, spec in specs.items():
         if not any(spare in name for spare in _SPARE):
-            _sort(config, spec, name.removeprefix(_OUTER), modules, full)
+            _sort_tensor(config, spec, name.removeprefix(_OUTER), modules, full)
     return Adapter(folder, config, metadata, modules, full)
 
 
-def _sort(
+def _sort_tensor(
     config: AdapterConfig,
     spec: TensorSpec,
     name: str,
@@ -133,11 +133,11 @@ def adapted_names(
     if adapter is None:
         return None
     require_base(adapter.config, adapter.metadata, names, checkpoint)
-    return _AdapterApplier(names, checkpoint, adapter).fitted()
+    return _AdapterApplier(names, checkpoint, adapter).apply()
 
 
 class _AdapterApplier:
-    """Puts an adapter's parts where they belong."""
+    """Maker of the adapted model: it puts the changes of an adapter on the tensors of its base."""
 
     def __init__(self, names: Names, checkpoint: Checkpoint, adapter: Adapter) -> None:
         self.names, self.checkpoint, self.adapter = names, checkpoint, adapter
@@ -146,10 +146,10 @@ class _AdapterApplier:
         self.specs = dict(names.specs)
         self.fresh: set[str] = set()
 
-    def fitted(self) -> Names:
+    def apply(self) -> Names:
         self._place_whole()
         for name, module in self.adapter.modules.items():
-            self._adapt(name, module)
+            self._adapt_module(name, module)
         self.places.require_one_prefix()
         self._require_tied()
         heads = self.names.heads | self.fresh
@@ -160,41 +160,45 @@ class _AdapterApplier:
             place = self.places.of(name)
             if place is None:
                 if not self.adapter.config.saves(name):
-                    raise self._stranger(name)
+                    raise self._unknown_name_error(name)
                 place = self.places.beside(name)
                 self.fresh.add(place)
                 self.specs[place] = spec.renamed(place)
             else:
-                self.specs[place] = _as_in(self.specs[place], spec)
+                self.specs[place] = _cast_saved(self.specs[place], spec)
 
-    def _adapt(self, name: str, module: Module) -> None:
+    def _adapt_module(self, name: str, module: Module) -> None:
         place = self.places.of(f"{name}.weight")
         if place is None:
-            raise self._stranger(f"{name}.weight")
+            raise self._unknown_name_error(f"{name}.weight")
         origin = self.specs[place]
         if not origin.mergeable:
-            raise self._fault(f"'{name}' is {origin.dtype} in the base, which cannot be adapted")
-        changes = list(self._changes(name, module, origin))
-        self.specs[place] = _made(origin, changes)
+            raise self._adapter_error(
+                f"'{name}' is {origin.dtype} in the base, which cannot be adapted"
+            )
+        changes = list(self._list_changes(name, module, origin))
+        self.specs[place] = _derive_tensor(origin, changes)
         bias = module.factors.get("bias")
         if bias is not None:
-            self._shift(name, bias, module)
+            self._shift_bias(name, bias, module)
 
-    def _changes(self, name: str, module: Module, origin: TensorSpec) -> Iterator[Change]:
+    def _list_changes(self, name: str, module: Module, origin: TensorSpec) -> Iterator[Change]:
         if module.factors:
-            low = self._low_rank(name, module, origin)
+            low = self._read_low_rank(name, module, origin)
             yield low
-            yield from self._magnitude(name, module, origin, low.transposed)
+            yield from self._read_magnitude(name, module, origin, low.transposed)
         if module.tokens is not None:
-            yield self._new_rows(name, module.tokens, origin)
+            yield self._read_new_rows(name, module.tokens, origin)
 
-    def _low_rank(self, name: str, module: Module, origin: TensorSpec) -> LowRank:
+    def _read_low_rank(self, name: str, module: Module, origin: TensorSpec) -> LowRank:
         a, b = (module.factors.get(part) for part in ("lora_A", "lora_B"))
         if a is None or b is None or len(a.shape) < 2 or len(b.shape) < 2:
-            raise self._fault(f"'{name}' lacks one of its two factors; get the adapter again")
+            raise self._adapter_error(
+                f"'{name}' lacks one of its two factors; get the adapter again"
+            )
         config, rank = self.adapter.config, a.shape[0]
         if rank != config.rank_of(name):
-            raise self._fault(
+            raise self._adapter_error(
                 f"'{name}' has rank {rank} and its config says {config.rank_of(name)}; get both files again"
             )
         out, wide = b.shape[0], rows_of(a.shape)[1]
@@ -204,47 +208,51 @@ class _AdapterApplier:
         if rows_of(origin.shape) != plain:
             transposed = True
         if not fits or rows_of(origin.shape) != (turned if transposed else plain):
-            raise self._fault(
+            raise self._adapter_error(
                 f"'{name}' has factors of shape {list(a.shape)} and {list(b.shape)}, and the base's "
                 f"{list(origin.shape)} cannot take them; name the base that it was trained on"
             )
         return LowRank(a, b, config.scale_of(name, rank), transposed)
 
-    def _magnitude(
+    def _read_magnitude(
         self, name: str, module: Module, origin: TensorSpec, transposed: bool
     ) -> Iterator[Magnitude]:
         m = module.factors.get("lora_magnitude_vector")
         if (m is not None) != self.adapter.config.magnitudes:
             has, says = ("has", "no DoRA") if m is not None else ("lacks", "DoRA")
-            raise self._fault(f"'{name}' {has} magnitudes and its config says {says}")
+            raise self._adapter_error(f"'{name}' {has} magnitudes and its config says {says}")
         if m is not None:
             outputs = rows_of(origin.shape)[1 if transposed else 0]
             if m.elements != outputs:
-                raise self._fault(f"'{name}' has {m.elements} magnitudes for {outputs} outputs")
+                raise self._adapter_error(
+                    f"'{name}' has {m.elements} magnitudes for {outputs} outputs"
+                )
             yield Magnitude(m, transposed)
 
-    def _new_rows(self, name: str, values: TensorSpec, origin: TensorSpec) -> NewRows:
+    def _read_new_rows(self, name: str, values: TensorSpec, origin: TensorSpec) -> NewRows:
         indices = self.adapter.config.tokens_of(name)
         rows, width = rows_of(origin.shape)
         if values.shape != (len(indices), width) or not all(0 <= i < rows for i in indices):
-            raise self._fault(
+            raise self._adapter_error(
                 f"'{name}' has {list(values.shape)} trained tokens for {len(indices)} "
                 f"trainable_token_indices of the base's {list(origin.shape)}"
             )
         return NewRows(indices, values)
 
-    def _shift(self, name: str, bias: TensorSpec, module: Module) -> None:
+    def _shift_bias(self, name: str, bias: TensorSpec, module: Module) -> None:
         place = self.places.of(f"{name}.bias")
         if place is None:
-            raise self._fault(
+            raise self._adapter_error(
                 f"'{name}' was given a bias (lora_bias), and the base's has none to add it to; fold the "
                 "adapter into its base with the library that trained it"
             )
         if self.adapter.config.magnitudes:
-            raise self._fault(f"'{name}' has both magnitudes and a bias, which is not supported")
+            raise self._adapter_error(
+                f"'{name}' has both magnitudes and a bias, which is not supported"
+            )
         rank = module.factors["lora_A"].shape[0]
         shift = Shift(bias, self.adapter.config.scale_of(name, rank))
-        self.specs[place] = _made(self.specs[place], [shift])
+        self.specs[place] = _derive_tensor(self.specs[place], [shift])
 
     def _require_tied(self) -> None:
         """Refuse a head and an embedding that the adapter draws apart and the base ties into one."""
@@ -257,28 +265,28 @@ class _AdapterApplier:
         if place not in saved and head is None:
             return
         if place not in saved or head is None or not same_bytes(saved[place], head):
-            raise self._fault(
+            raise self._adapter_error(
                 "it saves the input embedding or the head that its base ties to it, and the two have drifted "
                 "apart; train it again with neither in modules_to_save, or with both and ensure_weight_tying"
             )
 
-    def _stranger(self, name: str) -> CheckpointError:
-        return self._fault(
+    def _unknown_name_error(self, name: str) -> CheckpointError:
+        return self._adapter_error(
             f"it changes '{name}', which {self.checkpoint.folder.name} does not have; name the base that it "
             "was trained on" + (f", {self.adapter.config.base}" if self.adapter.config.base else "")
         )
 
-    def _fault(self, message: str) -> CheckpointError:
+    def _adapter_error(self, message: str) -> CheckpointError:
         return CheckpointError(f"{self.adapter.folder}: {message}")
 
 
-def _made(origin: TensorSpec, changes: list[Change]) -> TensorSpec:
+def _derive_tensor(origin: TensorSpec, changes: list[Change]) -> TensorSpec:
     return AdaptedSpec(
         origin.name, origin.shape, origin.dtype, origin=origin, changes=tuple(changes)
     )
 
 
-def _as_in(own: TensorSpec, saved: TensorSpec) -> TensorSpec:
+def _cast_saved(own: TensorSpec, saved: TensorSpec) -> TensorSpec:
     """Return an adapter's own copy of a tensor, in the base's name and dtype."""
     if saved.dtype == own.dtype or not own.mergeable:
         return saved.renamed(own.name)
@@ -354,28 +362,28 @@ def compare_adapters(models: Iterable[MergeInput]) -> tuple[list[Problem], list[
         if adapter is not None:
             found.append((model, adapter))
     warnings = [
-        doubt(adapter.config, adapter.metadata, model.folder)
+        base_warning(adapter.config, adapter.metadata, model.folder)
         for model, adapter in found
         if model.folder is not None
     ]
-    faults = [*_saved(found), *_bases(found)]
+    faults = [*_saved_module_problems(found), *_base_problems(found)]
     return faults, list(dict.fromkeys(warning for warning in warnings if warning))
 
 
-def _saved(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
+def _saved_module_problems(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
     saved = {model.name: set(adapter.config.saved_modules) for model, adapter in found}
     first = next(iter(saved), "")
     for name, modules in saved.items():
         if modules != saved[first]:
+            ours, theirs = _list_modules(saved[first]), _list_modules(modules)
             yield Problem(
-                f"'{first}' saves {_listed(saved[first])} whole (modules_to_save) and '{name}' "
-                f"{_listed(modules)}; train them alike, or fold each into its base by a merge of its own "
-                "and merge the results"
+                f"'{first}' saves {ours} whole (modules_to_save) and '{name}' {theirs}; train them alike, or "
+                "fold each into its base by a merge of its own and merge the results"
             )
             return
 
 
-def _bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
+def _base_problems(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
     """Yield adapters of two bases on one folder, whose configs contradict each other."""
     bases: dict[object, tuple[str, str]] = {}
     for model, adapter in found:
@@ -392,5 +400,5 @@ def _bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
             return
 
 
-def _listed(modules: set[str]) -> str:
+def _list_modules(modules: set[str]) -> str:
     return ", ".join(sorted(modules)) or "no module"

@@ -43,7 +43,7 @@ class AdaptedSpec(DerivedTensor):
     changes: tuple[Change, ...]
 
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
-        for whole, tile in _tiles(reader, self, rows, self.changes):
+        for whole, tile in _changed_tiles(reader, self, rows, self.changes):
             wanted = range(max(whole.start, rows.start), min(whole.stop, rows.stop))
             part = tile[wanted.start - whole.start : wanted.stop - whole.start]
             into[wanted.start - rows.start : wanted.stop - rows.start] = part
@@ -68,7 +68,7 @@ class LowRank:
         return self.a.shape[0]
 
     def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
-        right = _read(reader, self.b if self.transposed else self.a)
+        right = _read_tensor(reader, self.b if self.transposed else self.a)
         right = right.view(-1, self.rank).T if self.transposed else right.view(self.rank, -1)
         left = self._left(reader, rows)
 
@@ -104,7 +104,7 @@ class Magnitude:
     transposed: bool = False
 
     def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
-        learned = _read(reader, self.m)
+        learned = _read_tensor(reader, self.m)
         if not self.transposed:
 
             def by_row(some: range, tile: Tensor) -> None:
@@ -113,19 +113,19 @@ class Magnitude:
                 tile.mul_((wanted / norms).where(norms > 0, 0.0))
 
             return by_row
-        norms = reader.remember((spec.name, self), lambda: self._columns(reader, spec))
+        norms = reader.remember((spec.name, self), lambda: self._column_norms(reader, spec))
         factors = (learned / norms).where(norms > 0, 0.0)
 
         return lambda _, tile: tile.mul_(factors)
 
-    def _columns(self, reader: RowReader, spec: AdaptedSpec) -> Tensor:
+    def _column_norms(self, reader: RowReader, spec: AdaptedSpec) -> Tensor:
         """Return the norm of each column before this change."""
         import torch
 
         count, width = rows_of(spec.shape)
         before = spec.changes[: spec.changes.index(self)]
         squares = torch.zeros(width, dtype=torch.float64)
-        for _, tile in _tiles(reader, spec, range(count), before):
+        for _, tile in _changed_tiles(reader, spec, range(count), before):
             squares += tile.square_().sum(dim=0)
         return squares.sqrt_()
 
@@ -154,11 +154,11 @@ class Shift:
     scale: float
 
     def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
-        added = _read(reader, self.b).view(1, -1)
+        added = _read_tensor(reader, self.b).view(1, -1)
         return lambda _, tile: tile.add_(added, alpha=self.scale)
 
 
-def _tiles(
+def _changed_tiles(
     reader: RowReader, spec: AdaptedSpec, rows: range, changes: Sequence[Change]
 ) -> Iterator[tuple[range, Tensor]]:
     """Yield the changed tiles around some rows, each as (its rows, float64 [rows, elements a row])."""
@@ -176,7 +176,7 @@ def _tiles(
         yield whole, tile
 
 
-def _read(reader: RowReader, spec: TensorSpec) -> Tensor:
+def _read_tensor(reader: RowReader, spec: TensorSpec) -> Tensor:
     """Read a whole small tensor, flat, in float64."""
     import torch
 

@@ -42,12 +42,12 @@ def origin_hash(names: Names, checkpoint: Checkpoint) -> str:
                 files[spec.file] = stack.enter_context(spec.file.open("rb", buffering=0))
             hasher.update(repr((name, spec.shape, spec.dtype)).encode())
             size = getattr(spec, "stored", spec).nbytes
-            for start, length in _sample(size):
+            for start, length in _sampled_places(size):
                 hasher.update(os.pread(files[spec.file].fileno(), length, spec.offset + start))
     return str(hasher.hexdigest())
 
 
-def _sample(size: int) -> Iterator[tuple[int, int]]:
+def _sampled_places(size: int) -> Iterator[tuple[int, int]]:
     if size <= _SMALL:
         yield 0, size
         return
@@ -107,7 +107,7 @@ def name_of_base(folder: Path) -> str:
     return folder.name
 
 
-def doubt(config: AdapterConfig, metadata: Mapping[str, str], base: Path) -> str | None:
+def base_warning(config: AdapterConfig, metadata: Mapping[str, str], base: Path) -> str | None:
     """Return a warning where an adapter's base is known by a name alone that the folder lacks; else None."""
     record = (read_provenance(metadata) or {}).get(KEY)
     theirs = (config.base or "").rstrip("/").rpartition("/")[2]

@@ -35,9 +35,9 @@ def own_entries(link: Stage, request: MergeRequest) -> dict[str, Mapping[str, Te
                 f"'{model.name}' has no fingerprint to hold its statistics against; give the MergeInput "
                 "fingerprint=model_fingerprint(folder)"
             )
-        places = _places_of(model, files)
+        places = _find_places(model, files)
         if len(places) != 1:
-            raise CheckpointError(_misplaced(model, files, len(places)))
+            raise CheckpointError(_place_fault(model, files, len(places)))
         file, label = places[0]
         found[model.name] = file.entries.get(label, {})
     return found
@@ -50,15 +50,17 @@ def statistics_problems(request: MergeRequest) -> Iterator[Problem]:
         for link in all_stages(chain):
             try:
                 files = open_statistics(link, request.statistics, steps=False)
-                faults = [*_of_files(link, files, request)]
+                faults = [*_faults_of_files(link, files, request)]
             except EmbergeError as error:
                 faults = [str(error)]
             yield from (Problem(fault) for fault in faults if fault not in seen)
             seen.update(faults)
 
 
-def _of_files(link: Stage, files: Sequence[StatisticsFile], request: MergeRequest) -> Iterator[str]:
-    faults = [fault for file in files for fault in _of_file(link, file, request)]
+def _faults_of_files(
+    link: Stage, files: Sequence[StatisticsFile], request: MergeRequest
+) -> Iterator[str]:
+    faults = [fault for file in files for fault in _faults_of_file(link, file, request)]
     yield from faults
     if faults or link.statistics_of != "models":
         return
@@ -67,12 +69,12 @@ def _of_files(link: Stage, files: Sequence[StatisticsFile], request: MergeReques
             f"'{link.name_in_recipes}' merges whole models by what was measured of them, and no slices; "
             "stack first, then measure"
         )
-    elif len(files) == len(_named(link)):  # else a step is yet to make one
-        places = ((model, len(_places_of(model, files))) for model in request.inputs)
-        yield from (_misplaced(m, files, n) for m, n in places if m.fingerprint and n != 1)
+    elif len(files) == len(_named_files(link)):  # else a step is yet to make one
+        places = ((model, len(_find_places(model, files))) for model in request.inputs)
+        yield from (_place_fault(m, files, n) for m, n in places if m.fingerprint and n != 1)
 
 
-def _of_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
+def _faults_of_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
     if link.statistics_kind not in ("", file.measure):
         yield (
             f"{file.path}: holds {file.measure or 'another measure'}, and '{link.name_in_recipes}' needs "
@@ -86,11 +88,11 @@ def _of_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterat
         )
 
 
-def _named(link: Stage) -> set[str]:
+def _named_files(link: Stage) -> set[str]:
     return {file.text for file in link.own_files()}
 
 
-def _places_of(
+def _find_places(
     model: MergeInput, files: Sequence[StatisticsFile]
 ) -> list[tuple[StatisticsFile, str]]:
     return [
@@ -101,7 +103,7 @@ def _places_of(
     ]
 
 
-def _misplaced(model: MergeInput, files: Sequence[StatisticsFile], count: int) -> str:
+def _place_fault(model: MergeInput, files: Sequence[StatisticsFile], count: int) -> str:
     where = ", ".join(str(file.path) for file in files) or "no statistics file"
     if count:
         return f"{where}: '{model.name}' was measured {count} times; name one file of each model"
@@ -122,13 +124,13 @@ def entry_problems(plan: MergePlan) -> Iterator[Problem]:
             continue
         for link in all_stages(request.chains[request.chain_of(tensor.name)]):
             if id(link) not in known:
-                known[id(link)] = _own_or_nothing(link, request)
-            fault = _lacks(link, tensor, known[id(link)], request)
+                known[id(link)] = _known_entries(link, request)
+            fault = _entry_fault(link, tensor, known[id(link)], request)
             if fault:
                 yield Problem(f"'{link.name_in_recipes}': {fault}", tensor.name)
 
 
-def _lacks(link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequest) -> str:
+def _entry_fault(link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequest) -> str:
     if not entries:
         return ""
     shapes: dict[str, tuple[int, ...] | None] = {}
@@ -140,9 +142,9 @@ def _lacks(link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequ
     return link.entry_problem(tensor.name, tensor.out.shape, shapes)
 
 
-def _own_or_nothing(link: Stage, request: MergeRequest) -> Entries:
+def _known_entries(link: Stage, request: MergeRequest) -> Entries:
     """Return `own_entries`; nothing while they are unknown, or where others report their problems."""
-    made = all(not t.startswith("$") or t in request.statistics for t in _named(link))
+    made = all(not t.startswith("$") or t in request.statistics for t in _named_files(link))
     if not made or not all(model.fingerprint for model in request.inputs):
         return {}
     try:

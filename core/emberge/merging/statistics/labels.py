@@ -27,7 +27,7 @@ class _Entries:
     files: str
     places: Mapping[str, Sequence[str]]
 
-    def of_label(self, label: str) -> str:
+    def label_fault(self, label: str) -> str:
         """Return the problem of a label without any entry; "" for none."""
         if label in self.places:
             return ""
@@ -37,7 +37,7 @@ class _Entries:
             f"there is {known}{suggest(label, self.places)}"
         )
 
-    def of_layers(self, label: str, layers: Sequence[str]) -> str:
+    def layer_fault(self, label: str, layers: Sequence[str]) -> str:
         """Return the problem of a label that has entries, but none for some layers."""
         known = join_some(self.places[label], _SOME)
         return (
@@ -49,11 +49,11 @@ class _Entries:
 
 def label_problems(request: MergeRequest) -> Iterator[Problem]:
     """Yield the labels of which a stage's files have no number at all."""
-    known = _known(request)
+    known = _read_entries(request)
     found = [
-        known[id(stage)].of_label(label)
+        known[id(stage)].label_fault(label)
         for chain in request.chains
-        for stage, labels in _readers(chain, request.inputs)
+        for stage, labels in _label_readers(chain, request.inputs)
         for label in labels
         if id(stage) in known
     ]
@@ -62,19 +62,21 @@ def label_problems(request: MergeRequest) -> Iterator[Problem]:
 
 def layer_problems(plan: MergePlan) -> Iterator[Problem]:
     """Yield the layers for which a stage's files have no number of a label that they have others of."""
-    known, lacking = _known(plan.request), dict[tuple[int, str], dict[str, None]]()
+    known, lacking = _read_entries(plan.request), dict[tuple[int, str], dict[str, None]]()
     for tensor in plan.tensors if known else ():
         layer, chain = plan.layers[tensor.name], plan.request.chain_of(tensor.name)
-        for stage, labels in _readers(plan.request.chains[chain], _merged_of(tensor, plan)):
+        for stage, labels in _label_readers(
+            plan.request.chains[chain], _merged_models(tensor, plan)
+        ):
             places = known[id(stage)].places if id(stage) in known else {}
             for label in labels:
                 if label in places and not {layer, tensor.name} & set(places[label]):
                     lacking.setdefault((id(stage), label), {})[layer] = None
     for (stage_id, label), layers in lacking.items():
-        yield Problem(known[stage_id].of_layers(label, list(layers)))
+        yield Problem(known[stage_id].layer_fault(label, list(layers)))
 
 
-def _merged_of(tensor: TensorPlan, plan: MergePlan) -> list[MergeInput]:
+def _merged_models(tensor: TensorPlan, plan: MergePlan) -> list[MergeInput]:
     """Return the models that a tensor is merged of; none for one that is copied."""
     if tensor.action != "merge":
         return []
@@ -82,11 +84,11 @@ def _merged_of(tensor: TensorPlan, plan: MergePlan) -> list[MergeInput]:
     return [model for model, spec in pairs if spec is not None or model.name in plan.unseen]
 
 
-def _readers(
+def _label_readers(
     chain: Sequence[Stage], inputs: Sequence[MergeInput]
 ) -> Iterator[tuple[Stage, list[str]]]:
     """Yield each stage of a chain that reads labels, with those that it sees."""
-    models: Sequence[str] = _labels(inputs)
+    models: Sequence[str] = _names_in_run(inputs)
     groups: Sequence[str] = [model.group for model in inputs]
     for link in chain:
         for stage in all_stages([link]):
@@ -98,7 +100,7 @@ def _readers(
             groups, models = (groups if left == models else left), left
 
 
-def _labels(inputs: Sequence[MergeInput]) -> list[str]:
+def _names_in_run(inputs: Sequence[MergeInput]) -> list[str]:
     """Return the names that models have in the run, where a check calls them by their references.
 
     Those of `$run.checkpoints` and of equal names are not known before, and are "".
@@ -117,13 +119,13 @@ def _name_in_run(model: MergeInput) -> str:
     return f"{name}+{model.adapter.name}" if reference.adapter and model.adapter else name
 
 
-def _known(request: MergeRequest) -> dict[int, _Entries]:
+def _read_entries(request: MergeRequest) -> dict[int, _Entries]:
     """Return the entries of each stage's files, by the stage's id; not of files with other problems."""
     found = {}
     for chain in request.chains:
-        for stage, _ in _readers(chain, request.inputs):
+        for stage, _ in _label_readers(chain, request.inputs):
             try:
-                entries = _entries_of(stage, request)
+                entries = _read_stage_entries(stage, request)
             except EmbergeError:
                 continue  # it is reported where the files are looked at
             if entries is not None:
@@ -131,7 +133,7 @@ def _known(request: MergeRequest) -> dict[int, _Entries]:
     return found
 
 
-def _entries_of(stage: Stage, request: MergeRequest) -> _Entries | None:
+def _read_stage_entries(stage: Stage, request: MergeRequest) -> _Entries | None:
     """Return the entries of a stage's files; None for those yet to be made, or of another kind."""
     files = open_statistics(stage, request.statistics, steps=False)
     made = len(files) == len({file.text for file in stage.own_files()})

@@ -151,7 +151,7 @@ class _TensorScheduler:
                 self._wait_while(lambda: self._active > self._limits.workers)
                 with self._changed:
                     self._active += 1
-                self._submit(functools.partial(self._go_on, self._phases(unit)))
+                self._submit(functools.partial(self._start_next_batch, self._phases(unit)))
             self._wait_while(lambda: self._active > 0)
             if self._error is not None:
                 raise self._error
@@ -172,39 +172,41 @@ class _TensorScheduler:
         stats: Stats = {id(job): [] for job in unit.jobs}
         for number in range(len(unit.jobs[0].passes)):
             reducers: dict[str, _OrderedReducer] = {}
-            yield list(self._measuring(unit, number, stats, reducers))
+            yield list(self._measurements(unit, number, stats, reducers))
             sums = {key: reducer.result() for key, reducer in reducers.items()}
             for job in unit.jobs:
                 own = stats[id(job)]
                 own.append(sums[job.passes[number].key])
                 own[-1] = job.conclude(own)
-        yield list(self._producing(unit, stats))
+        yield list(self._productions(unit, stats))
 
-    def _measuring(
+    def _measurements(
         self, unit: MeasuredJobs, number: int, stats: Stats, reducers: dict[str, _OrderedReducer]
     ) -> Iterator[Work]:
         """Yield the measuring of each granule that a pass needs, each with its place in a reducer."""
         for job in unit.jobs:
             one_pass, own = job.passes[number], stats[id(job)]
             reducer = reducers.setdefault(one_pass.key, _OrderedReducer(one_pass.join))
-            for index, rows in enumerate(_pieces(job, self._limits.granule)):
+            for index, rows in enumerate(_row_ranges(job, self._limits.granule)):
                 if job.needs_rows(rows, own):
                     place = reducer.reserve()
-                    yield functools.partial(self._measure, job, rows, index, own, reducer, place)
+                    yield functools.partial(
+                        self._measure_granule, job, rows, index, own, reducer, place
+                    )
 
-    def _producing(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Work]:
+    def _productions(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Work]:
         """Yield the producing of each block of the unit's wanted tensors."""
         for job in unit.wanted:
-            pieces = list(_pieces(job, _block(job, self._limits)))
+            pieces = list(_row_ranges(job, _block_size(job, self._limits)))
             left = _Countdown(len(pieces))
             for rows in pieces:
-                yield functools.partial(self._produce, job, rows, stats[id(job)], left)
+                yield functools.partial(self._produce_block, job, rows, stats[id(job)], left)
             if not pieces and self._finished is not None:
                 self._finished(job)  # a tensor without rows
 
     # ── one granule, one block ──────────────────────────────────────────────────────────────────
 
-    def _measure(
+    def _measure_granule(
         self,
         job: TensorJob,
         rows: range,
@@ -223,7 +225,7 @@ class _TensorScheduler:
             self._changed.notify_all()
         reducer.join_some()
 
-    def _produce(
+    def _produce_block(
         self, job: TensorJob, rows: range, stats: Sequence[Measures], left: _Countdown
     ) -> None:
         with self._streams.current_device() as device:
@@ -236,22 +238,22 @@ class _TensorScheduler:
 
     # ── threads ─────────────────────────────────────────────────────────────────────────────────
 
-    def _go_on(self, phases: Iterator[list[Work]]) -> None:
+    def _start_next_batch(self, phases: Iterator[list[Work]]) -> None:
         """Submit the next batch of a unit that has any work, or count the unit as done."""
         for batch in phases:
             left = _Countdown(len(batch))
             for work in batch:
-                self._submit(functools.partial(self._do, work, left, phases))
+                self._submit(functools.partial(self._do_one, work, left, phases))
             if batch:
                 return
         with self._changed:
             self._active -= 1
             self._changed.notify_all()
 
-    def _do(self, work: Work, left: _Countdown, phases: Iterator[list[Work]]) -> None:
+    def _do_one(self, work: Work, left: _Countdown, phases: Iterator[list[Work]]) -> None:
         work()
         if left.reaches_zero():
-            self._go_on(phases)
+            self._start_next_batch(phases)
 
     def _submit(self, work: Work) -> None:
         def guarded() -> None:
@@ -340,7 +342,7 @@ class _Meter:
                 self._progress(self._done, self._total, name)
 
 
-def _pieces(job: TensorJob, elements: int) -> Iterator[range]:
+def _row_ranges(job: TensorJob, elements: int) -> Iterator[range]:
     rows, width = job.grid
     step = max(1, rows) if job.whole else max(1, elements // max(1, width))
     for start in range(0, rows, step):
@@ -362,7 +364,7 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
         raise CheckpointError(f"{spec.name}: {job.unusable}")
 
 
-def _block(job: TensorJob, limits: Limits) -> int:
+def _block_size(job: TensorJob, limits: Limits) -> int:
     each = max(1, job.row_bytes // max(1, job.grid[1]))
     fitting = block_elements(each, workers=limits.workers, memory=limits.memory)
     if limits.block is None:
@@ -417,10 +419,10 @@ class DeviceStreams:
 
 def on_cpu(measures: Measures) -> Measures:
     """Return the measures with their tensors on the CPU, where they are summed."""
-    return {name: _on_cpu(value) for name, value in measures.items()}
+    return {name: _move_to_cpu(value) for name, value in measures.items()}
 
 
-def _on_cpu(value: Any) -> Any:
+def _move_to_cpu(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.cpu()
     return on_cpu(value) if isinstance(value, Mapping) else value

@@ -47,25 +47,25 @@ class _TokenAligner:
         """Return the plan, or one with problems; `lines` describe the differences."""
         raise NotImplementedError
 
-    def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
+    def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
         """Return a model's own row for each row of the result."""
         raise NotImplementedError
 
-    def lined_up(self, meant: Mapping[int, str], rows: int, lines: tuple[str, ...]) -> TokenPlan:
+    def build_plan(self, meant: Mapping[int, str], rows: int, lines: tuple[str, ...]) -> TokenPlan:
         """Build the plan, given the token of each id and the number of rows."""
         everyone = [*self.models, *([self.base] if self.base is not None else [])]
-        maps = {known.name: self.map_of(known, meant, rows) for known in everyone}
+        maps = {known.name: self.map_rows(known, meant, rows) for known in everyone}
         return TokenPlan(
             self.chosen,
             rows,
             maps,
-            self.map_of(self.template, meant, rows),
+            self.map_rows(self.template, meant, rows),
             tuple(self.new),
-            warnings=self._warnings(),
-            lines=(*lines, self._summary(rows, maps)),
+            warnings=self._lacking_warnings(),
+            lines=(*lines, self._summarise(rows, maps)),
         )
 
-    def refused(self, faults: Sequence[str], lines: tuple[str, ...]) -> TokenPlan:
+    def refuse(self, faults: Sequence[str], lines: tuple[str, ...]) -> TokenPlan:
         """Build a plan of problems."""
         return TokenPlan(self.chosen, problems=tuple(map(Problem, faults)), lines=lines)
 
@@ -75,7 +75,7 @@ class _TokenAligner:
         assert found is not None
         return found
 
-    def misplaced(self) -> Iterator[str]:
+    def place_faults(self) -> Iterator[str]:
         """Yield what is wrong with new tokens where a tokenizer numbers its tokens by their places."""
         if self.chosen.whole and self.chosen.algorithm != "Unigram":
             return
@@ -93,13 +93,13 @@ class _TokenAligner:
                 "to keep with 'tokenizer'"
             )
 
-    def _warnings(self) -> tuple[str, ...]:
+    def _lacking_warnings(self) -> tuple[str, ...]:
         if not self.lacking:
             return ()
         listed = join_some(quoted(token) for token in self.lacking)
         return (f"no model has a row for the tokens {listed}; nothing is done about them",)
 
-    def _summary(self, rows: int, maps: Mapping[str, array[int]]) -> str:
+    def _summarise(self, rows: int, maps: Mapping[str, array[int]]) -> str:
         without = [
             {row for row, place in enumerate(maps[model.name]) if place == NOWHERE}
             for model in self.models
@@ -118,20 +118,20 @@ class ByIds(_TokenAligner):
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
         self.kept = {self.tokenizer_of(n).tokens[t]: (t, n) for t, n in self.policy.keep.items()}
         self.clashes: list[str] = []
-        meant = self._agreed()
+        meant = self._common_tokens()
         texts = [m.tokens.texts for m in self.models if m.tokens is not None]
         for place in sorted(set(self.chosen.texts).union(*texts) - meant.keys()):
-            token = self._meaning(place)
+            token = self._choose_token(place)
             if token is not None:
                 meant[place] = token
         self._refuse_twins(meant)
-        if not self.clashes and (faults := list(self.misplaced())):
-            return self.refused(faults, lines)
+        if not self.clashes and (faults := list(self.place_faults())):
+            return self.refuse(faults, lines)
         if not self.clashes:
-            return self.lined_up(meant, self._rows(meant), lines)
-        return self.refused([f"{join_some(self.clashes, 1)}; {self.remedy}"], lines)
+            return self.build_plan(meant, self._count_rows(meant), lines)
+        return self.refuse([f"{join_some(self.clashes, 1)}; {self.remedy}"], lines)
 
-    def _agreed(self) -> dict[int, str]:
+    def _common_tokens(self) -> dict[int, str]:
         """Return the ids that are one token in all models, with the tokens: usually nearly all ids."""
         heights = [m.rows if m.rows is not None else self.chosen.size for m in self.models]
         rows = max(heights)
@@ -146,7 +146,7 @@ class ByIds(_TokenAligner):
                 found = {place: token for place, token in found.items() if own(place) == token}
         return found
 
-    def _meaning(self, place: int) -> str | None:
+    def _choose_token(self, place: int) -> str | None:
         """Return the token of an id in the result, None for none; clashes and new tokens are collected."""
         own = self.chosen.texts.get(place)
         if place in self.kept:
@@ -160,35 +160,35 @@ class ByIds(_TokenAligner):
             if m.tokens is not None and place in m.tokens.texts
         }
         if self.chosen_by_name or not tokens_here or set(tokens_here.values()) == {own}:
-            return self._known_to_any(own, place)
+            return self._note_lacking(own, place)
         if own is None and len(set(tokens_here.values())) == 1:
-            return self._added(place, next(iter(tokens_here)))
-        self.clashes.append(self._clash(place, own, tokens_here))
+            return self._add_token(place, next(iter(tokens_here)))
+        self.clashes.append(self._clash_message(place, own, tokens_here))
         return None
 
-    def _known_to_any(self, token: str | None, place: int) -> str | None:
-        if token is not None and not self._row_of(token, place):
+    def _note_lacking(self, token: str | None, place: int) -> str | None:
+        if token is not None and not self._has_row(token, place):
             self.lacking.append(token)
         return token
 
-    def _row_of(self, token: str, place: int) -> bool:
+    def _has_row(self, token: str, place: int) -> bool:
         """Return whether any model has a row for a token on an id."""
         return any(m.has(token, place) for m in self.models)
 
-    def _added(self, place: int, name: str) -> str | None:
+    def _add_token(self, place: int, name: str) -> str | None:
         """Add the token of an id that the result's tokenizer lacks, and return it; None if that fails."""
         owner = self.tokenizer_of(name)
         token = owner.texts[place]
         if token in self.chosen.tokens:
             self._note_twin(token, self.chosen.tokens[token], place)
             return None
-        if not self._row_of(token, place):
+        if not self._has_row(token, place):
             self.lacking.append(token)
             return None
         self.new.append(NewToken(token, place, owner))
         return token
 
-    def _clash(self, place: int, own: str | None, tokens_here: Mapping[str, str]) -> str:
+    def _clash_message(self, place: int, own: str | None, tokens_here: Mapping[str, str]) -> str:
         sides = list(tokens_here.items())
         first = (self.chosen.folder.name, own) if own is not None else sides[0]
         other = next((name, token) for name, token in sides if token != first[1])
@@ -208,15 +208,15 @@ class ByIds(_TokenAligner):
         clash = f"the models have different tokenizers: {quoted(token)} is id {first} in one"
         self.clashes.append(f"{clash} and {second} in the other")
 
-    def _rows(self, meant: Mapping[int, str]) -> int:
-        tops = (p for p in sorted(meant, reverse=True) if self._row_of(meant[p], p))
+    def _count_rows(self, meant: Mapping[int, str]) -> int:
+        tops = (p for p in sorted(meant, reverse=True) if self._has_row(meant[p], p))
         needed = next(tops, -1) + 1
         rows = self.template.rows if self.template.rows is not None else needed
         # A vocabulary that was padded stays so.
         step = 64 if rows % 64 == 0 else 1
         return rows if needed <= rows else -(-needed // step) * step
 
-    def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
+    def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
         here = rows if known.rows is None else min(rows, known.rows)
         found = array("q", range(here)) + array("q", [NOWHERE]) * (rows - here)
         own = known.tokens.texts if known.tokens is not None else meant
@@ -233,16 +233,16 @@ class ByTexts(_TokenAligner):
     """`union`: rows go by the tokens' text, and tokens that the chosen tokenizer lacks are appended."""
 
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
-        faults = list(self._faults())
+        faults = list(self._algorithm_faults())
         meant = dict(self.chosen.texts)
         for model in self.models if not faults else ():
-            self._append(model, meant)
-        if faults or (faults := list(self.misplaced())):
-            return self.refused(faults, lines)
+            self._append_tokens(model, meant)
+        if faults or (faults := list(self.place_faults())):
+            return self.refuse(faults, lines)
         step = self.policy.pad_to
-        return self.lined_up(meant, -(-(max(meant, default=0) + 1) // step) * step, lines)
+        return self.build_plan(meant, -(-(max(meant, default=0) + 1) // step) * step, lines)
 
-    def _faults(self) -> Iterator[str]:
+    def _algorithm_faults(self) -> Iterator[str]:
         for model in self.models:
             if model.tokens is None:
                 continue
@@ -257,7 +257,7 @@ class ByTexts(_TokenAligner):
                     "(normalizer or pre_tokenizer), so one token is not one text in both"
                 )
 
-    def _append(self, model: TokenModel, meant: dict[int, str]) -> None:
+    def _append_tokens(self, model: TokenModel, meant: dict[int, str]) -> None:
         """Give the tokens that are still unknown ids behind all others."""
         if model.tokens is None:
             return
@@ -271,7 +271,7 @@ class ByTexts(_TokenAligner):
             meant[place] = token
             place += 1
 
-    def map_of(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
+    def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
         tokens = known.tokens if known.tokens is not None else self.chosen
         found = array("q", [NOWHERE]) * rows
         for row, token in meant.items():
@@ -311,7 +311,7 @@ def align_tokens(
         return found[folder]
 
     def model(name: str) -> TokenModel:
-        return TokenModel(name, read(checkpoints[name]), _rows_of(names.get(name)))
+        return TokenModel(name, read(checkpoints[name]), _embedding_rows(names.get(name)))
 
     try:
         chosen = read(Checkpoint(tokenizer) if tokenizer else template)
@@ -319,50 +319,50 @@ def align_tokens(
             return TokenPlan()
         known = [model(name) for name in models if name in checkpoints]
         origin = model(base) if base is not None and base in checkpoints else None
-        own = TokenModel("", read(template), _rows_of(pattern))
+        own = TokenModel("", read(template), _embedding_rows(pattern))
     except EmbergeError as error:
         return TokenPlan(problems=(Problem(str(error)),))
     kind = ByTexts if policy.policy == "union" else ByIds
     by_token = kind(chosen, known, origin, own, policy, tokenizer is not None, remedy)
-    return _plan(by_token, sliced=sliced)
+    return _choose_plan(by_token, sliced=sliced)
 
 
-def _plan(by_token: ByTexts | ByIds, *, sliced: bool) -> TokenPlan:
+def _choose_plan(by_token: ByTexts | ByIds, *, sliced: bool) -> TokenPlan:
     """Plan rows by number where all tokens are equal or the policy wants it, else by token."""
     chosen, policy, models = by_token.chosen, by_token.policy, by_token.models
     everyone = [*models, *([by_token.base] if by_token.base is not None else [])]
-    lines = tuple(_differences(chosen, everyone))
-    if all(_same(chosen, one.tokens) for one in everyone):
+    lines = tuple(_list_differences(chosen, everyone))
+    if all(_have_same_tokens(chosen, one.tokens) for one in everyone):
         return TokenPlan(chosen, lines=lines)
-    fault = _wrong_keepers(policy, models)
+    fault = _keeper_fault(policy, models)
     if fault:
         return TokenPlan(chosen, problems=(Problem(fault),), lines=lines)
     if sliced or policy.policy == "mean":
-        return _by_number(chosen, models, lines, sliced=sliced)
+        return _plan_by_number(chosen, models, lines, sliced=sliced)
     return by_token.plan(lines)
 
 
-def _rows_of(names: Names | None) -> int | None:
+def _embedding_rows(names: Names | None) -> int | None:
     embedding = names.embedding() if names is not None else None
     return embedding.shape[0] if embedding is not None else None
 
 
-def _same(first: Tokenizer, second: Tokenizer | None) -> bool:
+def _have_same_tokens(first: Tokenizer, second: Tokenizer | None) -> bool:
     return second is None or first.tokens == second.tokens
 
 
-def _differences(chosen: Tokenizer, models: Iterable[TokenModel]) -> Iterator[str]:
+def _list_differences(chosen: Tokenizer, models: Iterable[TokenModel]) -> Iterator[str]:
     for model in models:
         if model.tokens is not None:
             found = tokenizer_differences(chosen, model.tokens)
             yield from (f"'{chosen.folder.name}' and '{model.name}': {one}" for one in found)
 
 
-def _by_number(
+def _plan_by_number(
     chosen: Tokenizer, models: Sequence[TokenModel], lines: tuple[str, ...], *, sliced: bool
 ) -> TokenPlan:
     """Plan rows by their number whatever their tokens are (`mean`), or refuse that for slices."""
-    apart = ", ".join(f"'{m.name}'" for m in models if not _same(chosen, m.tokens))
+    apart = ", ".join(f"'{m.name}'" for m in models if not _have_same_tokens(chosen, m.tokens))
     if not apart:
         return TokenPlan(chosen, lines=lines)
     if not sliced:
@@ -375,7 +375,7 @@ def _by_number(
     return TokenPlan(chosen, problems=(Problem(fault),), lines=lines)
 
 
-def _wrong_keepers(policy: VocabularyPolicy, models: Sequence[TokenModel]) -> str:
+def _keeper_fault(policy: VocabularyPolicy, models: Sequence[TokenModel]) -> str:
     """Return what is wrong with the models that a policy names as keepers of tokens, "" for nothing."""
     names = [m.name for m in models]
     for token, name in policy.keep.items():

@@ -68,14 +68,14 @@ class TokenPlan:
             return
         folder = trunk if (trunk / "tokenizer.json").is_file() else out
         if (folder / "tokenizer.json").is_file():
-            _insert_whole(folder, self.new)
+            _insert_tokens(folder, self.new)
         else:
             _append_lines(folder / "vocab.txt", self.new)
-        _config(folder / "tokenizer_config.json", self.new)
+        _update_config(folder / "tokenizer_config.json", self.new)
         path = folder / "added_tokens.json"
         if path.is_file():
             added = {t.text: t.id for t in self.new if t.text in t.owner.added}
-            _dump(path, {**read_json(path), **added})
+            _write_json(path, {**read_json(path), **added})
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ def _write_size(path: Path, rows: int) -> None:
     inner = config.get("text_config")
     place = inner if isinstance(inner, dict) and "vocab_size" in inner else config
     place["vocab_size"] = rows
-    _dump(path, config)
+    _write_json(path, config)
 
 
-def _insert_whole(folder: Path, new: Sequence[NewToken]) -> None:
+def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
     """Insert tokens into tokenizer.json, and into the files that repeat it."""
     path = folder / "tokenizer.json"
     content: dict[str, Any] = dict(read_json(path))
@@ -113,24 +113,24 @@ def _insert_whole(folder: Path, new: Sequence[NewToken]) -> None:
         entry = token.owner.added.get(token.text)
         if entry is not None:
             added.append({**entry, "id": token.id, "content": token.text})
-        if entry is None or token.text in _vocabulary(token):
-            _insert(model, token)
+        if entry is None or token.text in _owner_vocabulary(token):
+            _insert_token(model, token)
     content["added_tokens"] = sorted(added, key=lambda entry: int(entry["id"]))
     _require_ids(model, content["added_tokens"])
     if model.get("type") == "BPE":
         _learn_merges(model, new)
-    _dump(path, content)
-    _same_elsewhere(folder, model)
+    _write_json(path, content)
+    _update_older_files(folder, model)
 
 
-def _vocabulary(token: NewToken) -> Any:
+def _owner_vocabulary(token: NewToken) -> Any:
     """Return the owner's own tokens, without those that were added to them."""
     path = token.owner.folder / "tokenizer.json"
     found = read_json(path)["model"].get("vocab") if path.is_file() else token.owner.tokens
     return found if isinstance(found, dict) else dict(found or ())
 
 
-def _insert(model: dict[str, Any], token: NewToken) -> None:
+def _insert_token(model: dict[str, Any], token: NewToken) -> None:
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
         for text in [text for text, place in vocabulary.items() if place == token.id]:
@@ -138,7 +138,9 @@ def _insert(model: dict[str, Any], token: NewToken) -> None:
         vocabulary[token.text] = token.id
     else:
         # A Unigram's tokens are numbered by their places: the plan has seen to it that this one fits.
-        vocabulary[token.id : token.id + 1] = [[token.text, float(_vocabulary(token)[token.text])]]
+        vocabulary[token.id : token.id + 1] = [
+            [token.text, float(_owner_vocabulary(token)[token.text])]
+        ]
 
 
 def _require_ids(model: dict[str, Any], added: Sequence[dict[str, Any]]) -> None:
@@ -153,22 +155,22 @@ def _learn_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
     """Append the merges by which the owners make their tokens, in the form of those that are there."""
     merges = model["merges"]
     text = bool(merges) and isinstance(merges[0], str)
-    known = {_pair(merge) for merge in merges}
+    known = {_split_merge(merge) for merge in merges}
     for folder in dict.fromkeys(token.owner.folder for token in new):
         path = folder / "tokenizer.json"
         for merge in read_json(path)["model"].get("merges", ()) if path.is_file() else ():
-            pair = _pair(merge)
+            pair = _split_merge(merge)
             if pair not in known and {*pair, "".join(pair)} <= model["vocab"].keys():
                 known.add(pair)
                 merges.append(" ".join(pair) if text else list(pair))
 
 
-def _pair(merge: Any) -> tuple[str, str]:
+def _split_merge(merge: Any) -> tuple[str, str]:
     first, second = merge.split(" ", 1) if isinstance(merge, str) else merge
     return first, second
 
 
-def _same_elsewhere(folder: Path, model: dict[str, Any]) -> None:
+def _update_older_files(folder: Path, model: dict[str, Any]) -> None:
     """Write the vocabulary into the files of older releases, and remove those that cannot represent it."""
     for name in _CLOSED:
         (folder / name).unlink(missing_ok=True)
@@ -181,10 +183,10 @@ def _same_elsewhere(folder: Path, model: dict[str, Any]) -> None:
         else:
             path.unlink()  # a line is an id there, and ids are left out here
     if (folder / "vocab.json").is_file() and isinstance(vocabulary, dict):
-        _dump(folder / "vocab.json", vocabulary)
+        _write_json(folder / "vocab.json", vocabulary)
     path = folder / "merges.txt"
     if path.is_file() and "merges" in model:
-        pairs = (" ".join(_pair(merge)) for merge in model["merges"])
+        pairs = (" ".join(_split_merge(merge)) for merge in model["merges"])
         path.write_text("#version: 0.2\n" + "".join(f"{p}\n" for p in pairs), encoding="utf-8")
 
 
@@ -196,7 +198,7 @@ def _append_lines(path: Path, new: Sequence[NewToken]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def _config(path: Path, new: Sequence[NewToken]) -> None:
+def _update_config(path: Path, new: Sequence[NewToken]) -> None:
     """Update tokenizer_config.json, where a release wrote added tokens by id."""
     content: dict[str, Any] = dict(read_json(path)) if path.is_file() else {}
     known = content.get("added_tokens_decoder")
@@ -210,8 +212,8 @@ def _config(path: Path, new: Sequence[NewToken]) -> None:
         else:
             known.pop(str(token.id), None)
     content["added_tokens_decoder"] = dict(sorted(known.items(), key=lambda item: int(item[0])))
-    _dump(path, content)
+    _write_json(path, content)
 
 
-def _dump(path: Path, content: Any) -> None:
+def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

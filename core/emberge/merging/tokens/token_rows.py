@@ -34,25 +34,30 @@ class TokenRows(DerivedTensor):
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         if len(self.shape) == 1:
             # One row of one number a token.
-            _gather(
-                reader, self.origin, _places(self.index, range(len(self.index))), into.view(-1, 1)
+            _gather_rows(
+                reader,
+                self.origin,
+                _row_places(self.index, range(len(self.index))),
+                into.view(-1, 1),
             )
         else:
-            _gather(reader, self.origin, _places(self.index, rows), into)
+            _gather_rows(reader, self.origin, _row_places(self.index, rows), into)
 
     def known(self, rows: range) -> NDArray[np.bool_]:
         """Return for each of these tokens whether the model has it."""
-        found: NDArray[np.bool_] = _places(self.index, rows) != NOWHERE
+        found: NDArray[np.bool_] = _row_places(self.index, rows) != NOWHERE
         return found
 
 
-def _places(index: array[int], rows: range) -> NDArray[np.int64]:
+def _row_places(index: array[int], rows: range) -> NDArray[np.int64]:
     import numpy as np
 
     return np.frombuffer(index, np.int64)[rows.start : rows.stop]
 
 
-def _gather(reader: RowReader, origin: TensorSpec, places: NDArray[np.int64], into: Tensor) -> None:
+def _gather_rows(
+    reader: RowReader, origin: TensorSpec, places: NDArray[np.int64], into: Tensor
+) -> None:
     """Fill `into` with rows of `origin`, those that follow one another at once."""
     import numpy as np
 
@@ -75,8 +80,10 @@ def moved_names(
 ) -> tuple[dict[str, Names], Names]:
     """Return the models' tensors and the template's, with the rows of the vocabulary moved as planned."""
     maps = plan.maps
-    moved = {name: _moved(own, maps[name]) if name in maps else own for name, own in names.items()}
-    return moved, pattern if plan.pattern is None else _moved(pattern, plan.pattern)
+    moved = {
+        name: _move_names(own, maps[name]) if name in maps else own for name, own in names.items()
+    }
+    return moved, pattern if plan.pattern is None else _move_names(pattern, plan.pattern)
 
 
 def align_entry(entry: TensorSpec, own: TensorSpec, out: TensorSpec) -> TensorSpec:
@@ -85,19 +92,19 @@ def align_entry(entry: TensorSpec, own: TensorSpec, out: TensorSpec) -> TensorSp
     if not entry.shape or entry.shape[0] != origin.shape[0]:
         return entry
     if isinstance(own, TokenRows):
-        return _rows(entry, own.index)
+        return _move_rows(entry, own.index)
     if origin.shape[0] == out.shape[0]:
         return entry
     rows, there = out.shape[0], min(out.shape[0], origin.shape[0])
-    return _rows(entry, array("q", [*range(there), *[NOWHERE] * (rows - there)]))
+    return _move_rows(entry, array("q", [*range(there), *[NOWHERE] * (rows - there)]))
 
 
-def _moved(names: Names, index: array[int]) -> Names:
+def _move_names(names: Names, index: array[int]) -> Names:
     embedding = names.embedding()
     if embedding is None:
         return names
     specs = {
-        name: _rows(spec, index)
+        name: _move_rows(spec, index)
         if is_vocabulary(name) and spec.mergeable and spec.shape[:1] == embedding.shape[:1]
         else spec
         for name, spec in names.specs.items()
@@ -105,7 +112,7 @@ def _moved(names: Names, index: array[int]) -> Names:
     return dataclasses.replace(names, specs=specs)
 
 
-def _rows(spec: TensorSpec, index: array[int]) -> TokenRows:
+def _move_rows(spec: TensorSpec, index: array[int]) -> TokenRows:
     shape = (len(index), *spec.shape[1:])
     return TokenRows(spec.name, shape, spec.dtype, spec.file, spec.offset, origin=spec, index=index)
 
@@ -144,16 +151,18 @@ class PartialRows:
         every = [float(w) for w in self.weights]
         every = every if any(every) else [1.0] * len(every)
         for spec, source, weight in zip(self.specs, sources, every, strict=True):
-            have = torch.from_numpy(_known(spec, tokens)[wanted])[:, None]
-            own = _read(source, tokens, wanted, torch.empty_like(found))
+            have = torch.from_numpy(_known_tokens(spec, tokens)[wanted])[:, None]
+            own = _read_rows(source, tokens, wanted, torch.empty_like(found))
             total += have * weight
             # Steps from the first owner: the row of a token with one owner is that one's to the bit.
             share = torch.where(total != 0, have * weight / total, 0.0)
             found += share * (own - found)
         if base is not None and self.base is not None:
-            alone = (total == 0) & torch.from_numpy(_known(self.base, tokens)[wanted])[:, None]
+            alone = (total == 0) & torch.from_numpy(_known_tokens(self.base, tokens)[wanted])[
+                :, None
+            ]
             if bool(alone.any()):
-                own = _read(base, tokens, wanted, torch.empty_like(found))
+                own = _read_rows(base, tokens, wanted, torch.empty_like(found))
                 found = torch.where(alone, own, found)
         flat[torch.from_numpy(wanted)] = found.to(flat.dtype)
 
@@ -175,13 +184,15 @@ def owned_rows(
     return PartialRows(partial, specs, base, weights) if partial.any() else None
 
 
-def _known(spec: TensorSpec, tokens: range) -> NDArray[np.bool_]:
+def _known_tokens(spec: TensorSpec, tokens: range) -> NDArray[np.bool_]:
     import numpy as np
 
     return spec.known(tokens) if isinstance(spec, TokenRows) else np.ones(len(tokens), bool)
 
 
-def _read(source: TensorSource, tokens: range, wanted: NDArray[np.int64], into: Tensor) -> Tensor:
+def _read_rows(
+    source: TensorSource, tokens: range, wanted: NDArray[np.int64], into: Tensor
+) -> Tensor:
     """Fill `into` with the wanted tokens' rows, those that follow one another at once."""
     import numpy as np
 

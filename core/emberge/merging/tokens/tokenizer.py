@@ -85,7 +85,7 @@ class Tokenizer:
             tokens,
             added,
             {part: whole.get(part) for part in _CUT} if whole else {},
-            _chat_template(folder),
+            _read_chat_template(folder),
             len(model.get("vocab") or tokens),
             bool(whole),
         )
@@ -95,7 +95,7 @@ def tokenizer_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
     """Yield the differences of two tokenizers, each in a few words."""
     if first.algorithm != second.algorithm:
         yield f"{first.algorithm} in one and {second.algorithm} in the other"
-    yield from _tokens_differ(first, second)
+    yield from _token_differences(first, second)
     for part in _CUT:
         if first.settings and second.settings and first.settings[part] != second.settings[part]:
             yield f"their {part}s differ"
@@ -103,24 +103,24 @@ def tokenizer_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
         yield "their chat templates differ"
 
 
-def _tokens_differ(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
+def _token_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
     there = second.texts
     other = sorted(i for i, token in first.texts.items() if there.get(i, token) != token)
     if other:
         pairs = (f"{i} {quoted(first.texts[i])} / {quoted(second.texts[i])}" for i in other)
-        yield f"{_count(other, 'id')} another token: {join_some(pairs, 4)}"
+        yield f"{_count_phrase(other, 'id')} another token: {join_some(pairs, 4)}"
     for which, a, b in (("first", first, second), ("second", second, first)):
         only = sorted((a.tokens[token], token) for token in a.tokens.keys() - b.tokens.keys())
         if only:
             listed = join_some((f"{quoted(token)} ({i})" for i, token in only), 4)
-            yield f"{_count(only, 'token')} only in the {which}: {listed}"
+            yield f"{_count_phrase(only, 'token')} only in the {which}: {listed}"
     apart = first.special ^ second.special
     special = sorted(apart & first.tokens.keys() & second.tokens.keys())
     if special:
         yield f"special in one and plain in the other: {join_some(map(quoted, special), 4)}"
 
 
-def _count(items: Sequence[Any], noun: str) -> str:
+def _count_phrase(items: Sequence[Any], noun: str) -> str:
     return f"1 {noun} is" if len(items) == 1 else f"{len(items)} {noun}s are"
 
 
@@ -143,18 +143,18 @@ def quoted(token: str | None) -> str:
     return "nothing" if token is None else json.dumps(token, ensure_ascii=False)
 
 
-def _chat_template(folder: Path) -> str:
+def _read_chat_template(folder: Path) -> str:
     path = folder / "chat_template.jinja"
     if path.is_file():
         return read_text(path)
     for name in ("chat_template.json", "tokenizer_config.json"):
-        found = _mapping(folder / name).get("chat_template")
+        found = _read_mapping(folder / name).get("chat_template")
         if found is not None:
             return found if isinstance(found, str) else json.dumps(found, sort_keys=True)
     return ""
 
 
-def _mapping(path: Path) -> Mapping[str, Any]:
+def _read_mapping(path: Path) -> Mapping[str, Any]:
     found = read_json(path) if path.is_file() else {}
     return found if isinstance(found, dict) else {}
 
@@ -190,33 +190,33 @@ def _model_tokens(vocab: Any) -> dict[str, int]:
 
 def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
     """Yield differences of two models' tokenizers beside vocabularies: `pad_token is a in one …`."""
-    mine, other = _settings(first), _settings(second)
+    mine, other = _read_settings(first), _read_settings(second)
     for key in (*_SPECIAL, "additional_special_tokens", *_SETTINGS):
         a, b = mine.get(key), other.get(key)
         if a is not None and b is not None and a != b:
-            yield f"the tokenizer's {key} is {_short(a)} in one and {_short(b)} in the other"
+            yield f"the tokenizer's {key} is {_shorten(a)} in one and {_shorten(b)} in the other"
     files = [checkpoint.tokenizer_folder / _WHOLE for checkpoint in (first, second)]
     if not all(file.is_file() for file in files) or files[0].read_bytes() == files[1].read_bytes():
         return
-    whole = [_mapping(file) for file in files]
+    whole = [_read_mapping(file) for file in files]
     for part in _PARTS:
         if whole[0].get(part) != whole[1].get(part):
             yield f"the tokenizers' {part} differs ({_WHOLE})"
 
 
-def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
+def _read_settings(checkpoint: Checkpoint) -> dict[str, Any]:
     place = checkpoint.tokenizer_folder
-    settings = {**_mapping(place / _TOKENS), **_mapping(place / _CONFIG)}
-    return {key: _text(value) for key, value in settings.items()}
+    settings = {**_read_mapping(place / _TOKENS), **_read_mapping(place / _CONFIG)}
+    return {key: _token_text(value) for key, value in settings.items()}
 
 
-def _text(value: Any) -> Any:
+def _token_text(value: Any) -> Any:
     """Return a token's text, in whatever form a release wrote it."""
     if isinstance(value, Mapping) and "content" in value:
         return value["content"]
-    return [_text(one) for one in value] if isinstance(value, list) else value
+    return [_token_text(one) for one in value] if isinstance(value, list) else value
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONG else f"{text[:_LONG]}…"
