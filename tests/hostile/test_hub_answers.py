@@ -133,7 +133,7 @@ def test_the_hubs_name_that_means_a_private_address_is_not_connected_to(
     monkeypatch.setattr(constants, "ENDPOINT", "https://huggingface.co")
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("169.254.169.254", 443))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    monkeypatch.setattr(connection, "_open", lambda *_: pytest.fail("connected"))
+    monkeypatch.setattr(connection, "_open_socket", lambda *_: pytest.fail("connected"))
     with pytest.raises(ForbiddenAddressError, match="private network"):
         client.get("https://huggingface.co/api/models/o/m")
 

@@ -275,7 +275,7 @@ def test_a_public_name_that_means_a_private_address_is_not_connected_to(
 ) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 1)) for one in means]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    monkeypatch.setattr(connection, "_open", lambda *_: pytest.fail("connected"))
+    monkeypatch.setattr(connection, "_open_socket", lambda *_: pytest.fail("connected"))
     with pytest.raises(ForbiddenAddressError, match="EMBERGE_PRIVATE_HOSTS"):
         ServerFile.look("https://models.example/m")
 
@@ -295,7 +295,7 @@ def test_the_address_that_was_checked_is_the_one_connected_to(
         raise ConnectionRefusedError(111, "refused")
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr(connection, "_open", open_)
+    monkeypatch.setattr(connection, "_open_socket", open_)
     with pytest.raises(CheckpointError):
         ServerFile.look("https://models.example/m")
     assert opened == ["93.184.216.34"]

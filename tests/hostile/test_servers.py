@@ -185,7 +185,7 @@ def test_a_bucket_that_sends_too_little_is_given_up(monkeypatch: pytest.MonkeyPa
         def open(self, *_: object, **__: object) -> Short:
             return Short()
 
-    monkeypatch.setattr(server_kinds, "_bucket", lambda url: (Files(), url))
+    monkeypatch.setattr(server_kinds, "_open_bucket", lambda url: (Files(), url))
     with pytest.raises(UnreachableError, match=r"s3://b/m: .*9 bytes in place of 10, 8 times"):
         ServerFile("s3://b/m", 100, "v").read(0, 10)
 

@@ -36,14 +36,14 @@ class NumberRange:
     def words(self) -> str:
         """Return the limits in words, "" if there are none: "from 0 to 1", "above 0", "of at least 1"."""
         if self.least is not None and self.most is not None:
-            return f"from {_shown(self.least)} to {_shown(self.most)}"
+            return f"from {_show_number(self.least)} to {_show_number(self.most)}"
         parts = {
             "of at least": self.least,
             "above": self.above,
             "at most": self.most,
             "below": self.below,
         }
-        return " and ".join(f"{w} {_shown(v)}" for w, v in parts.items() if v is not None)
+        return " and ".join(f"{w} {_show_number(v)}" for w, v in parts.items() if v is not None)
 
     def schema(self) -> dict[str, float]:
         """Return the limits by the names of JSON Schema."""
@@ -56,7 +56,7 @@ class NumberRange:
         return {name: value for name, value in names.items() if value is not None}
 
 
-def _shown(value: float) -> str:
+def _show_number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 

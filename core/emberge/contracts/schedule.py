@@ -48,7 +48,7 @@ class PerTensor:
         within: tuple[float, float] | None = None,
     ) -> None:
         self.within = within
-        self.entries = _entries(value)
+        self.entries = _parse_entries(value)
         for entry in self.entries:
             numbers = entry.value if isinstance(entry.value, tuple) else (entry.value,)
             for number in numbers:
@@ -75,11 +75,11 @@ class PerTensor:
 
     def times(self, factor: float) -> PerTensor:
         """Return the schedule with every value multiplied."""
-        return PerTensor([Filtered(_scaled(e.value, factor), e.filter) for e in self.entries])
+        return PerTensor([Filtered(_scale_value(e.value, factor), e.filter) for e in self.entries])
 
     def plain(self) -> Any:
         """Return the value as YAML writes it."""
-        entries = [_plain(e) for e in self.entries]
+        entries = [_plain_entry(e) for e in self.entries]
         return entries[0]["value"] if len(entries) == 1 and "filter" not in entries[0] else entries
 
     def __eq__(self, other: object) -> bool:
@@ -98,7 +98,7 @@ class PerModel(PerTensor):
     __slots__ = ()
 
 
-def _entries(value: Any) -> tuple[Filtered, ...]:
+def _parse_entries(value: Any) -> tuple[Filtered, ...]:
     if isinstance(value, PerTensor):
         return value.entries
     if is_sound_number(value):
@@ -108,27 +108,29 @@ def _entries(value: Any) -> tuple[Filtered, ...]:
             f"needs a number, a list of numbers or a list of {{filter, value}}, not {value!r}"
         )
     if all(isinstance(v, Mapping | Filtered) for v in value):
-        return _reachable(tuple(v if isinstance(v, Filtered) else _filtered(v) for v in value))
-    return (Filtered(_numbers(value)),)
+        return _require_reachable(
+            tuple(v if isinstance(v, Filtered) else _parse_entry(v) for v in value)
+        )
+    return (Filtered(_parse_numbers(value)),)
 
 
-def _reachable(entries: tuple[Filtered, ...]) -> tuple[Filtered, ...]:
+def _require_reachable(entries: tuple[Filtered, ...]) -> tuple[Filtered, ...]:
     if any(entry.all for entry in entries[:-1]):
         raise ValueError("the first filter that fits wins, so an entry for all tensors stands last")
     return entries
 
 
-def _filtered(entry: Mapping[str, Any]) -> Filtered:
+def _parse_entry(entry: Mapping[str, Any]) -> Filtered:
     unknown = set(entry) - {"filter", "value"}
     if unknown or "value" not in entry:
         raise ValueError(f"an entry has 'value' and maybe 'filter', not {dict(entry)!r}")
     value, filter_ = entry["value"], entry.get("filter")
     if filter_ is not None and not (isinstance(filter_, str) and filter_):
         raise ValueError(f"a filter is a part of a tensor's name, not {filter_!r}")
-    return Filtered(float(value) if is_sound_number(value) else _numbers(value), filter_)
+    return Filtered(float(value) if is_sound_number(value) else _parse_numbers(value), filter_)
 
 
-def _numbers(value: Any) -> tuple[float, ...]:
+def _parse_numbers(value: Any) -> tuple[float, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not value:
         raise ValueError(f"needs numbers, not {value!r}")
     if not all(is_sound_number(v) for v in value):
@@ -136,7 +138,7 @@ def _numbers(value: Any) -> tuple[float, ...]:
     return tuple(float(v) for v in value)
 
 
-def _scaled(value: float | tuple[float, ...], factor: float) -> float | tuple[float, ...]:
+def _scale_value(value: float | tuple[float, ...], factor: float) -> float | tuple[float, ...]:
     return tuple(v * factor for v in value) if isinstance(value, tuple) else value * factor
 
 
@@ -149,6 +151,6 @@ def _interpolate(value: float | tuple[float, ...], depth: float) -> float:
     return value[low] + (x - low) * (value[high] - value[low])
 
 
-def _plain(entry: Filtered) -> dict[str, Any]:
+def _plain_entry(entry: Filtered) -> dict[str, Any]:
     value = list(entry.value) if isinstance(entry.value, tuple) else entry.value
     return {"value": value} if entry.filter is None else {"filter": entry.filter, "value": value}

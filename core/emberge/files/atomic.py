@@ -150,7 +150,7 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
 def replace_link(link: Path, target: str) -> None:
     """Point a symbolic link at `target`; an older link is replaced at once."""
     side = link.with_name(side_name(link.name))
-    for left in _sides_of(link):
+    for left in _find_sides(link):
         _remove_torn(left)
     side.symlink_to(target)
     os.replace(side, link)
@@ -245,14 +245,14 @@ def _locked_side(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
 
 def _require_one_writer(path: Path, own: Path) -> None:
     """Make sure that no other process writes `path`, and remove what killed ones left of it."""
-    for side in _sides_of(path):
+    for side in _find_sides(path):
         if side != own and side.name not in _RESERVED and not _remove_torn(side):
             raise CheckpointError(
                 f"{path}: another process is writing it; wait for it, stop it or choose another name"
             )
 
 
-def _sides_of(path: Path) -> list[Path]:
+def _find_sides(path: Path) -> list[Path]:
     with os.scandir(path.parent) as found:
         return [
             path.with_name(entry.name) for entry in found if is_side_name(entry.name, path.name)

@@ -51,9 +51,9 @@ def lock_folder(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
         NotOursError: for a link, and another user's file.
     """
     with open_ours(path, "ab+") as file:
-        if not _lock(file, patience):
+        if not _try_lock(file, patience):
             raise OutInUseError(
-                f"{path.parent} is in use by {_read(file) or 'another process'}; "
+                f"{path.parent} is in use by {_read_holder(file) or 'another process'}; "
                 "wait for it, stop it, or choose another --out"
             )
         file.truncate(0)
@@ -74,7 +74,7 @@ def lock_holder(path: Path) -> Holder | None:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return _read(file) or Holder(0, "an unknown host", "an unknown time")
+                return _read_holder(file) or Holder(0, "an unknown host", "an unknown time")
             return None
     except FileNotFoundError:
         return None
@@ -104,14 +104,14 @@ def working_in(folder: Path) -> Iterator[None]:
         handle = _lock_directory(folder)
     try:
         require_tree_ours(folder)
-        with _removed_if_useless(folder):
+        with _remove_if_useless(folder):
             yield
     finally:
         os.close(handle)
 
 
 @contextmanager
-def _removed_if_useless(folder: Path) -> Iterator[None]:
+def _remove_if_useless(folder: Path) -> Iterator[None]:
     try:
         yield
     except EmbergeError as error:
@@ -141,7 +141,7 @@ def _lock_directory(folder: Path) -> int:
         os.close(handle)  # its last holder has published it just now
 
 
-def _lock(file: IO[bytes], patience: float) -> bool:
+def _try_lock(file: IO[bytes], patience: float) -> bool:
     until = time.monotonic() + patience
     while True:
         try:
@@ -154,7 +154,7 @@ def _lock(file: IO[bytes], patience: float) -> bool:
             return True
 
 
-def _read(file: IO[bytes]) -> Holder | None:
+def _read_holder(file: IO[bytes]) -> Holder | None:
     file.seek(0)
     try:
         return Holder(**json.load(file))

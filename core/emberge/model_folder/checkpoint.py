@@ -72,7 +72,7 @@ def pickles_in(folder: Path) -> Iterator[Path]:
 def other_format(folder: Path) -> str | None:
     """Return an error that names the other format of a folder and the remedy; None if there is no format."""
     if (folder / "adapter_config.json").is_file():
-        base = _base_of(folder / "adapter_config.json") or "BASE"
+        base = _read_base_name(folder / "adapter_config.json") or "BASE"
         return (
             f"{folder}: is an adapter (adapter_config.json), not a whole model; name it with its base, "
             f"as {base}+{folder}"
@@ -93,7 +93,7 @@ def other_format(folder: Path) -> str | None:
     return None
 
 
-def _base_of(config: Path) -> str | None:
+def _read_base_name(config: Path) -> str | None:
     try:
         base = json.loads(config.read_text(encoding="utf-8")).get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError):
@@ -169,7 +169,7 @@ class Checkpoint:
         trunk = self.trunk.relative_to(self.folder).as_posix()
         found = {"": "" if trunk == "." else trunk}
         for module in self.chain:
-            if module.path != found[""] and _weight_files(self.folder / module.path):
+            if module.path != found[""] and _list_weight_files(self.folder / module.path):
                 found[f"{module.path}."] = module.path
         return found
 
@@ -182,7 +182,7 @@ class Checkpoint:
     def has_weights(self) -> bool:
         """Presence of weights; a folder of metadata alone has none."""
         folders = [self.trunk, *(self.folder / m.path for m in self.chain)]
-        return any(_weight_files(f) or any(pickles_in(f)) for f in folders)
+        return any(_list_weight_files(f) or any(pickles_in(f)) for f in folders)
 
     @functools.cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
@@ -196,12 +196,12 @@ class Checkpoint:
         for prefix, part in self.parts.items():
             if not prefix and self._counts_words():
                 continue
-            for name, spec in self._specs_of(self.folder / part).items():
+            for name, spec in self._read_specs(self.folder / part).items():
                 _require_distinct(prefix + name, spec, found)
                 found[prefix + name] = spec.renamed(prefix + name)
         require_count(self.folder, len(found))
         for module in self.chain:
-            if module.path and not _weight_files(self.folder / module.path):
+            if module.path and not _list_weight_files(self.folder / module.path):
                 _refuse_pickle(self.folder, self.folder / module.path)
         if not _may_be_quantised(found.values(), self.config):
             return found
@@ -225,8 +225,8 @@ class Checkpoint:
         `names` are this model's, perhaps with an adapter; by default all.
         """
         names = names or self.names
-        theirs = dict(template._numbered_modules())
-        renamed = {part: theirs.get(key, part) for key, part in self._numbered_modules()}
+        theirs = dict(template._number_modules())
+        renamed = {part: theirs.get(key, part) for key, part in self._number_modules()}
         if all(old == new for old, new in renamed.items()):
             return names
         specs = {}
@@ -235,7 +235,7 @@ class Checkpoint:
             specs[renamed.get(part, "") + name.removeprefix(part)] = spec
         return replace(names, specs=specs)
 
-    def _numbered_modules(self) -> Iterator[tuple[tuple[str, int], str]]:
+    def _number_modules(self) -> Iterator[tuple[tuple[str, int], str]]:
         """Yield (kind of a module with weights, number within its kind) and the prefix of its tensors."""
         counted: Counter[str] = Counter()
         for module in self.modules:
@@ -246,7 +246,7 @@ class Checkpoint:
     @functools.cached_property
     def metadata(self) -> Mapping[str, str]:
         """The free text that the trunk's first weight file carries in its header."""
-        files = _weight_files(self.trunk)
+        files = _list_weight_files(self.trunk)
         return read_header(files[0])[1] if files else {}
 
     def reader(self) -> TensorReader:
@@ -257,11 +257,11 @@ class Checkpoint:
 
     def _counts_words(self) -> bool:
         """Return whether only modules after the first have weights, as behind a bag of words."""
-        has = any(_weight_files(self.trunk)) or _is_transformer(self.trunk)
+        has = any(_list_weight_files(self.trunk)) or _is_transformer(self.trunk)
         return len(self.parts) > 1 and not has and not any(pickles_in(self.trunk))
 
-    def _specs_of(self, folder: Path) -> dict[str, TensorSpec]:
-        files = _weight_files(folder)
+    def _read_specs(self, folder: Path) -> dict[str, TensorSpec]:
+        files = _list_weight_files(folder)
         if not files:
             _refuse_pickle(self.folder, folder)
             other = other_format(folder)
@@ -291,7 +291,7 @@ def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSp
         )
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def _list_weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files of one folder: the single one, or those that its index names.
 
     In the place of one on a server there is a note of it.
@@ -299,11 +299,11 @@ def _weight_files(folder: Path) -> list[Path]:
     single, index = RemoteFile.find(folder / WEIGHTS), folder / f"{WEIGHTS}.index.json"
     if single is not None or not index.is_file():
         return [single] if single is not None else []
-    weights = _weight_map(index)
+    weights = _read_weight_map(index)
     files = []
     for name in sorted(set(weights.values())):
         require_inside(index, name)
-        file = _file(folder / name)
+        file = _find_weight_file(folder / name)
         if file is None:
             raise CheckpointError(
                 f"{index}: names the file '{printable(name, 80)}', which is missing; get it"
@@ -313,7 +313,7 @@ def _weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def _weight_map(index: Path) -> dict[str, str]:
+def _read_weight_map(index: Path) -> dict[str, str]:
     try:
         content = parse_json(read_regular(index, limit=JSON_LIMIT))
     except (OSError, ValueError) as error:
@@ -325,15 +325,15 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def _require_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
-    for name, file in _weight_map(index).items():
-        if name not in specs or specs[name].file != _file(index.parent / file):
+    for name, file in _read_weight_map(index).items():
+        if name not in specs or specs[name].file != _find_weight_file(index.parent / file):
             raise CheckpointError(
                 f"{index}: places tensor '{printable(name, 80)}' in '{printable(file, 80)}', "
                 "which does not have it; get both again"
             )
 
 
-def _file(path: Path) -> Path | None:
+def _find_weight_file(path: Path) -> Path | None:
     """Return a file of weights or the note of one; None if there is none, or the name cannot be one."""
     try:
         return RemoteFile.find(path)

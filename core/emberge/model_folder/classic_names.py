@@ -68,14 +68,14 @@ def classic_module(type_: str, config: Mapping[str, Any]) -> tuple[str, _Config]
         return type_, dict(config)
     kind = type_.rpartition(".")[2]
     if kind in ("Transformer", "MLMTransformer"):
-        return _transformer(kind, config)
+        return _convert_transformer(kind, config)
     convert = _CONVERSIONS.get(kind)
     classic = convert(dict(config)) if convert is not None else None
     sparse = kind in ("SpladePooling", "SparseAutoEncoder")
     return None if classic is None else ((_SPARSE if sparse else CLASSIC) + kind, classic)
 
 
-def _transformer(kind: str, config: Mapping[str, Any]) -> tuple[str, _Config] | None:
+def _convert_transformer(kind: str, config: Mapping[str, Any]) -> tuple[str, _Config] | None:
     masked = kind == "MLMTransformer"
     task = config.get("transformer_task", "fill-mask" if masked else "feature-extraction")
     type_ = f"{_SPARSE}MLMTransformer" if task == "fill-mask" else f"{CLASSIC}Transformer"
@@ -96,7 +96,7 @@ def _transformer(kind: str, config: Mapping[str, Any]) -> tuple[str, _Config] | 
     return type_, {"do_lower_case": False, **{k: v for k, v in options.items() if k not in new}}
 
 
-def _pooling(config: _Config) -> _Config | None:
+def _convert_pooling(config: _Config) -> _Config | None:
     if "pooling_mode" not in config:
         return config
     modes = pooling_modes(config)
@@ -108,13 +108,13 @@ def _pooling(config: _Config) -> _Config | None:
     return {"word_embedding_dimension": dimension, **flags, "include_prompt": prompt}
 
 
-def _dense(config: _Config) -> _Config | None:
+def _convert_dense(config: _Config) -> _Config | None:
     names = {config.pop(key, "sentence_embedding") for key in _IN_AND_OUT}
     residual = config.pop("use_residual", False)
     return None if residual or names - {"sentence_embedding", None} else config
 
 
-def _normalize(config: _Config) -> _Config | None:
+def _convert_normalize(config: _Config) -> _Config | None:
     # Older releases read no config of it, so one that has nothing new may stay.
     at_token = any(
         config.get(key, "sentence_embedding") != "sentence_embedding" for key in _IN_AND_OUT
@@ -122,21 +122,23 @@ def _normalize(config: _Config) -> _Config | None:
     return None if at_token else config
 
 
-def _same(config: _Config) -> _Config | None:
+def _keep_config(config: _Config) -> _Config | None:
     return config
 
 
-def _renaming(new: str, old: str) -> Callable[[_Config], _Config | None]:
+def _rename_option(new: str, old: str) -> Callable[[_Config], _Config | None]:
     return lambda config: {old if key == new else key: value for key, value in config.items()}
 
 
-_DIMENSION = _renaming("embedding_dimension", "word_embedding_dimension")
+_DIMENSION = _rename_option("embedding_dimension", "word_embedding_dimension")
 _CONVERSIONS: Mapping[str, Callable[[_Config], _Config | None]] = {
-    "Pooling": _pooling,
-    "Dense": _dense,
-    "Normalize": _normalize,
-    **dict.fromkeys(("LayerNorm", "Dropout", "StaticEmbedding", "BoW", "WordEmbeddings"), _same),
-    **dict.fromkeys(("WordWeights", "SparseAutoEncoder"), _same),
+    "Pooling": _convert_pooling,
+    "Dense": _convert_dense,
+    "Normalize": _convert_normalize,
+    **dict.fromkeys(
+        ("LayerNorm", "Dropout", "StaticEmbedding", "BoW", "WordEmbeddings"), _keep_config
+    ),
+    **dict.fromkeys(("WordWeights", "SparseAutoEncoder"), _keep_config),
     **dict.fromkeys(("WeightedLayerPooling", "LSTM", "SpladePooling"), _DIMENSION),
-    "CNN": _renaming("in_embedding_dimension", "in_word_embedding_dimension"),
+    "CNN": _rename_option("in_embedding_dimension", "in_word_embedding_dimension"),
 }

@@ -61,7 +61,7 @@ class ModelPair:
         A base need not have the `modules` of its descendants.
         """
         for key in _MUST_AGREE:
-            found = list(_compare(key, self.first.config, self.second.config, "config.json's "))
+            found = list(_compare_key(key, self.first.config, self.second.config, "config.json's "))
             yield from found
             if found and key == "model_type":
                 return  # all else follows from it
@@ -71,10 +71,10 @@ class ModelPair:
         if kinds[0] != kinds[1]:
             yield f"the modules are {kinds[0]} in one and {kinds[1]} in the other (modules.json)"
             return
-        for module, mine, other in self._module_configs():
+        for module, mine, other in self._pair_modules():
             for key in _SHAPES:
                 file = f" ({module.path}/config.json)"
-                yield from _compare(key, mine, other, f"{module.kind}'s ", file)
+                yield from _compare_key(key, mine, other, f"{module.kind}'s ", file)
 
     def incomparable_trunks(self, *, positions: bool = True) -> Iterator[str]:
         """Yield differences that make both text trunks incomparable: family, sizes, rope bases.
@@ -88,7 +88,7 @@ class ModelPair:
             yield f"the text trunk is {families[0]} in one and {families[1]} in the other"
             return
         for key in _SIZES:
-            yield from _compare(key, mine, other, "the text config's ")
+            yield from _compare_key(key, mine, other, "the text config's ")
         ropes = rope_options(mine), rope_options(other)
         for key in sorted(ropes[0].keys() | ropes[1].keys()) if positions else ():
             a, b = (_shorten(rope[key]) if key in rope else "missing" for rope in ropes)
@@ -99,18 +99,18 @@ class ModelPair:
         """Yield differences of one architecture that need a choice: pooling, prompts, lengths."""
         kinds = [[module.kind for module in c.chain] for c in (self.first, self.second)]
         if self.first.modules and self.second.modules and kinds[0] == kinds[1]:
-            for module, mine, other in self._module_configs():
+            for module, mine, other in self._pair_modules():
                 for key in sorted((mine.keys() & other.keys()) - set(_SHAPES)):
                     file = f" ({module.path}/config.json)"
-                    yield from _compare(key, mine, other, f"{module.kind}'s ", file)
+                    yield from _compare_key(key, mine, other, f"{module.kind}'s ", file)
         mine, other = _read_choices(self.first), _read_choices(self.second)
         for key in sorted(mine.keys() & other.keys()):
-            yield from _compare(key, mine, other)
+            yield from _compare_key(key, mine, other)
 
     def smaller_differences(self) -> Iterator[str]:
         """Yield differences in which a template is simply followed."""
         for key in _SHOULD_AGREE:
-            yield from _compare(key, self.first.config, self.second.config, "config.json's ")
+            yield from _compare_key(key, self.first.config, self.second.config, "config.json's ")
 
     @property
     def same_tokenizer(self) -> bool:
@@ -121,7 +121,7 @@ class ModelPair:
                 return False
         return True
 
-    def _module_configs(
+    def _pair_modules(
         self,
     ) -> Iterator[tuple[ModuleFolder, Mapping[str, Any], Mapping[str, Any]]]:
         """Yield modules of two chains of equal kinds, with both configs in the words of one release."""
@@ -149,7 +149,7 @@ def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return found | {k: v for k, v in given.items() if k not in {*_OF_IMAGES, "rope_type"}}
 
 
-def _compare(
+def _compare_key(
     key: str, first: Mapping[str, Any], second: Mapping[str, Any], of: str = "", file: str = ""
 ) -> Iterator[str]:
     a, b = first.get(key), second.get(key)

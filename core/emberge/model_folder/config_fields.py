@@ -66,7 +66,7 @@ def declared_defaults(kind: Any) -> Mapping[str, Any]:
     """Return the plain values that transformers' class of a `model_type` gives to keys that are missing."""
     return {
         field.target.id: field.value.value
-        for field in (_fields(kind) if isinstance(kind, str) else ())
+        for field in (_declared_fields(kind) if isinstance(kind, str) else ())
         if isinstance(field.target, ast.Name) and isinstance(field.value, ast.Constant)
     }
 
@@ -98,10 +98,10 @@ def _fits(value: Any, types: _Types) -> bool:
 
 def _type_fault(name: str, value: Any, types: _Types, kind: str) -> str:
     given = _NAMES.get(type(value), type(value).__name__)
-    return f"{name} is {given}, and {kind} takes {_words(types)}"
+    return f"{name} is {given}, and {kind} takes {_name_types(types)}"
 
 
-def _words(types: _Types) -> str:
+def _name_types(types: _Types) -> str:
     return " or ".join(
         dict.fromkeys(_NAMES[list if isinstance(one, _ListOf) else one] for one in types)
     )
@@ -111,17 +111,17 @@ def _words(types: _Types) -> str:
 def _declared_types(kind: str) -> dict[str, _Types]:
     """Return the JSON types of the fields that the config class of a `model_type` declares itself."""
     found: dict[str, _Types] = {}
-    for field in _fields(kind):
-        types = _types(field.annotation)
+    for field in _declared_fields(kind):
+        types = _json_types(field.annotation)
         if types and isinstance(field.target, ast.Name):
             found[field.target.id] = types
     return found
 
 
 @functools.cache
-def _fields(kind: str) -> Sequence[ast.AnnAssign]:
+def _declared_fields(kind: str) -> Sequence[ast.AnnAssign]:
     """Return the fields that the config class of a `model_type` declares itself."""
-    source = _source(kind)
+    source = _read_source(kind)
     tree = ast.parse(source).body if source is not None else []
     classes = (one for one in tree if isinstance(one, ast.ClassDef))
     body = next((one.body for one in classes if _model_type(one) == kind), [])
@@ -145,8 +145,7 @@ def _module_options(kind: str) -> _Options | None:
         return None
     taken = functions["__init__"].args
     options = {
-        argument.arg: _types_of_argument(argument)
-        for argument in [*taken.args[1:], *taken.kwonlyargs]
+        argument.arg: _argument_types(argument) for argument in [*taken.args[1:], *taken.kwonlyargs]
     }
     required = {a.arg: {a.arg} for a in taken.args[1 : len(taken.args) - len(taken.defaults)]}
     for line in found.body if found else ():
@@ -164,8 +163,8 @@ def _module_options(kind: str) -> _Options | None:
     return _Options(options, required)
 
 
-def _types_of_argument(argument: ast.arg) -> _Types:
-    types = _types(argument.annotation) if argument.annotation is not None else ()
+def _argument_types(argument: ast.arg) -> _Types:
+    types = _json_types(argument.annotation) if argument.annotation is not None else ()
     # A whole number is taken as one with a fraction, unlike by the classes of transformers.
     return (*types, int) if float in types else types
 
@@ -174,7 +173,7 @@ def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def _source(kind: str) -> str | None:
+def _read_source(kind: str) -> str | None:
     """Return the source of the module that defines the config class; None where there is none."""
     name = kind.replace("-", "_")
     if not name.isidentifier():
@@ -197,13 +196,13 @@ def _model_type(node: ast.ClassDef) -> str | None:
     return None
 
 
-def _types(annotation: ast.expr) -> _Types:
+def _json_types(annotation: ast.expr) -> _Types:
     """Return the JSON types that an annotation allows, none where it has a part that is not known."""
     if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
-        left, right = _types(annotation.left), _types(annotation.right)
+        left, right = _json_types(annotation.left), _json_types(annotation.right)
         return (*left, *right) if left and right else ()
     if isinstance(annotation, ast.Subscript):
-        outer, inner = _types(annotation.value), _types(annotation.slice)
+        outer, inner = _json_types(annotation.value), _json_types(annotation.slice)
         return (_ListOf(inner),) if outer == (list,) and inner else outer
     if isinstance(annotation, ast.Constant) and annotation.value is None:
         return (type(None),)

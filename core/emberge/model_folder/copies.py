@@ -54,7 +54,7 @@ def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
     Raises:
         UnsoundFileError: for files and links that `require_sound` refuses.
     """
-    for folder in _folders(checkpoint):
+    for folder in _model_folders(checkpoint):
         require_sound(folder, checkpoint.folder)
         for path in sorted(folder.iterdir()):
             rule = rule_of(path.name, folder=path.is_dir())
@@ -84,7 +84,7 @@ def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """
     left: dict[str, list[str]] = {}
     weights = {s.file for s in checkpoint.specs.values()} if checkpoint.has_weights else set()
-    inside = set(_folders(checkpoint))
+    inside = set(_model_folders(checkpoint))
     above = {parent for folder in inside for parent in folder.parents}
     for folder in inside - {checkpoint.folder / name for name in FOLDERS}:
         for path in folder.iterdir():
@@ -94,8 +94,10 @@ def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
                 continue
             if rule is None or not rule.copied or path.is_dir():
                 name = path.relative_to(checkpoint.folder).as_posix() + "/" * path.is_dir()
-                left.setdefault(_reason(rule), []).append(name)
-    return {reason: sorted(left[reason], key=_depth) for reason in sorted(left, key=_row)}
+                left.setdefault(_reason_to_leave(rule), []).append(name)
+    return {
+        reason: sorted(left[reason], key=_depth_key) for reason in sorted(left, key=_reason_rank)
+    }
 
 
 def published_files(folder: Path) -> Iterator[Path]:
@@ -112,22 +114,22 @@ def published_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _folders(checkpoint: Checkpoint) -> list[Path]:
+def _model_folders(checkpoint: Checkpoint) -> list[Path]:
     modules = [checkpoint.folder / module.path for module in checkpoint.chain]
     others = [checkpoint.folder / name for name in FOLDERS]
     places = dict.fromkeys([checkpoint.folder, checkpoint.trunk, *modules, *others])
     return [place for place in places if place.is_dir()]
 
 
-def _reason(rule: FileRule | None) -> str:
+def _reason_to_leave(rule: FileRule | None) -> str:
     return _NO_MODEL if rule is None or rule.copied else rule.why
 
 
-def _row(reason: str) -> int:
+def _reason_rank(reason: str) -> int:
     return next((i for i, rule in enumerate(FILES) if rule.why == reason), len(FILES))
 
 
-def _depth(name: str) -> tuple[int, str]:
+def _depth_key(name: str) -> tuple[int, str]:
     return name.rstrip("/").count("/"), name
 
 
@@ -160,7 +162,7 @@ def named_code(checkpoint: Checkpoint) -> list[str]:
         mapped = read_object_if_any(checkpoint.trunk / name).get("auto_map")
         for value in mapped.values() if isinstance(mapped, dict) else ():
             for one in value if isinstance(value, list) else [value]:
-                if isinstance(one, str) and (module := _module_of(one)):
+                if isinstance(one, str) and (module := _code_module(one)):
                     found[module] = None
     return list(found)
 
@@ -172,20 +174,20 @@ def drop_code(template: Checkpoint, out: Path) -> None:
     """
     trunk = out / template.trunk.relative_to(template.folder)
     kept = code_of_class(read_object_if_any(trunk / "config.json"))
-    for path in _configs(template, out):
+    for path in _json_files(template, out):
         if kept is not None and path == trunk / "config.json":
             continue
         try:
             content = read_json(path)
         except CheckpointError:
             continue  # no library reads it either
-        if (new := _without_code(content)) != content:
+        if (new := _strip_code(content)) != content:
             write_json(path, new, durable=False)
     if kept is not None and kept.file is not None:
         copy_file(kept.file, trunk / kept.file.name, kept.file.parent)
 
 
-def _configs(template: Checkpoint, out: Path) -> Iterator[Path]:
+def _json_files(template: Checkpoint, out: Path) -> Iterator[Path]:
     trunk = template.trunk.relative_to(template.folder).as_posix()
     places = dict.fromkeys(
         out / name for name in ("", trunk, *(m.path for m in template.chain), *FOLDERS)
@@ -196,16 +198,16 @@ def _configs(template: Checkpoint, out: Path) -> Iterator[Path]:
                 yield path
 
 
-def _without_code(value: Any) -> Any:
+def _strip_code(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_code(one) for one in value]
+        return [_strip_code(one) for one in value]
     if not isinstance(value, dict):
         return value
     kept = {k: v for k, v in value.items() if not (k in _KEYS and isinstance(v, _KEYS[k]))}
-    return {key: _without_code(inner) for key, inner in kept.items()}
+    return {key: _strip_code(inner) for key, inner in kept.items()}
 
 
-def _module_of(name: str) -> str | None:
+def _code_module(name: str) -> str | None:
     """Return `FILE.py` of `FILE.Class`, or `MODEL--FILE` of `MODEL--FILE.Class`."""
     elsewhere, _, inside = name.rpartition("--")
     module = inside.rpartition(".")[0]
@@ -252,9 +254,9 @@ def copy_template(
     trunk = out / template.trunk.relative_to(template.folder)
     trunk.mkdir(parents=True, exist_ok=True)
     if tokenizer is not None:
-        _take_tokenizer(Checkpoint(tokenizer), trunk)
+        _copy_tokenizer(Checkpoint(tokenizer), trunk)
     if template.config:
-        new = _with_dtype(dict(template.config if config is None else config), dtype)
+        new = _set_dtype(dict(template.config if config is None else config), dtype)
         if new != template.config:
             write_json(trunk / "config.json", new, durable=False)
     for module in template.chain:
@@ -265,7 +267,7 @@ def copy_template(
     drop_code(template, out)
 
 
-def _take_tokenizer(source: Checkpoint, trunk: Path) -> None:
+def _copy_tokenizer(source: Checkpoint, trunk: Path) -> None:
     own = source.tokenizer_folder
     for name in TOKENIZER_FILES:
         (trunk / name).unlink(missing_ok=True)
@@ -273,7 +275,7 @@ def _take_tokenizer(source: Checkpoint, trunk: Path) -> None:
             copy_file(own / name, trunk / name, source.folder)
 
 
-def _with_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
+def _set_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
     if dtype == "float32" and not {"torch_dtype", "dtype"} & set(config):
         return config  # a config without a dtype means float32
     old = "torch_dtype" in config

@@ -21,7 +21,7 @@ def content_fingerprints(folder: Path) -> tuple[str, str]:
     """
     checkpoint = Checkpoint(folder)
     files = {spec.file for spec in checkpoint.specs.values()}
-    known = {file: _content(file).tensors for file in files}
+    known = {file: _read_content(file).tensors for file in files}
     weights = hashlib.sha256()
     for name, spec in sorted(checkpoint.specs.items()):
         own = known[spec.file]
@@ -34,7 +34,7 @@ def content_fingerprints(folder: Path) -> tuple[str, str]:
     return weights.hexdigest(), tokenizer.hexdigest()
 
 
-def _content(file: Path) -> FileContent:
+def _read_content(file: Path) -> FileContent:
     """Return the content of a file, from notes where it is in them: a result's weights are read once."""
     notes = current_notes()
     content = notes.of(file) if notes else None
@@ -52,7 +52,7 @@ def hashed_files(folder: Path) -> list[Path]:
     except CheckpointError:
         inside = []  # the folder's check names the problem
     places = dict.fromkeys(folder / name for name in ("", *inside, *FOLDERS))
-    return [path for place in places if place.is_dir() for path in _hashed_in(place)]
+    return [path for place in places if place.is_dir() for path in _list_hashed(place)]
 
 
 def model_fingerprint(
@@ -78,7 +78,7 @@ def model_fingerprint(
     return stable_hash([parts, model_fingerprint(adapter, cache)])
 
 
-def _hashed_in(folder: Path) -> list[Path]:
+def _list_hashed(folder: Path) -> list[Path]:
     rules = {path: rule_of(path.name) for path in sorted(folder.iterdir()) if path.is_file()}
     hashed = {path: rule.hashed for path, rule in rules.items() if rule is not None}
     alone = not any(path.suffix == ".safetensors" for path in hashed)

@@ -117,7 +117,7 @@ def require_sound(place: Path, folder: Path) -> None:
             large, under the name of a model's file.
         CheckpointError: for a folder that may not be read.
     """
-    roots = _roots(folder)
+    roots = _allowed_roots(folder)
     require_inside(place, *roots)
     try:
         with os.scandir(place) as found:
@@ -135,16 +135,16 @@ def real_file(path: Path, folder: Path) -> Path:
     Raises:
         UnsoundFileError: for a link that leads out of the model's folder.
     """
-    return require_inside(path, *_roots(folder))
+    return require_inside(path, *_allowed_roots(folder))
 
 
-def _roots(folder: Path) -> list[Path]:
+def _allowed_roots(folder: Path) -> list[Path]:
     """Return the folders that links may lead to: the model's, and the blobs of the cache that it is in."""
     real = folder.resolve()
-    return [real, *_blobs(real)]
+    return [real, *_cache_blobs(real)]
 
 
-def _blobs(real: Path) -> Iterator[Path]:
+def _cache_blobs(real: Path) -> Iterator[Path]:
     """Yield the blobs' folder for a snapshot in the hub's cache: `models--x--y/snapshots/REVISION`."""
     for parent in real.parents:
         blobs = parent.parent / "blobs"

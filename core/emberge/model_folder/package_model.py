@@ -21,7 +21,7 @@ def in_package(module: str, revision: str | None = None) -> Path:
         raise CheckpointError(
             f"pkg:{module}@{revision}: a package has no revisions; pin its version where it is installed"
         )
-    found = sorted(_models_in(_package_folders(module)))
+    found = sorted(_find_models(_find_package(module)))
     if not found:
         raise CheckpointError(
             f"pkg:{module}: the package ships no model: no folder in it has modules.json or config.json"
@@ -34,7 +34,7 @@ def in_package(module: str, revision: str | None = None) -> Path:
     return found[0]
 
 
-def _package_folders(module: str) -> list[Path]:
+def _find_package(module: str) -> list[Path]:
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -46,7 +46,7 @@ def _package_folders(module: str) -> list[Path]:
     return [Path(place) for place in spec.submodule_search_locations or ()]
 
 
-def _models_in(folders: Iterable[Path]) -> Iterator[Path]:
+def _find_models(folders: Iterable[Path]) -> Iterator[Path]:
     for folder in folders:
         tops = {sign.parent for sign in folder.rglob("modules.json")}
         tops |= {c.parent for c in folder.rglob("config.json") if _is_model_config(c)}

@@ -53,7 +53,7 @@ class ParameterCount:
         }
         total = sum(spec.elements for spec in counted.values())
         idle = 0
-        if (share := _share_of_experts(checkpoint.config)) is not None:
+        if (share := _count_experts(checkpoint.config)) is not None:
             experts, chosen = share
             of_experts = sum(s.elements for s in counted.values() if _is_of_experts(s, experts))
             idle = of_experts * (experts - chosen) // experts
@@ -64,26 +64,26 @@ class ParameterCount:
 
 def expert_count(config: Mapping[str, Any]) -> int:
     """Return the number of experts that a layer of a config's model routes to, 0 for a dense model."""
-    return max(_number(part, _EXPERTS) for part in _parts(config))
+    return max(_read_number(part, _EXPERTS) for part in _text_configs(config))
 
 
-def _share_of_experts(config: Mapping[str, Any]) -> tuple[int, int] | None:
+def _count_experts(config: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return (experts of a layer, experts that a token uses); None for a dense model."""
-    for part in _parts(config):
-        experts, chosen = _number(part, _EXPERTS), _number(part, _CHOSEN)
+    for part in _text_configs(config):
+        experts, chosen = _read_number(part, _EXPERTS), _read_number(part, _CHOSEN)
         if experts and chosen:
             return experts, chosen
     return None
 
 
-def _parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _text_configs(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield a config, and that of its model of text where it has several."""
     yield config
     if isinstance(inner := config.get("text_config"), Mapping):
         yield inner
 
 
-def _number(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
+def _read_number(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
     """Return the number that a config has under the first of the names that it knows, else 0."""
     return next(
         (found for name in names if isinstance(found := config.get(name), int) and found), 0

@@ -113,14 +113,14 @@ class Layout:
         _require_embedder(path, after)
         settings = read_trunk_settings(folder / trunk.path)
         pooling = next((module for module in after if module.kind == "Pooling"), None)
-        config = _config_of(folder, pooling) if pooling is not None else None
+        config = _read_config(folder, pooling) if pooling is not None else None
         return cls(
             folder,
             trunk.path,
             tuple(after),
             max_length=settings.get("max_seq_length"),
             lower_case=bool(settings.get("do_lower_case")),
-            prompts=_prompts(read_settings(folder)),
+            prompts=_read_prompts(read_settings(folder)),
             pooling=pooling_modes(config) if config is not None else (),
             include_prompt=bool((config or {}).get("include_prompt", True)),
         )
@@ -155,7 +155,7 @@ def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
     if not path.is_file():
         return ()
     modules = []
-    for entry in _entries(path):
+    for entry in _read_entries(path):
         type_, place = str(entry.get("type", "")), str(entry.get("path", ""))
         _require_place(path, place)
         modules.append(ModuleFolder(type_.rpartition(".")[2], place, type_))
@@ -168,7 +168,7 @@ def read_chain(folder: Path) -> tuple[ModuleFolder, ...]:
     for module in read_modules(folder):
         chain.append(module)
         if module.kind in ROUTERS:
-            chain += _routes(folder, module)
+            chain += _read_routes(folder, module)
     return tuple(chain)
 
 
@@ -239,7 +239,7 @@ def _require_place(source: Path, name: str) -> None:
         require_sound(place, source.parent)
 
 
-def _entries(path: Path) -> list[dict[str, Any]]:
+def _read_entries(path: Path) -> list[dict[str, Any]]:
     listed = read_json(path)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise CheckpointError(f"{path}: modules.json must be a list of modules")
@@ -255,7 +255,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     return listed
 
 
-def _routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
+def _read_routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
     """Yield the modules behind a router; for `Asym`, its elder, the file has another name."""
     place = folder / router.path
     paths = [place / name for name in ("router_config.json", "config.json")]
@@ -292,7 +292,7 @@ def _require_embedder(path: Path, after: Sequence[ModuleFolder]) -> None:
         pooled = True
 
 
-def _config_of(folder: Path, module: ModuleFolder) -> dict[str, Any] | None:
+def _read_config(folder: Path, module: ModuleFolder) -> dict[str, Any] | None:
     path = folder / module.path / "config.json"
     return read_object(path) if path.is_file() else None
 
@@ -312,7 +312,7 @@ def trunk_settings_path(trunk: Path) -> Path:
     return next((path for path in paths if path.is_file()), paths[0])
 
 
-def _prompts(settings: Mapping[str, Any]) -> dict[str, str]:
+def _read_prompts(settings: Mapping[str, Any]) -> dict[str, str]:
     prompts = settings.get("prompts")
     if not isinstance(prompts, Mapping):
         return {}
@@ -341,7 +341,7 @@ def classic_files(folder: Path) -> dict[str, Any]:
         types[module.path, module.type], config = classic
         if config != own:
             changed[path] = config
-    listed = _entries(folder / _MODULES)
+    listed = _read_entries(folder / _MODULES)
     entries = [
         {**entry, "type": types[str(entry.get("path", "")), str(entry.get("type", ""))]}
         for entry in listed
@@ -355,7 +355,7 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
     Releases before 6 of SentenceTransformers have no such models, so modules get the names of today.
     """
     path = target / _MODULES
-    entries = [{**e, "type": new_type(str(e.get("type", "")))} for e in _entries(path)]
+    entries = [{**e, "type": new_type(str(e.get("type", "")))} for e in _read_entries(path)]
     write_json(path, entries, durable=False)
     settings = trunk_settings_path(target / read_modules(target)[0].path)
     way = {"method": "forward", "method_output_name": "last_hidden_state"}
@@ -376,7 +376,7 @@ def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
     if not before.bare and places(layout) == places(before):
         return
     path = target / _MODULES
-    listed = {str(e.get("path", "")): e for e in (() if before.bare else _entries(path))}
+    listed = {str(e.get("path", "")): e for e in (() if before.bare else _read_entries(path))}
     entries = []
     for i, module in enumerate((ModuleFolder("Transformer", layout.trunk), *layout.modules)):
         entry = listed.get(module.path, {"path": module.path, "type": CLASSIC + module.kind})

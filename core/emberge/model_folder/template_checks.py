@@ -68,7 +68,7 @@ def template_faults(
                     f"{template.folder / 'modules.json'}: module '{printable(module.type, 80)}' is code of "
                     "its own, which no result takes over; take a model of plain modules"
                 )
-        elif fault := _missing_part(template.folder, module):
+        elif fault := _find_missing(template.folder, module):
             yield f"{template.folder / 'modules.json'}: {fault}; get the whole model"
         else:
             yield from _module_config_faults(template.folder, module)
@@ -101,7 +101,7 @@ def _config_faults(template: Checkpoint) -> Iterator[str]:
         yield f"{path}: {printable(fault, 200)}; get the file again"
 
 
-def _missing_part(folder: Path, module: ModuleFolder) -> str | None:
+def _find_missing(folder: Path, module: ModuleFolder) -> str | None:
     """Return what is missing of a module's folder, None if nothing is."""
     if not module.path or module.kind in _EMPTY:
         return None
@@ -137,7 +137,7 @@ def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) 
     if words is not None and len(words.shape) == 2:
         rows, width = words.shape
         size = config.get("vocab_size")
-        if vocabulary and isinstance(size, int) and rows not in _padded(size, config):
+        if vocabulary and isinstance(size, int) and rows not in _padded_sizes(size, config):
             yield (
                 f"{path}: vocab_size is {size:,}, and '{printable(words.name, 80)}' has {rows:,} rows; "
                 "get the config of these weights"
@@ -155,7 +155,7 @@ def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) 
     yield from _number_faults(path, config, vocabulary=vocabulary)
 
 
-def _padded(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
+def _padded_sizes(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
     """Return the rows that an embedding of `size` words may have, as some classes round them up."""
     multiple = config.get("pad_vocab_size_multiple")
     if not isinstance(multiple, int) or multiple < 1:

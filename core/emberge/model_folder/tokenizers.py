@@ -137,7 +137,7 @@ def _find_rows(folder: Path) -> int | None:
 def tokenizer_faults(folder: Path) -> Iterator[str]:
     """Yield what is wrong with a tokenizer's files."""
     config = folder / "tokenizer_config.json"
-    if config.is_file() and not any(path.is_file() for path in _vocabularies(folder)):
+    if config.is_file() and not any(path.is_file() for path in _list_vocabularies(folder)):
         named = read_object(config).get("tokenizer_class")
         if named in _GENERIC:  # others may count bytes or characters
             yield f"{folder}: has tokenizer_config.json and no tokenizer.json; get the whole model"
@@ -151,7 +151,7 @@ def tokenizer_faults(folder: Path) -> Iterator[str]:
                 yield fault
 
 
-def _vocabularies(folder: Path) -> Iterator[Path]:
+def _list_vocabularies(folder: Path) -> Iterator[Path]:
     return (path for pattern in _VOCABULARIES for path in folder.glob(pattern))
 
 
@@ -162,7 +162,7 @@ def _find_tokenizer_fault(path: Path) -> str | None:
     status = path.stat()
     tokenizer = _load_tokenizer_json(path, status.st_ino, status.st_size, status.st_mtime_ns)
     rows = trunk_config(read_object_if_any(path.with_name("config.json"))).get("vocab_size")
-    pad = _padding_token(path.parent)
+    pad = _read_padding_token(path.parent)
     full = isinstance(rows, int) and tokenizer.get_vocab_size() >= rows
     if pad is not None and full and tokenizer.token_to_id(pad) is None:
         return (
@@ -215,14 +215,14 @@ def padding_faults(template: Checkpoint) -> Iterator[str]:
     if not (template.modules and path.is_file() and (folder / "tokenizer.json").is_file()):
         return
     named = read_object(path).get("tokenizer_class") not in _GENERIC
-    if not named and _padding_token(folder) is None:
+    if not named and _read_padding_token(folder) is None:
         yield (
             f"{path}: names no pad_token, without which texts of different lengths cannot be embedded "
             "together; get the file again"
         )
 
 
-def _padding_token(folder: Path) -> str | None:
+def _read_padding_token(folder: Path) -> str | None:
     """Return the token that the files of a tokenizer name for padding."""
     tokens = (read_object_if_any(folder / name).get("pad_token") for name in _TOKEN_FILES)
     token = next((one for one in tokens if one is not None), None)

@@ -126,7 +126,10 @@ def is_named(host: str) -> bool:
 def is_public(address: str) -> bool:
     """Return whether an IP address is one of the public internet, also where IPv6 carries an IPv4 address."""
     found = ipaddress.ip_address(address.partition("%")[0])
-    return all(one.is_global and not (one.is_multicast or one.is_reserved) for one in _meant(found))
+    return all(
+        one.is_global and not (one.is_multicast or one.is_reserved)
+        for one in _embedded_addresses(found)
+    )
 
 
 def require_address(host: str, address: str) -> None:
@@ -142,7 +145,7 @@ def require_address(host: str, address: str) -> None:
         )
 
 
-def _meant(found: _IP) -> list[_IP]:
+def _embedded_addresses(found: _IP) -> list[_IP]:
     """Return the addresses that packets to an address may reach: IPv6 can carry IPv4 addresses."""
     if isinstance(found, ipaddress.IPv4Address):
         return [found]

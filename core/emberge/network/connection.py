@@ -51,16 +51,16 @@ def connect(
         OSError: when the attempt failed otherwise.
     """
     failed: OSError = OSError(f"{host}: has no address")
-    addresses = _addresses(host, port, ended(), seconds)
+    addresses = _resolve_addresses(host, port, ended(), seconds)
     for _, place in addresses:
         require_address(host, str(place[0]))
     for family, place in addresses:
         try:
-            opened = _open(family, place, host, ended, seconds)
+            opened = _open_socket(family, place, host, ended, seconds)
         except OSError as error:
             failed = error
             continue
-        return _secured(opened, host, ended) if tls else WatchedSocket(opened, host, ended)
+        return _secure_socket(opened, host, ended) if tls else WatchedSocket(opened, host, ended)
     if failed.errno in _FINAL:
         raise UnreachableError(
             f"{host}:{port}: no connection ({failed.strerror}); see to the address and the server"
@@ -156,7 +156,7 @@ class WatchedSocket:
         Raises:
             UnsoundAnswerError: for a certificate that does not fit.
         """
-        return _secured(self._socket, name or self._host, self._ended, context)
+        return _secure_socket(self._socket, name or self._host, self._ended, context)
 
 
 class _Incoming(io.RawIOBase):
@@ -204,7 +204,9 @@ class _Pace:
         self._seconds, self._bytes = 0.0, 0
 
 
-def _addresses(host: str, port: int, stop: Stop | None, seconds: float) -> list[tuple[int, Any]]:
+def _resolve_addresses(
+    host: str, port: int, stop: Stop | None, seconds: float
+) -> list[tuple[int, Any]]:
     """Return families and addresses of a host's name."""
 
     def ask() -> list[tuple[int, Any]]:
@@ -219,7 +221,7 @@ def _addresses(host: str, port: int, stop: Stop | None, seconds: float) -> list[
         ) from None
 
 
-def _open(family: int, place: Any, host: str, ended: Ended, seconds: float) -> socket.socket:
+def _open_socket(family: int, place: Any, host: str, ended: Ended, seconds: float) -> socket.socket:
     """Return a socket that is connected to an address."""
     opened = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -238,7 +240,7 @@ def _open(family: int, place: Any, host: str, ended: Ended, seconds: float) -> s
     return opened
 
 
-def _secured(
+def _secure_socket(
     opened: socket.socket, host: str, ended: Ended, context: ssl.SSLContext | None = None
 ) -> WatchedSocket:
     """Return the connection with encryption, for which the server has to prove its name."""

@@ -55,7 +55,7 @@ class _Backend:
     ) -> _Stream:
         """Return a connection to a host, at an address that may be asked."""
         seconds = CONNECT_SECONDS if timeout is None else min(timeout, CONNECT_SECONDS)
-        with _mapped(self._core.ConnectError, self._core.ConnectTimeout):
+        with _map_errors(self._core.ConnectError, self._core.ConnectTimeout):
             own = connect(host, port, lambda: self._state.stop, tls=False, seconds=seconds)
         return _Stream(own, self._core)
 
@@ -73,13 +73,13 @@ class _Stream:
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Return what comes next."""
         buffer = bytearray(max_bytes)
-        with _mapped(self._core.ReadError, self._core.ReadTimeout):
+        with _map_errors(self._core.ReadError, self._core.ReadTimeout):
             return bytes(buffer[: self._own.recv_into(buffer, timeout)])
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send bytes, with which a request begins."""
         self._own.begin()
-        with _mapped(self._core.WriteError, self._core.WriteTimeout):
+        with _map_errors(self._core.WriteError, self._core.WriteTimeout):
             self._own.sendall(buffer, timeout)
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class _Stream:
         timeout: float | None = None,
     ) -> _Stream:
         """Return the connection with encryption."""
-        with _mapped(self._core.ConnectError, self._core.ConnectTimeout):
+        with _map_errors(self._core.ConnectError, self._core.ConnectTimeout):
             return _Stream(self._own.secured(ssl_context, server_hostname), self._core)
 
     def get_extra_info(self, info: str) -> Any:
@@ -117,7 +117,7 @@ class _Body:
             require_going(self._url, self._state.stop)
             self._left -= len(piece)
             if self._left < 0:
-                raise _too_long(self._url)
+                raise _too_long_error(self._url)
             yield piece
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class _Transport:
         answer = super().handle_request(request)  # type: ignore[misc]
         url = printable(str(request.url).partition("?")[0], 200)
         try:
-            most = _longest(request, answer, url, self.state.largest)
+            most = _answer_limit(request, answer, url, self.state.largest)
         except BaseException:
             answer.close()
             raise
@@ -145,7 +145,7 @@ class _Transport:
         return answer
 
 
-def _longest(request: Any, answer: Any, url: str, largest: int | None) -> int:
+def _answer_limit(request: Any, answer: Any, url: str, largest: int | None) -> int:
     """Return the bytes that the body of an answer may have.
 
     Raises:
@@ -163,11 +163,11 @@ def _longest(request: Any, answer: Any, url: str, largest: int | None) -> int:
     else:
         limit = announced if largest is None else max(largest, LONGEST_ANSWER)
     if request.method == "GET" and announced is not None and announced > limit:
-        raise _too_long(url)
+        raise _too_long_error(url)
     return limit
 
 
-def _too_long(url: str) -> UnsoundAnswerError:
+def _too_long_error(url: str) -> UnsoundAnswerError:
     return UnsoundAnswerError(
         f"{url}: answers with more than was announced, or than {human_size(LONGEST_ANSWER)}; try another "
         "hub, and let this one's owner know"
@@ -175,7 +175,7 @@ def _too_long(url: str) -> UnsoundAnswerError:
 
 
 @contextmanager
-def _mapped(kind: type[Exception], late: type[Exception]) -> Iterator[None]:
+def _map_errors(kind: type[Exception], late: type[Exception]) -> Iterator[None]:
     """Raise failures of the network as the HTTP library does; refusals stay what they are."""
     try:
         yield

@@ -123,7 +123,7 @@ class WebClient:
             UnsoundAnswerError: for an answer that no further attempt would mend.
             OSError: when the attempt failed.
         """
-        answer = self._followed("HEAD", {}, 0)
+        answer = self._follow_redirects("HEAD", {}, 0)
         if answer.status in (404, 410):
             return None
         self._require_success(answer)
@@ -141,13 +141,13 @@ class WebClient:
         asked = {"Range": f"bytes={start}-{end - 1}"}
         if _STRONG.fullmatch(version):  # not one that fits several contents
             asked["If-Match"] = version
-        answer = self._followed("GET", asked, end - start)
+        answer = self._follow_redirects("GET", asked, end - start)
         self._require_success(answer)
         self._require_version(answer, version)
         self._require_range(answer, start, end, size)
         return answer.body
 
-    def _followed(self, method: str, headers: Mapping[str, str], most: int) -> _Answer:
+    def _follow_redirects(self, method: str, headers: Mapping[str, str], most: int) -> _Answer:
         """Return the answer at the end of redirects, which are remembered for the next request."""
         url, known = self._target or self.url, self._target is not None
         for _ in range(_MOST_REDIRECTS):
@@ -156,7 +156,7 @@ class WebClient:
                 # Addresses of a hub's storage expire.
                 url, known, self._target = self.url, False, None
             elif answer.status in _MOVED and "location" in answer.headers:
-                url = urljoin(url, _plain(answer.headers["location"]))
+                url = urljoin(url, _plain_address(answer.headers["location"]))
                 require_redirect(self._named, Origin.of(url))
             else:
                 self._target = url if url != self.url else None
@@ -173,8 +173,8 @@ class WebClient:
             used = connection.sock is not None
             try:
                 connection.begin(self._stop, most + _BESIDE)
-                connection.request(method, _path(url), headers=asked)
-                answer = self._answer(connection, method, url, most)
+                connection.request(method, _request_path(url), headers=asked)
+                answer = self._read_answer(connection, method, url, most)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 connection.close()
                 if not used:
@@ -189,7 +189,7 @@ class WebClient:
             _IDLE.leave(connection)
             return answer
 
-    def _answer(self, connection: _Connection, method: str, url: str, most: int) -> _Answer:
+    def _read_answer(self, connection: _Connection, method: str, url: str, most: int) -> _Answer:
         """Return the answer to the request that was sent."""
         with connection.getresponse() as response:
             found = {name.lower(): value for name, value in response.getheaders()}
@@ -258,7 +258,7 @@ class WebClient:
         )
 
 
-def _plain(location: str) -> str:
+def _plain_address(location: str) -> str:
     """Return where a redirect leads, in ASCII.
 
     Raises:
@@ -272,7 +272,7 @@ def _plain(location: str) -> str:
     return found
 
 
-def _path(url: str) -> str:
+def _request_path(url: str) -> str:
     parts = urlsplit(url)
     path = quote(parts.path or "/", safe=_SAFE)
     return f"{path}?{quote(parts.query, safe=_SAFE)}" if parts.query else path

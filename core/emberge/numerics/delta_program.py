@@ -75,7 +75,7 @@ class DecodedRows:
 
     def pick(self, index: Sequence[int]) -> DecodedRows:
         """Return the rows of some of the models."""
-        return DecodedRows(_pick(self.models, index), self.base)
+        return DecodedRows(_pick_models(self.models, index), self.base)
 
     def every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
         """Return every `stride`-th element from `first` on: of the models [models, some], and of the base."""
@@ -313,10 +313,10 @@ class DeltaProgram:
     def pick(self, index: Sequence[int]) -> DeltaProgram:
         """Return the program of some of the models, by number in rising order."""
         if self.is_changed:
-            deltas = _pick(self.deltas, index)
+            deltas = _pick_models(self.deltas, index)
             return DeltaProgram(self.rows, self.start, given=deltas)
         if self.shares:
-            return self.with_tensors(_pick(self.tensors, index))
+            return self.with_tensors(_pick_models(self.tensors, index))
         return DeltaProgram(self.rows.pick(index), self.start)
 
     def every(self, stride: int) -> DeltaProgram:
@@ -335,7 +335,7 @@ class DeltaProgram:
         return DeltaProgram(DecodedRows.empty(models, shape, self.dtype, based=self.has_base))
 
 
-def _pick(values: Tensor, index: Sequence[int]) -> Tensor:
+def _pick_models(values: Tensor, index: Sequence[int]) -> Tensor:
     """Return some of [models, …]; neighbours without a copy."""
     first, last = index[0], index[-1]
     return values[first : last + 1] if last - first + 1 == len(index) else values[list(index)]

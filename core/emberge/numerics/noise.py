@@ -42,15 +42,15 @@ def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Ten
         raise ValueError(f"{len(keys)} keys for {tensors.shape[0]} models")
     size, device = tensors[0].numel(), None if tensors.device.type == "cpu" else tensors.device
     out = pooled_like(tensors, (len(keys), size))
-    for first, last in _spans(start, start + size):
-        places = _mixed_places(first % SPAN + 1, last - first, device)
+    for first, last in _split_spans(start, start + size):
+        places = _mix_places(first % SPAN + 1, last - first, device)
         for row, key in zip(out, keys, strict=True):
-            words = _keyed(places, *odd_numbers((*key, first // SPAN)))
+            words = _apply_key(places, *odd_numbers((*key, first // SPAN)))
             row[first - start : last - start].copy_(words)
     return out.mul_(2.0**-24).reshape(tensors.shape)
 
 
-def _spans(start: int, end: int) -> Iterator[tuple[int, int]]:
+def _split_spans(start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the parts between multiples of the span."""
     while start < end:
         last = min(end, start - start % SPAN + SPAN)
@@ -65,7 +65,7 @@ def odd_numbers(key: tuple[Any, ...]) -> tuple[int, int]:
     return digest % _WORD | 1, digest // _WORD | 1
 
 
-def _mixed_places(first: int, size: int, device: torch.device | None) -> Any:
+def _mix_places(first: int, size: int, device: torch.device | None) -> Any:
     """Return hashes of places as words of 32 bits: NumPy's on a CPU, twice as fast as torch's."""
     numpy = device is None
     words: Any = np.arange(size, dtype=np.uint32) if numpy else torch.arange(size, device=device)
@@ -78,7 +78,7 @@ def _mixed_places(first: int, size: int, device: torch.device | None) -> Any:
     return words
 
 
-def _keyed(places: Any, first: int, second: int) -> Tensor:
+def _apply_key(places: Any, first: int, second: int) -> Tensor:
     """Return 24 bits for each place."""
     words = places.copy() if isinstance(places, np.ndarray) else places.clone()
     _multiply(words, first)
@@ -99,7 +99,7 @@ def chances_of(deltas: Tensor, lines: Sequence[Line], width: int) -> Tensor:
     """Return the chance that each delta stays, shaped like `deltas` [models, *rows]."""
     kept = pooled_like(deltas)
     for delta, into, line in zip(deltas, kept, lines, strict=True):
-        values = _line(line, width, deltas)
+        values = _rank_chances(line, width, deltas)
         into.copy_(by_rank(delta.abs().reshape(-1, width), values).reshape(delta.shape))
     return kept
 
@@ -137,7 +137,7 @@ def drop_ranked(
     flat = deltas.view(len(deltas), -1, width).numpy()
     step = max(1, _TOGETHER // width)
     places = np.empty(step * width, np.uint32)
-    chances = [_line(line, width, deltas).numpy() for line in lines]
+    chances = [_rank_chances(line, width, deltas).numpy() for line in lines]
     multipliers = [odd_numbers((*key, 0)) for key in keys]
     for first in range(0, flat.shape[1], step):
         kernels.mix(start + first * width, places)
@@ -145,7 +145,7 @@ def drop_ranked(
             kernels.drop_ranked(rows[first : first + step], chance, places, *numbers)
 
 
-def _line(line: Line, width: int, like: Tensor) -> Tensor:
+def _rank_chances(line: Line, width: int, like: Tensor) -> Tensor:
     lowest, step = line
     ranks = torch.arange(width, dtype=like.dtype, device=like.device)
     return ranks.mul_(step).add_(lowest)

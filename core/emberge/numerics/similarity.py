@@ -54,12 +54,12 @@ def blockwise(rows: int, columns: int, function: Callable[[slice], Tensor]) -> T
     return torch.cat(
         [
             checkpoint(function, block, use_reentrant=False, preserve_rng_state=False)
-            for block in _blocks(rows, columns)
+            for block in _split_blocks(rows, columns)
         ]
     )
 
 
-def _blocks(rows: int, columns: int) -> Iterator[slice]:
+def _split_blocks(rows: int, columns: int) -> Iterator[slice]:
     size = max(1, CELLS // max(1, columns))
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
@@ -78,17 +78,17 @@ def log_sum_products(
         return left.sum(1) * 0 + lowest_score(left)
     if len(left) * len(right) <= CELLS:
         return _log_sums(left, right, barred, slice(0, len(left)))
-    blocks = tuple(_blocks(len(left), len(right)))
+    blocks = tuple(_split_blocks(len(left), len(right)))
     return _blockwise_log_sums().apply(left, right, barred, blocks)  # type: ignore[no-any-return]
 
 
 def _log_sums(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Tensor:
     import torch
 
-    return torch.logsumexp(_table(left, right, barred, block), dim=1)
+    return torch.logsumexp(_score_block(left, right, barred, block), dim=1)
 
 
-def _table(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Tensor:
+def _score_block(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Tensor:
     scores = left[block] @ right.T
     without = barred(block)
     return scores if without is None else scores.masked_fill_(without, lowest_score(scores))
@@ -118,7 +118,7 @@ def _blockwise_log_sums() -> Any:
             left, right, sums = ctx.saved_tensors
             left_grad, right_grad = torch.empty_like(left), torch.zeros_like(right)
             for block in ctx.blocks:
-                shares = _table(left, right, ctx.barred, block)
+                shares = _score_block(left, right, ctx.barred, block)
                 shares.sub_(sums[block, None]).exp_().mul_(pull[block, None])
                 left_grad[block] = shares @ right
                 right_grad.addmm_(shares.T, left[block])

@@ -52,7 +52,7 @@ def kernels() -> Any | None:
     try:
         from emberge.numerics import row_kernels
 
-        mark = _mark() if can_keep() else None
+        mark = _mark_path() if can_keep() else None
         if mark is None:
             _warn(
                 f"{kept_in()} cannot be written by us alone, so kernels are compiled for this run alone"
@@ -95,7 +95,7 @@ def compile_all() -> None:
     first_difference(row_kernels)
 
 
-def _mark() -> Path:
+def _mark_path() -> Path:
     """Return the file whose presence means that kernels like these agreed with torch on this processor."""
     import llvmlite.binding
     import numba
@@ -121,9 +121,9 @@ def first_difference(compiled: Any) -> str:
     stored = _stored_rows(compiled)
     of_lines = dataclasses.replace(stored, shape=(_SIZE // _WIDTH, _WIDTH))
     results = itertools.chain(
-        _compare_evaluations(*_programs(stored)),
-        _compare_changes(*_programs(stored)),
-        _compare_ranked_drops(*_programs(of_lines)),
+        _compare_evaluations(*_build_programs(stored)),
+        _compare_changes(*_build_programs(stored)),
+        _compare_ranked_drops(*_build_programs(of_lines)),
         _compare_conversions(stored),
     )
     different = (name for name, found, wanted in results if not _same_bytes(found, wanted))
@@ -146,7 +146,7 @@ def _stored_rows(compiled: Any) -> StoredRows:
     return StoredRows(memory, places[:-1], places[-1], (_SIZE,), compiled)
 
 
-def _programs(stored: StoredRows) -> tuple[DeltaProgram, DeltaProgram]:
+def _build_programs(stored: StoredRows) -> tuple[DeltaProgram, DeltaProgram]:
     """Return the programs of the same rows for kernels and for torch."""
     decoded = DecodedRows(stored.decode(), stored.decode_base())
     return DeltaProgram(stored), DeltaProgram(decoded)

@@ -158,11 +158,11 @@ class ContentNotes:
             abs(time.time_ns() - status.st_mtime_ns) < _TICK
         ):  # a change within one tick does not show
             time.sleep(_TICK / 1e9)
-        self._known[_stamp(status)] = content
+        self._known[_file_stamp(status)] = content
 
     def of(self, path: Path) -> FileContent | None:
         """Return a file's content; None for a file that was not noted or has changed since."""
-        return self._known.get(_stamp(path.stat())) if self._known else None
+        return self._known.get(_file_stamp(path.stat())) if self._known else None
 
 
 _CURRENT: ContextVar[ContentNotes | None] = ContextVar("content_notes", default=None)
@@ -184,7 +184,7 @@ def current_notes() -> ContentNotes | None:
     return _CURRENT.get()
 
 
-def _stamp(status: os.stat_result) -> tuple[int, ...]:
+def _file_stamp(status: os.stat_result) -> tuple[int, ...]:
     times = (status.st_mtime_ns, status.st_ctime_ns)
     return (status.st_dev, status.st_ino, status.st_size, *times)
 
@@ -230,9 +230,9 @@ class PassingHash:
             return
         self._early[piece.place] = piece
         self._count.held += 1
-        self._go_on()
+        self._hash_known()
         if self._early and self._count.held > HELD:
-            last = self._take(max(self._early))
+            last = self._take_early(max(self._early))
             self._dropped[last.place] = last.size
             self._release(last)
 
@@ -243,15 +243,15 @@ class PassingHash:
             if following < self._hasher.seen:
                 self._give_up()
             self._read_back(following - self._hasher.seen)
-            self._go_on()
+            self._hash_known()
         return self._hasher.content() if self._sound else None
 
-    def _go_on(self) -> None:
+    def _hash_known(self) -> None:
         """Hash the pieces that follow, as far as they are known."""
         while self._sound:
             place = self._hasher.seen
             if place in self._early:
-                piece = self._take(place)
+                piece = self._take_early(place)
                 self._hasher.see(piece.data)
                 self._release(piece)
             elif place in self._dropped:
@@ -274,9 +274,9 @@ class PassingHash:
     def _give_up(self) -> None:
         self._sound = False
         for place in list(self._early):
-            self._release(self._take(place))
+            self._release(self._take_early(place))
 
-    def _take(self, place: int) -> Filled:
+    def _take_early(self, place: int) -> Filled:
         """Return an early piece, which is none any more."""
         self._count.held -= 1
         return self._early.pop(place)

@@ -31,16 +31,16 @@ def convert_pickles(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder")
-    pickles = list(_pickles(folder))
+    pickles = list(_find_pickles(folder))
     if not pickles:
         raise CheckpointError(f"{folder}: has no pickled weights (pytorch_model.bin) to convert")
     require_space(folder, sum(path.stat().st_size for path in pickles))
-    written = [_convert(path) for path in pickles]
-    indexes = {path.parent / f"{_stem(path)}.bin{_INDEX}" for path in pickles}
-    return written + [_index(path) for path in sorted(indexes) if path.is_file()]
+    written = [_convert_pickle(path) for path in pickles]
+    indexes = {path.parent / f"{_pickle_stem(path)}.bin{_INDEX}" for path in pickles}
+    return written + [_write_index(path) for path in sorted(indexes) if path.is_file()]
 
 
-def _pickles(folder: Path) -> Iterator[Path]:
+def _find_pickles(folder: Path) -> Iterator[Path]:
     """Yield pickles of weights without safetensors beside them, in the folder and those below it."""
     for path in sorted(folder.rglob("*.bin")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
@@ -50,13 +50,13 @@ def _pickles(folder: Path) -> Iterator[Path]:
 
 
 def _is_converted(path: Path) -> bool:
-    stem = _safe_name(f"{_stem(path)}.bin").removesuffix(".safetensors")
+    stem = _safe_name(f"{_pickle_stem(path)}.bin").removesuffix(".safetensors")
     return any(path.parent.glob(f"{stem}.safetensors")) or any(
         path.parent.glob(f"{stem}.safetensors{_INDEX}")
     )
 
 
-def _stem(path: Path) -> str:
+def _pickle_stem(path: Path) -> str:
     return next(stem for stem in _STEMS if path.name.startswith(stem))
 
 
@@ -65,10 +65,10 @@ def _safe_name(name: str) -> str:
     return renamed.replace("pytorch_model", "model", 1)
 
 
-def _convert(path: Path) -> Path:
+def _convert_pickle(path: Path) -> Path:
     tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
-    for name, tensor in _tensors(path).items():
+    for name, tensor in _load_tensors(path).items():
         storage = tensor.untyped_storage().data_ptr()
         tensors[name] = (
             tensor.clone(memory_format=torch.contiguous_format)
@@ -82,7 +82,7 @@ def _convert(path: Path) -> Path:
     return target
 
 
-def _tensors(path: Path) -> Mapping[str, Tensor]:
+def _load_tensors(path: Path) -> Mapping[str, Tensor]:
     try:
         with warnings.catch_warnings():  # on pickles of other protocols, which load or are refused
             warnings.simplefilter("ignore", UserWarning)
@@ -101,7 +101,7 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
     return {str(name): tensor.detach() for name, tensor in content.items()}
 
 
-def _index(path: Path) -> Path:
+def _write_index(path: Path) -> Path:
     """Write the index of shards with their new names, and return its path."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

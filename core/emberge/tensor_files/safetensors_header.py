@@ -114,8 +114,8 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
         CheckpointError: for a file that cannot be read or is truncated, or whose header is no header, names
             a tensor twice, leaves bytes to no tensor, or points outside the file or into another tensor.
     """
-    raw, size = _raw_remote_header(path) if RemoteFile.is_note(path) else _raw_header(path)
-    return _parsed(path, raw, size)
+    raw, size = _read_remote_header(path) if RemoteFile.is_note(path) else _read_raw_header(path)
+    return _parse_specs(path, raw, size)
 
 
 def parse_header(path: Path | str, opening: bytes, size: int) -> dict[str, TensorSpec]:
@@ -124,20 +124,20 @@ def parse_header(path: Path | str, opening: bytes, size: int) -> dict[str, Tenso
     Raises:
         CheckpointError: as `read_header`.
     """
-    return _parsed(path, opening[8 : 8 + _length(path, opening[:8], size)], size)[0]
+    return _parse_specs(path, opening[8 : 8 + _read_length(path, opening[:8], size)], size)[0]
 
 
-def _parsed(
+def _parse_specs(
     path: Path | str, raw: bytes, size: int
 ) -> tuple[dict[str, TensorSpec], dict[str, str]]:
-    header = _parse(path, raw)
-    metadata = _metadata(path, header.pop("__metadata__", None))
+    header = _parse_object(path, raw)
+    metadata = _parse_metadata(path, header.pop("__metadata__", None))
     data = 8 + len(raw)
     file = Path(path)
     for name, entry in header.items():
-        if problem := _problem_of(name, entry):
+        if problem := _entry_problem(name, entry):
             raise CheckpointError(f"{path}: tensor '{printable(name, 80)}' {problem}")
-    specs = {name: _spec(file, name, entry, data) for name, entry in header.items()}
+    specs = {name: _build_spec(file, name, entry, data) for name, entry in header.items()}
     _require_in_file(path, list(specs.values()), data, size)
     return specs, metadata
 
@@ -151,24 +151,24 @@ def header_size(path: Path | str, opening: bytes, size: int) -> int:
     Raises:
         CheckpointError: when they are no header's.
     """
-    return 8 + _length(path, opening, size)
+    return 8 + _read_length(path, opening, size)
 
 
-def _raw_header(path: Path) -> tuple[bytes, int]:
+def _read_raw_header(path: Path) -> tuple[bytes, int]:
     """Return the header of a file as it is, and the file's size."""
     try:
         if not path.is_file():  # a pipe would be waited for
             raise CheckpointError(f"{path}: is no file; {_AGAIN}")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            return file.read(_length(path, file.read(8), size)), size
+            return file.read(_read_length(path, file.read(8), size)), size
     except (OSError, ValueError) as error:  # a name with a NUL is no name of a file
         raise CheckpointError(f"{path}: cannot be read ({error})") from None
 
 
-def _raw_remote_header(note: Path) -> tuple[bytes, int]:
+def _read_remote_header(note: Path) -> tuple[bytes, int]:
     remote = RemoteFile.read(note)
-    return remote.header[8 : 8 + _length(note, remote.header[:8], remote.size)], remote.size
+    return remote.header[8 : 8 + _read_length(note, remote.header[:8], remote.size)], remote.size
 
 
 def parse_json(raw: bytes) -> Any:
@@ -180,10 +180,10 @@ def parse_json(raw: bytes) -> Any:
     try:
         found = json.loads(
             raw.decode("utf-8"),
-            object_pairs_hook=_unique,
-            parse_constant=_number,
-            parse_float=_number,
-            parse_int=_count,
+            object_pairs_hook=_require_unique,
+            parse_constant=_parse_number,
+            parse_float=_parse_number,
+            parse_int=_parse_count,
         )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -195,7 +195,7 @@ def parse_json(raw: bytes) -> Any:
     return found
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _require_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     seen = dict(pairs)
     if len(seen) < len(pairs):
         count = Counter(name for name, _ in pairs)
@@ -204,20 +204,20 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return seen
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{printable(text, 80)} is no number")
     return value
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if text == "-0" or len(text) > 300:
         raise ValueError(f"{printable(text, 80)} is no count")
     return int(text)
 
 
-def _length(path: Path | str, start: bytes, size: int) -> int:
+def _read_length(path: Path | str, start: bytes, size: int) -> int:
     if len(start) < 8:
         raise CheckpointError(f"{path}: {size} bytes are no safetensors file; {_AGAIN}")
     (length,) = struct.unpack("<Q", start)
@@ -242,7 +242,7 @@ def require_count(source: Path | str, tensors: int) -> None:
         )
 
 
-def _parse(path: Path | str, raw: bytes) -> dict[str, Any]:
+def _parse_object(path: Path | str, raw: bytes) -> dict[str, Any]:
     require_count(path, raw.count(b'"data_offsets"'))  # much quicker than parsing
     try:
         header = parse_json(raw)
@@ -254,19 +254,19 @@ def _parse(path: Path | str, raw: bytes) -> dict[str, Any]:
     return header
 
 
-def _metadata(path: Path | str, found: Any) -> dict[str, str]:
+def _parse_metadata(path: Path | str, found: Any) -> dict[str, str]:
     found = {} if found is None else found
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
         raise CheckpointError(f"{path}: the header's __metadata__ is no mapping of texts; {_AGAIN}")
     return found
 
 
-def _spec(file: Path, name: str, entry: Mapping[str, Any], data: int) -> TensorSpec:
+def _build_spec(file: Path, name: str, entry: Mapping[str, Any], data: int) -> TensorSpec:
     place = data + entry["data_offsets"][0]
     return TensorSpec(name, tuple(entry["shape"]), DTYPES[entry["dtype"]][0], file, place)
 
 
-def _problem_of(name: str, entry: Any) -> str | None:
+def _entry_problem(name: str, entry: Any) -> str | None:
     """Return what is wrong with a tensor's entry, None if nothing is."""
     if len(name) > _LONGEST_NAME or not name.isprintable():
         return "has a name that cannot be shown; rename it first"
@@ -276,7 +276,7 @@ def _problem_of(name: str, entry: Any) -> str | None:
     if not isinstance(code, str) or code not in DTYPES:
         unknown = printable(code, 80) if isinstance(code, str) else type(code).__name__
         return f"has an unknown element type '{unknown}'; convert it first"
-    if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
+    if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
         return f"has a shape or offsets that are no counts; {_AGAIN}"
     if len(shape) > _MOST_DIMENSIONS or math.prod(max(1, n) for n in shape) >= 2**60:
         return f"has a shape that no tensor can have; {_AGAIN}"
@@ -291,18 +291,18 @@ def _problem_of(name: str, entry: Any) -> str | None:
 
 def _has_depths(entry: dict[str, Any]) -> bool:
     """Return whether fields that are not ours are nested deeper than the reference takes."""
-    return len(entry) > len(_FIELDS) and _deeper(entry, 100)
+    return len(entry) > len(_FIELDS) and _is_deeper(entry, 100)
 
 
-def _deeper(value: Any, levels: int) -> bool:
+def _is_deeper(value: Any, levels: int) -> bool:
     """Return whether lists and mappings are nested deeper than `levels`."""
     if not isinstance(value, (dict, list)):
         return False
     inner = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_deeper(one, levels - 1) for one in inner)
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
 
 
-def _counts(values: Any) -> bool:
+def _are_counts(values: Any) -> bool:
     return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values)
 
 

@@ -49,16 +49,16 @@ def insist(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
 
     def wait_after(error: Exception, number: int) -> float:
         if isinstance(error, CheckpointError):
-            raise _with_address(url, error) from error.__cause__
-        refused = _refusal(url, error)
+            raise _add_address(url, error) from error.__cause__
+        refused = _refusal_error(url, error)
         if refused is not None:
             raise refused from error
         if number > len(_WAITS) or time.monotonic() - since > _ENOUGH:
             raise UnreachableError(
-                f"{url}: cannot be read ({_reason(error)}, {number} times); try again later: "
+                f"{url}: cannot be read ({_reason_of(error)}, {number} times); try again later: "
                 "what is done is kept"
             ) from error
-        return max(_WAITS[number - 1], _asked_wait(error))
+        return max(_WAITS[number - 1], _requested_wait(error))
 
     return call_again(url, ask, wait_after, stop)
 
@@ -154,7 +154,7 @@ class ServerFile:
             CheckpointError: for a file that is too long, or no JSON.
         """
         self._require_length()
-        return _parsed(self.url, self.read(0, self.size))
+        return _parse_json(self.url, self.read(0, self.size))
 
     def copy(self, place: Path) -> None:
         """Write the whole file to `place`, and make sure that it is what the server and its name say.
@@ -186,7 +186,7 @@ class ServerFile:
     def _require_readable(self, copy: Path) -> None:
         """Make sure that a copy is what its name says, before it is kept: zeros stay in a cache for good."""
         if copy.suffix == ".json":
-            _parsed(self.url, copy.read_bytes())
+            _parse_json(self.url, copy.read_bytes())
         elif copy.suffix == ".safetensors":
             with copy.open("rb") as file:
                 opening = file.read(8)
@@ -201,7 +201,7 @@ class ServerFile:
         """
         facts = insist(self.url, self._server.look, self.stop)
         if facts is None or (facts.size, facts.version) != (self.size, self.version):
-            raise _changed(self.url)
+            raise _changed_error(self.url)
 
     def _read(self, start: int, end: int, facts: Facts) -> bytes:
         found = self._server.read(start, end, facts)
@@ -210,7 +210,7 @@ class ServerFile:
         return found
 
 
-def _parsed(url: str, content: bytes) -> Any:
+def _parse_json(url: str, content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -225,23 +225,23 @@ def other_content(file: ServerFile, found: str) -> CheckpointError:
     )
 
 
-def _with_address(url: str, error: CheckpointError) -> CheckpointError:
+def _add_address(url: str, error: CheckpointError) -> CheckpointError:
     """Return an error of a connection with the address of the file, which its host alone does not show."""
     text = str(error)
     return error if url in text else type(error)(f"{url}: {text}")
 
 
-def _changed(url: str) -> CheckpointError:
+def _changed_error(url: str) -> CheckpointError:
     return CheckpointError(
         f"{url}: has changed on its server since it was looked at; run again, from its new content"
     )
 
 
-def _refusal(url: str, error: Exception) -> CheckpointError | None:
+def _refusal_error(url: str, error: Exception) -> CheckpointError | None:
     """Return the error for an answer that will not change; None for a failure that may pass."""
     status = status_of(error)
     if status == 412:
-        return _changed(url)
+        return _changed_error(url)
     if status in (401, 403) or isinstance(error, PermissionError):
         return CheckpointError(
             f"{url}: its server refuses it ({status or 'no permission'}); log in (`hf auth login` for a "
@@ -256,7 +256,7 @@ def _refusal(url: str, error: Exception) -> CheckpointError | None:
     return None
 
 
-def _asked_wait(error: Exception) -> float:
+def _requested_wait(error: Exception) -> float:
     """Return the seconds that a server asks us to wait, within reason."""
     for one in causes(error):
         if isinstance(found := getattr(one, "wait", None), float):
@@ -269,6 +269,6 @@ def _asked_wait(error: Exception) -> float:
     return 0.0
 
 
-def _reason(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     status = status_of(error)
     return f"it answers {status}" if status is not None else str(error) or type(error).__name__

@@ -75,7 +75,7 @@ def files_below(url: str, stop: Stop) -> dict[str, Facts]:
         CheckpointError: when there are too many.
     """
     require_scheme(url)
-    found = _listed_by_hub(url) if url.startswith("hf://") else _listed_by_bucket(url, stop)
+    found = _list_hub(url) if url.startswith("hf://") else _list_bucket(url, stop)
     if len(found) > MOST_FILES:
         raise CheckpointError(
             f"{url}: lists more than {MOST_FILES:,} files; name the folder of one model"
@@ -96,7 +96,7 @@ class _Web:
             return None
         size = found.get("content-length", "")
         version = found.get("etag") or found.get("last-modified")
-        return Facts(_count(size), version, _digest(found.get("digest", "")))
+        return Facts(_read_count(size), version, _decode_digest(found.get("digest", "")))
 
     def read(self, start: int, end: int, facts: Facts) -> bytes:
         """Return a range of the file."""
@@ -110,7 +110,7 @@ class _Hub:
         from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-        self._name, self._commit, self._path = _parts(url)
+        self._name, self._commit, self._path = _split_address(url)
         own = hf_hub_url(self._name, self._path, revision=self._commit)
         self._client = WebClient(own, build_hf_headers(), stop)
 
@@ -134,7 +134,7 @@ class _Bucket:
 
     def __init__(self, url: str, stop: Stop) -> None:
         self._url, self._stop = url, stop
-        self._files, self._path = _bucket(url)
+        self._files, self._path = _open_bucket(url)
         self._local = threading.local()
 
     def look(self) -> Facts | None:
@@ -205,10 +205,10 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         seen = seen.__cause__
 
 
-def _listed_by_hub(url: str) -> dict[str, Facts]:
+def _list_hub(url: str) -> dict[str, Facts]:
     from huggingface_hub import HfApi
 
-    name, commit, _ = _parts(url)
+    name, commit, _ = _split_address(url)
 
     def ask() -> list[Any]:
         tree = HfApi().list_repo_tree(name, recursive=True, revision=commit)
@@ -218,8 +218,8 @@ def _listed_by_hub(url: str) -> dict[str, Facts]:
     return {one.path: _facts_of_hub(one) for one in found if hasattr(one, "blob_id")}
 
 
-def _listed_by_bucket(url: str, stop: Stop) -> dict[str, Facts]:
-    files, path = _bucket(url)
+def _list_bucket(url: str, stop: Stop) -> dict[str, Facts]:
+    files, path = _open_bucket(url)
 
     def ask() -> Mapping[str, Mapping[str, Any]]:
         return dict(files.find(path, detail=True, refresh=True))
@@ -231,7 +231,7 @@ def _listed_by_bucket(url: str, stop: Stop) -> dict[str, Facts]:
     }
 
 
-def _bucket(url: str) -> tuple[Any, str]:
+def _open_bucket(url: str) -> tuple[Any, str]:
     """Return the file system of a bucket's address, and the path in it.
 
     Raises:
@@ -245,7 +245,7 @@ def _bucket(url: str) -> tuple[Any, str]:
         raise CheckpointError(f"{url}: {error}; pip install 'emberge[remote]'") from error
 
 
-def _parts(url: str) -> tuple[str, str, str]:
+def _split_address(url: str) -> tuple[str, str, str]:
     """Return name, commit and path of a file on a hub."""
     found = _HUB.fullmatch(url)
     if found is None:
@@ -258,22 +258,22 @@ def _parts(url: str) -> tuple[str, str, str]:
 def _facts_of_hub(entry: Any) -> Facts:
     sha256 = getattr(getattr(entry, "lfs", None), "sha256", None)
     version = sha256 or entry.blob_id
-    return Facts(_count(entry.size), str(version) if version else None, sha256)
+    return Facts(_read_count(entry.size), str(version) if version else None, sha256)
 
 
 def _facts_of_bucket(info: Mapping[str, Any]) -> Facts:
     names = ("ETag", "etag", "Last-Modified", "LastModified", "mtime")
     version = next((info[name] for name in names if info.get(name)), None)
-    return Facts(_count(info.get("size")), None if version is None else str(version))
+    return Facts(_read_count(info.get("size")), None if version is None else str(version))
 
 
-def _count(found: Any) -> int | None:
+def _read_count(found: Any) -> int | None:
     """Return a size in bytes that a server gives; None for what is no size of a file."""
     text = str(found).strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def _digest(header: str) -> str | None:
+def _decode_digest(header: str) -> str | None:
     """Return the SHA-256 that a web server gives of a file, in hexadecimal."""
     for part in header.split(","):
         name, _, value = part.strip().partition("=")

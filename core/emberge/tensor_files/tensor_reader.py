@@ -68,7 +68,7 @@ class TensorReader:
             read_derived_bytes(spec, self, start, into)
             return
         place, done = spec.offset + start, 0
-        handle = self._handle(spec, place, place + len(into))
+        handle = self._open_handle(spec, place, place + len(into))
         while done < len(into):
             got = os.preadv(handle, [into[done:]], place + done)
             if got == 0:
@@ -104,7 +104,7 @@ class TensorReader:
         """Begin to fetch from servers the tensors that pieces of work will read, one after the other."""
         remote = [[spec for spec in specs if RemoteFile.is_note(spec.file)] for specs in works]
         if any(remote):
-            self._servers().expect(remote)
+            self._open_fetcher().expect(remote)
 
     def end_requests(self) -> None:
         """End all requests to servers; who waits for one gets an error."""
@@ -134,16 +134,16 @@ class TensorReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _servers(self) -> TensorFetcher:
+    def _open_fetcher(self) -> TensorFetcher:
         with self._lock:
             self._fetcher = self._fetcher or TensorFetcher()
             return self._fetcher
 
-    def _handle(self, spec: TensorSpec, start: int, end: int) -> int:
+    def _open_handle(self, spec: TensorSpec, start: int, end: int) -> int:
         """Return the handle of an open file with bytes `start` to `end` of the spec's file."""
         path = spec.file
         if RemoteFile.is_note(path):
-            return self._servers().fetched(spec, start, end)
+            return self._open_fetcher().fetched(spec, start, end)
         handle = self._files.get(path)
         if handle is None:
             with self._lock:

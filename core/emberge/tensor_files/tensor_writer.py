@@ -53,8 +53,8 @@ class TensorWriter:
         self._indices: dict[Path, str] = {}
         self._shards: list[_Shard] = []
         parts = dict(parts or {"": ""})
-        for prefix, group in _by_part(specs, parts).items():
-            self._lay_out(folder / parts[prefix], prefix, group, parse_size(max_shard_size))
+        for prefix, group in _group_by_part(specs, parts).items():
+            self._plan_shards(folder / parts[prefix], prefix, group, parse_size(max_shard_size))
         self.resumed = all(shard.is_begun() for shard in self._shards)
 
     def begin(self, queue: int = QUEUE) -> None:
@@ -153,7 +153,7 @@ class TensorWriter:
             if content is not None:
                 self._notes.note(shard.path, content)
 
-    def _lay_out(self, folder: Path, prefix: str, specs: list[TensorSpec], limit: int) -> None:
+    def _plan_shards(self, folder: Path, prefix: str, specs: list[TensorSpec], limit: int) -> None:
         shards = _shards(specs, limit)
         stem = WEIGHTS.removesuffix(".safetensors")
         weights: dict[str, str] = {}
@@ -206,7 +206,9 @@ class _Shard:
         os.ftruncate(file.handle, self.size)
 
 
-def _by_part(specs: Sequence[TensorSpec], parts: Mapping[str, str]) -> dict[str, list[TensorSpec]]:
+def _group_by_part(
+    specs: Sequence[TensorSpec], parts: Mapping[str, str]
+) -> dict[str, list[TensorSpec]]:
     grouped: dict[str, list[TensorSpec]] = {}
     for spec in specs:
         prefix = max((p for p in parts if spec.name.startswith(p)), key=len)

@@ -152,7 +152,7 @@ class WriteQueue:
 
         while data:
             some = data[: self._capacity - place % PAGE]
-            filled = Filled(self._buffer(), place, len(some))
+            filled = Filled(self._take_buffer(), place, len(some))
             # Unlike the assignment of a slice, this lets other threads run.
             np.copyto(np.frombuffer(filled.data, np.uint8), np.frombuffer(some, np.uint8))
             self._work.put(functools.partial(self._write, filled, write))
@@ -160,7 +160,7 @@ class WriteQueue:
 
     def then(self, work: Callable[[], None]) -> None:
         """Do some work on the queue's thread, once all that was put before is in the files."""
-        self._work.put(functools.partial(self._guard, work))
+        self._work.put(functools.partial(self._guard_work, work))
 
     def release(self, filled: Filled) -> None:
         """Take back a buffer that nobody needs any more."""
@@ -184,7 +184,7 @@ class WriteQueue:
             self._work.put(None)
             self._thread.join()
 
-    def _buffer(self) -> mmap.mmap:
+    def _take_buffer(self) -> mmap.mmap:
         buffer = self._free.get()
         if self._error is not None:
             self._free.put(buffer)
@@ -196,11 +196,11 @@ class WriteQueue:
             work()
 
     def _write(self, filled: Filled, write: Callable[[Filled], None]) -> None:
-        self._guard(functools.partial(write, filled))
+        self._guard_work(functools.partial(write, filled))
         if self._error is not None:
             self.release(filled)
 
-    def _guard(self, work: Callable[[], None]) -> None:
+    def _guard_work(self, work: Callable[[], None]) -> None:
         """Do some work unless an error came before it, and keep its own."""
         if self._error is None:
             try:

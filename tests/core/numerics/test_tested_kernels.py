@@ -54,7 +54,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 def untested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The mark of kernels that were never compared, and are compiled here."""
     pytest.importorskip("numba")
-    monkeypatch.setattr(tested_kernels, "_mark", lambda: tmp_path / "tested")
+    monkeypatch.setattr(tested_kernels, "_mark_path", lambda: tmp_path / "tested")
     monkeypatch.setattr(tested_kernels, "_compile_apart", lambda: None)
     return tmp_path / "tested"
 

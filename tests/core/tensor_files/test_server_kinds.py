@@ -252,11 +252,13 @@ def test_a_size_is_a_count_of_bytes() -> None:
 def test_the_hash_of_a_web_server_is_read_where_it_is_one() -> None:
     digest = hashlib.sha256(b"x").hexdigest()
     assert (
-        server_kinds._digest("md5=AAAA, SHA-256=LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=")
+        server_kinds._decode_digest(
+            "md5=AAAA, SHA-256=LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE="
+        )
         == digest
     )
     for wrong in ("", "sha-256=?", "sha-256=AAAA", "md5=AAAA"):
-        assert server_kinds._digest(wrong) is None
+        assert server_kinds._decode_digest(wrong) is None
 
 
 @pytest.mark.parametrize(
