@@ -19,17 +19,18 @@ _SIGN_FORGOTTEN = 1e3
 
 def option_warnings(options: FitOptions) -> Iterator[tuple[str, str]]:
     """Yield (option, warning) for what the options alone show."""
-    rate, warmup = options.learning_rate, options.warmup_ratio
+    rate, warmup = options.learning_rate, options.warmup_share(options.max_steps)
     if rate == 0:
         yield "learning_rate", "learning_rate 0 leaves the model as it is"
     if rate >= _LARGEST_RATE:
         yield "learning_rate", _too_fast(rate)
     if warmup > _LONGEST_WARMUP:
+        option = "warmup_ratio" if options.warmup_steps is None else "warmup_steps"
         yield (
-            "warmup_ratio",
+            option,
             (
-                f"warmup_ratio {warmup:g} is the share of the training over which the learning rate rises: "
-                f"{_rest(warmup)}; 0.05 to 0.1 is usual"
+                f"{option} {getattr(options, option):g} is the part of the training over which the learning "
+                f"rate rises: {_rest(warmup)}; 0.05 to 0.1 of the steps is usual"
             ),
         )
 

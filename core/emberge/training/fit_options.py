@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from emberge.contracts import (
     WholeNumber,
 )
 
+_USUAL_WARMUP = 0.1
 Schedule = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
@@ -98,8 +100,10 @@ class FitOptions(BatchOptions):
 
     learning_rate: NonNegative = 2e-5
     """The highest learning rate, reached at the end of the warm-up."""
-    warmup_ratio: Share = 0.1
-    """Share of the steps over which the learning rate rises from near 0."""
+    warmup_ratio: Share | None = None
+    """Share of the steps over which the learning rate rises from near 0; by default 0.1."""
+    warmup_steps: WholeNumber | None = None
+    """Steps over which the learning rate rises, in place of a share; with `restart`, of each stretch."""
     schedule: Schedule = "linear"
     """Course of the learning rate after the warm-up."""
     decay_share: Annotated[PositiveShare, Requires("schedule", value="warmup_stable_decay")] = 0.1
@@ -133,10 +137,12 @@ class FitOptions(BatchOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        bounds = {"save_steps": 1, "keep_last": 0, "logging_steps": 1}
+        bounds = {"save_steps": 1, "keep_last": 0, "logging_steps": 1, "warmup_steps": 0}
         require_at_least(self, {**bounds, "learning_rate": 0, "weight_decay": 0})
-        if not 0 <= self.warmup_ratio <= 1:
+        if self.warmup_ratio is not None and not 0 <= self.warmup_ratio <= 1:
             raise ValueError(f"warmup_ratio is a share from 0 to 1, not {self.warmup_ratio:g}")
+        if self.warmup_ratio is not None and self.warmup_steps is not None:
+            raise ValueError("give warmup_ratio or warmup_steps, not both")
         self._check_decay()
         if self.max_grad_norm is not None and self.max_grad_norm <= 0:
             raise ValueError(f"max_grad_norm must be above 0, not {self.max_grad_norm:g}")
@@ -146,11 +152,23 @@ class FitOptions(BatchOptions):
             raise ValueError(
                 f"decay_share is a share above 0 and at most 1, not {self.decay_share:g}"
             )
-        together = self.warmup_ratio + self.decay_share
+        together = self.warmup_share(self.max_steps) + self.decay_share
         if self.schedule == "warmup_stable_decay" and together > 1 + 1e-9:
             raise ValueError(
-                f"warmup_ratio and decay_share are {together:g} of the steps together; lower one of them"
+                f"the warm-up and decay_share are {together:g} of the steps together; lower one of them"
             )
+
+    def warmup_share(self, steps: int | None) -> float:
+        """Return the share of `steps` that the warm-up takes; 0 for a number of steps of unknown many."""
+        if self.warmup_steps is None:
+            return _USUAL_WARMUP if self.warmup_ratio is None else self.warmup_ratio
+        return self.warmup_steps / steps if steps else 0.0
+
+    def count_warmup_steps(self, steps: int) -> int:
+        """Return the steps of the warm-up of a training, or of a stretch of one, of so many steps."""
+        if self.warmup_steps is not None:
+            return self.warmup_steps
+        return math.ceil(self.warmup_share(steps) * steps)
 
     @classmethod
     def of(cls, options: BatchOptions, **changes: Any) -> FitOptions:

@@ -92,6 +92,8 @@ def test_a_warm_up_that_is_most_of_the_training_is_doubted(place: Path) -> None:
     for share in (1, 0.9, 0.51):
         assert set(warnings(place, warmup_ratio=share)) == {"warmup_ratio"}
     assert warnings(place, warmup_ratio=0.5) == {}
+    assert set(warnings(place, warmup_steps=60, max_steps=100)) == {"warmup_steps"}
+    assert warnings(place, warmup_steps=50, max_steps=100) == {}
 
 
 INFONCE = {"infonce": {"temperature": 20}}

@@ -45,17 +45,16 @@ def adamw(
 def learning_rate_factor(
     step: int,
     steps: int,
-    warmup_ratio: float,
+    warmup: int,
     schedule: Schedule,
     decay_share: float = FitOptions.decay_share,
     *,
     from_zero: bool = False,
 ) -> float:
-    """Return the factor of optimizer step `step` (from 0): never 0, so that no step is lost.
+    """Return the factor of optimizer step `step` (from 0), after `warmup` steps of rising; never 0.
 
     With `from_zero` the first step of a warm-up has 0, as in transformers.
     """
-    warmup = math.ceil(warmup_ratio * steps)
     if step < warmup:
         return (step + (not from_zero)) / warmup
     left = (steps - step) / max(1, steps - warmup)

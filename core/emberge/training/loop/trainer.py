@@ -139,7 +139,7 @@ class Trainer:
         factor = learning_rate_factor(
             step - first,
             end - first,
-            options.warmup_ratio,
+            options.count_warmup_steps(end - first),
             options.schedule,
             options.decay_share,
             from_zero=self.trainee.warms_up_from_zero,

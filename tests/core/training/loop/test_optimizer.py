@@ -100,7 +100,7 @@ def test_an_optimizer_without_steps_has_no_state_and_takes_none() -> None:
     ],
 )
 def test_schedules(schedule: Any, values: list[float]) -> None:
-    found = [learning_rate_factor(step, 10, 0.2, schedule) for step in (0, 1, 2, 6, 9)]
+    found = [learning_rate_factor(step, 10, 2, schedule) for step in (0, 1, 2, 6, 9)]
     assert found == pytest.approx(values)
 
 
@@ -115,12 +115,15 @@ def test_a_begun_step_of_warm_up_or_decay_is_a_whole_one(
     schedule: Any, values: list[float]
 ) -> None:
     """A tenth of 15 steps is 1.5: two steps of warm-up, and two of decay."""
-    found = [learning_rate_factor(step, 15, 0.1, schedule) for step in (0, 1, 2, 3, 13, 14)]
+    found = [
+        learning_rate_factor(step, 15, OPTIONS.count_warmup_steps(15), schedule)
+        for step in (0, 1, 2, 3, 13, 14)
+    ]
     assert found == pytest.approx(values)
 
 
 def test_a_stable_rate_falls_over_the_last_tenth() -> None:
-    found = [learning_rate_factor(step, 25, 0.0, "warmup_stable_decay") for step in range(25)]
+    found = [learning_rate_factor(step, 25, 0, "warmup_stable_decay") for step in range(25)]
     assert found[:22] == [1.0] * 22
     assert found[22:] == pytest.approx([1.0, 2 / 3, 1 / 3])
 
@@ -136,18 +139,18 @@ def test_a_stable_rate_falls_over_the_last_tenth() -> None:
 )
 def test_a_stable_rate_falls_over_a_share_of_the_steps(share: float, values: list[float]) -> None:
     """Ten steps, of which two warm up."""
-    found = [learning_rate_factor(s, 10, 0.2, "warmup_stable_decay", share) for s in range(10)]
+    found = [learning_rate_factor(s, 10, 2, "warmup_stable_decay", share) for s in range(10)]
     assert found == pytest.approx(values)
 
 
 def test_a_decay_alone_begins_at_the_highest_rate() -> None:
-    found = [learning_rate_factor(step, 4, 0.0, "warmup_stable_decay", 1.0) for step in range(4)]
+    found = [learning_rate_factor(step, 4, 0, "warmup_stable_decay", 1.0) for step in range(4)]
     assert found == [1.0, 0.75, 0.5, 0.25]
 
 
 def test_the_other_schedules_have_no_share_of_decay() -> None:
     for schedule in ("linear", "cosine", "constant"):
-        found = {learning_rate_factor(7, 10, 0.2, schedule, s) for s in (0.1, 0.9)}  # type: ignore[arg-type]
+        found = {learning_rate_factor(7, 10, 2, schedule, s) for s in (0.1, 0.9)}  # type: ignore[arg-type]
         assert len(found) == 1
 
 
@@ -156,9 +159,15 @@ def test_the_other_schedules_have_no_share_of_decay() -> None:
     [
         ({"decay_share": 0.0}, "decay_share"),
         ({"decay_share": 1.5}, "decay_share"),
+        ({"warmup_ratio": 0.1, "warmup_steps": 400}, "not both"),
+        ({"warmup_steps": -1}, "warmup_steps"),
+        (
+            {"schedule": "warmup_stable_decay", "warmup_steps": 95, "max_steps": 100},
+            "the warm-up and decay_share",
+        ),
         (
             {"schedule": "warmup_stable_decay", "warmup_ratio": 0.5, "decay_share": 0.6},
-            "warmup_ratio and decay_share",
+            "the warm-up and decay_share",
         ),
     ],
 )
@@ -169,5 +178,15 @@ def test_impossible_shares_of_decay_are_refused(options: dict[str, Any], place: 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "warmup_stable_decay", "constant"])
 def test_a_training_of_one_step_learns(schedule: str) -> None:
-    for warmup in (0.0, 0.1, 1.0):
+    for warmup in (0, 1):
         assert learning_rate_factor(0, 1, warmup, schedule) == 1.0  # type: ignore[arg-type]
+
+
+def test_a_warm_up_is_a_number_of_steps_or_a_share_of_them() -> None:
+    assert [FitOptions().count_warmup_steps(steps) for steps in (1, 15, 1000)] == [1, 2, 100]
+    by_steps = FitOptions(warmup_steps=400)
+    assert [by_steps.count_warmup_steps(steps) for steps in (100, 4000)] == [400, 400]
+    found = [learning_rate_factor(step, 4000, 400, "linear") for step in (0, 199, 399, 400)]
+    assert found == [1 / 400, 0.5, 1.0, 1.0]
+    # Longer than the training: the rate rises to its end.
+    assert learning_rate_factor(99, 100, 400, "linear") == 0.25
