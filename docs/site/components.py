@@ -10,6 +10,7 @@ from typing import Any
 
 from emberge.plugins import KINDS, Plugins
 from emberge.recipes.docs.describe import component_page, component_rows, option_line
+from emberge.wording import Markdown, code_span, table_lines
 
 __all__ = ["PAPER", "anchor", "component_pages", "kind_path", "kind_title", "prose"]
 
@@ -59,10 +60,15 @@ def component_pages(plugins: Plugins) -> dict[str, str]:
 def _page(plugins: Plugins, kind: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     yield f"# {kind_title(kind)}\n"
     yield f"{_USED_IN[kind]} `emberge show NAME` prints the same in a terminal.\n"
-    yield from ("| name | plugin | summary |", "|---|---|---|")
-    for row in rows:
-        summary = prose(row["summary"]).replace("|", "\\|")
-        yield f"| [`{row['name']}`](#{anchor(row)}) | `{row['plugin']}` | {summary} |"
+    table = [
+        [
+            Markdown(f"[`{row['name']}`](#{anchor(row)})"),
+            code_span(row["plugin"]),
+            Markdown(prose(row["summary"]).replace("|", "\\|")),
+        ]
+        for row in rows
+    ]
+    yield from table_lines(["name", "plugin", "summary"], table)
     shown = _Shown({})
     for row in rows:
         (full,) = [p for p in component_page(plugins, row["full_name"]) if p["kind"] == kind]

@@ -13,6 +13,7 @@ from pathlib import Path
 from emberge import errors, hookspecs
 from emberge.cli.arguments import VERBS, parse
 from emberge.plugin_verbs import Verb
+from emberge.wording import Markdown, code_span, table_lines
 
 from components import prose
 
@@ -38,11 +39,13 @@ def name_pages(added: Mapping[str, Verb]) -> dict[str, str]:
 def _verbs(added: Mapping[str, Verb]) -> Iterator[str]:
     yield "# Verbs\n"
     yield "Each verb of the command line, as `emberge VERB --help` prints it.\n"
-    yield from ("| verb | what it does |", "|---|---|")
     summaries = {verb: summary for verb, (summary, _) in VERBS.items()}
     summaries |= {verb: one.summary for verb, one in added.items()}
-    for verb, summary in summaries.items():
-        yield f"| [`emberge {verb}`](#{verb}) | {summary[0].upper()}{summary[1:]}. |"
+    rows = [
+        [Markdown(f"[`emberge {verb}`](#{verb})"), Markdown(f"{summary[0].upper()}{summary[1:]}.")]
+        for verb, summary in summaries.items()
+    ]
+    yield from table_lines(["verb", "what it does"], rows)
     for verb in summaries:
         yield f"\n## {verb} {{ #{verb} }}\n\n```text\n{_help(verb, added)}\n```"
 
@@ -89,10 +92,15 @@ def _errors() -> Iterator[str]:
         "shows one. A place is `file:line` of a recipe or data file, or the name of a tensor, data set or "
         "step. `emberge check` prints all problems of a recipe at once, before any work starts.\n"
     )
-    yield from ("| error | exit code | when |", "|---|---|---|")
-    for one in _classes():
-        first = (inspect.getdoc(one) or "").partition("\n")[0]
-        yield f"| `{one.__name__}` | {one.exit_code} | {prose(first)} |"
+    rows = [
+        [
+            code_span(one.__name__),
+            str(one.exit_code),
+            Markdown(prose((inspect.getdoc(one) or "").partition("\n")[0])),
+        ]
+        for one in _classes()
+    ]
+    yield from table_lines(["error", "exit code", "when"], rows)
     yield "\nExit code 0 is for work that is done. A plugin raises the same classes, from `emberge`.\n"
     yield "## Problem { #Problem }\n"
     yield prose(inspect.getdoc(errors.Problem) or "")
@@ -128,10 +136,11 @@ def _python() -> Iterator[str]:
 
 def _face(package: str, room: str, summary: str) -> Iterator[str]:
     yield f"## {package}\n\n{summary}\n"
-    yield from ("| name | what it is |", "|---|---|")
+    rows = []
     for name, module in sorted(_listed(_CORE / room / "__init__.pyi").items()):
         place = f"{room}.{module}" if room else module
-        yield f"| `{name}` | {_first_line(place, name).replace(chr(10), ' ')} |"
+        rows.append([code_span(name), Markdown(_first_line(place, name).replace("\n", " "))])
+    yield from table_lines(["name", "what it is"], rows)
     yield ""
 
 

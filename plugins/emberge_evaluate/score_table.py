@@ -6,25 +6,31 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from emberge.evaluating import FEW, Comparison, GainKept, Scores, Task, TrainingCost, kind_of_group
+from emberge.evaluating import (
+    DOMAINS,
+    FEW,
+    Comparison,
+    GainKept,
+    Scores,
+    Task,
+    TrainingCost,
+    kind_of_group,
+)
 from emberge.wording import Markdown, bold, prose, table_lines, table_row
 
 from emberge_evaluate.token_loss import NATS_PER_TOKEN
 
+_DOMAINS = {domain: title.lower() for domain, title in DOMAINS.items()}
 MEANS = {
     "task": "mean over tasks",
     "type": "mean over kinds of task",
-    "in": "in domain",
-    "out": "out of domain",
-    "elsewhere": "elsewhere",
+    **_DOMAINS,
 }
 # Means that differences are shown on, with their titles.
 GROUPS = {
     "task": "all tasks",
     "type": "kinds of task",
-    "in": "in domain",
-    "out": "out of domain",
-    "elsewhere": "elsewhere",
+    **_DOMAINS,
 }
 
 
@@ -276,15 +282,9 @@ def _gain(found: GainKept, scores: Scores) -> Markdown:
 
 def _domains(scores: Scores) -> Iterator[str]:
     """Yield which tasks count as in domain, as no reader can know."""
-    for domain, words in (
-        ("in", "In domain"),
-        ("out", "Out of domain"),
-        ("elsewhere", "Elsewhere"),
-    ):
-        names = [task.name for task in scores.tasks if task.domain == domain]
-        if names:
-            yield ""
-            yield f"{words} ({len(names)}): {prose(', '.join(names))}."
+    for title, names in scores.tasks_by_domain().items():
+        yield ""
+        yield f"{title} ({len(names)}): {prose(', '.join(names))}."
 
 
 def _notes(scores: Scores) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from emberge.model_folder import licence_limits
+
 # Licences that ask for notices at most, from the freest on: of several, the last asks for what all ask for.
 _FREE = (
     *("cc0-1.0", "unlicense", "wtfpl", "mit", "isc", "bsd-2-clause", "bsd", "bsd-3-clause"),
@@ -39,7 +41,6 @@ _ALIASES = {
     "gpl": "gpl-3.0",
     "agpl": "agpl-3.0",
 }
-_UNSTATED = ("other", "unknown", "not specified")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +94,13 @@ def _own(licence: str) -> bool:
 
 
 def _forbids(name: str, licence: str) -> str:
-    if "nd" in licence.split("-"):
+    limits = licence_limits(licence)
+    if "nd" in limits:
         return (
             f"'{name}' is under {licence}, which forbids sharing what is derived from it; leave it out, or "
             "get another licence from its authors"
         )
-    if licence in _UNSTATED:
+    if "own" in limits:
         return (
             f"'{name}' is under terms of its own that its card does not name ('{licence}'); read them, and "
             f"state them with --licence-of {name}=NAME"

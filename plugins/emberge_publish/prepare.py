@@ -16,7 +16,7 @@ from emberge.documents import Card, draw_card
 from emberge.evaluating import read_scores, safe_file_name
 from emberge.files import JSON_LIMIT, read_json, read_regular
 from emberge.hashes import HashCache
-from emberge.model_folder import model_fingerprint, published_files
+from emberge.model_folder import licence_limits, model_fingerprint, published_files
 from emberge.results import (
     read_artifact,
     record_text,
@@ -169,8 +169,7 @@ def _notes(
     scored: Sequence[str],
 ) -> Iterator[str]:
     for one in ancestors.data:
-        terms = (one.licence or "").lower().split("-")
-        if "nc" in terms or "nd" in terms:
+        if licence_limits(one.licence or "") & {"nc", "nd"}:
             yield (
                 f"the data '{one.name}' is under {one.licence}; whether that binds a model trained on it is "
                 "for you to judge"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from emberge.evaluating import MEANS, Comparison, Estimate, Scores
+from emberge.evaluating import DOMAINS, MEANS, Comparison, Estimate, Scores
 from emberge.wording import count_noun
 
 from emberge_report.charts.markup import Child, tag
@@ -129,5 +129,4 @@ def _compared(difference: Comparison | None) -> Child:
 
 
 def _place(on: str) -> str:
-    words = {"in": "In domain", "out": "Out of domain", "elsewhere": "Elsewhere"}
-    return words.get(on, MEANS.get(on, on).capitalize())
+    return DOMAINS.get(on) or MEANS.get(on, on).capitalize()

@@ -6,6 +6,7 @@ from .score_file import write_scores as write_scores
 from .score_store import read_score as read_score
 from .score_store import safe_file_name as safe_file_name
 from .score_store import write_score as write_score
+from .scores import DOMAINS as DOMAINS
 from .scores import FEW as FEW
 from .scores import MEANS as MEANS
 from .scores import Comparison as Comparison

@@ -16,6 +16,8 @@ MEANS = {
     "task": "mean over tasks",
     "type": "mean over task types",
 }
+# Domains of tasks and their titles.
+DOMAINS = {"in": "In domain", "out": "Out of domain", "elsewhere": "Elsewhere"}
 # Number of tasks up to which all are shown side by side.
 FEW = 6
 
@@ -259,6 +261,18 @@ class Scores:
             return {}
         ranks = [_normalised(row) for row in known]
         return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.made)}
+
+    def task(self, on: str) -> Task | None:
+        """Return the task of this name; None for a mean."""
+        return next((task for task in self.tasks if task.name == on), None)
+
+    def tasks_by_domain(self) -> dict[str, list[str]]:
+        """Return the names of the tasks of each domain that has any, by its title in `DOMAINS`."""
+        found = {
+            title: [task.name for task in self.tasks if task.domain == domain]
+            for domain, title in DOMAINS.items()
+        }
+        return {title: names for title, names in found.items() if names}
 
     @property
     def means_known(self) -> tuple[str, ...]:

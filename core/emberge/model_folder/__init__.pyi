@@ -22,6 +22,7 @@ from .fingerprints import model_fingerprint as model_fingerprint
 from .folder_files import read_json as read_json
 from .folder_files import read_object as read_object
 from .folder_files import read_text as read_text
+from .model_card import licence_limits as licence_limits
 from .model_card import licence_of as licence_of
 from .model_card import read_front_matter as read_front_matter
 from .model_card import split_card as split_card

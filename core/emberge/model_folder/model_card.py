@@ -13,6 +13,8 @@ from emberge.files import UnsoundFileError, open_regular
 _CARD = "README.md"
 _LONGEST = 1 << 20
 _FENCE = "---"
+# Stated in place of a licence where the terms are the author's own.
+_OWN_TERMS = ("other", "unknown", "not specified")
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
@@ -54,3 +56,15 @@ def licence_of(folder: Path) -> str | None:
     names = stated if isinstance(stated, list) else [stated]
     known = [name for name in names if isinstance(name, str) and name not in ("", "~", "null")]
     return ", ".join(known) or None
+
+
+def licence_limits(licence: str) -> frozenset[str]:
+    """Return the limits that the words of a licence show.
+
+    They are "nd" where nothing derived may be shared, "nc" where it may not be used commercially, and "own"
+    where the terms are the author's own and the words do not tell them.
+    """
+    words = licence.lower()
+    return frozenset(
+        {"nd", "nc"} & {*words.split("-")} | ({"own"} if words in _OWN_TERMS else set())
+    )

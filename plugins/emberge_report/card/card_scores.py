@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from emberge.documents import BulletList, Section, TextTable
-from emberge.evaluating import MEANS, Comparison, Scores, Task
+from emberge.evaluating import DOMAINS, MEANS, Comparison, Scores, Task
 from emberge.wording import Markdown, bold, prose
 
 from emberge_report.conclusions import WHERE, loss_in_words
@@ -73,7 +73,7 @@ _EXPLAINED = (
 
 
 def _score_row(model: str, scores: Scores, on: str, other: str | None) -> list[str]:
-    task = next((task for task in scores.tasks if task.name == on), None)
+    task = scores.task(on)
     interval = scores.interval(model, on)
     cells = [
         _title_of(task) if task else Markdown(f"*{prose(MEANS.get(on, on))}*"),
@@ -88,8 +88,8 @@ def _score_row(model: str, scores: Scores, on: str, other: str | None) -> list[s
 
 
 def _title_of(task: Task) -> str:
-    words = {"in": " (in domain)", "out": " (out of domain)", "elsewhere": " (elsewhere)"}
-    return task.name + words.get(task.domain or "", "")
+    domain = DOMAINS.get(task.domain or "", "").lower()
+    return f"{task.name} ({domain})" if domain else task.name
 
 
 def _show_difference(found: Comparison | None) -> str:

@@ -106,7 +106,7 @@ def _dots(scores: Scores, on: str, looks: Looks) -> list[Dot]:
 def _panel(scores: Scores, on: str, rows: Sequence[Dot], span: float) -> Markup:
     reference = scores.value(scores.reference, on) if scores.reference else None
     spoken = "; ".join(f"{row.name} {row.label}" for row in rows)
-    task = next((t for t in scores.tasks if t.name == on), None)
+    task = scores.task(on)
     return tag(
         "div",
         tag("h4", _title(on), tag("small", _about(task)) if task else None),
@@ -203,7 +203,7 @@ def _rank(scores: Scores, model: str) -> Markup:
 
 
 def _heading(scores: Scores, on: str) -> list[Child]:
-    task = next((task for task in scores.tasks if task.name == on), None)
+    task = scores.task(on)
     about = _about(task) if task else ""
     return [_title(on), tag("small", about) if about else None]
 
@@ -283,15 +283,9 @@ def _by_seed(difference: Comparison) -> str:
 
 def _domains(scores: Scores) -> Markup | None:
     """Return lists of the tasks that count as in and out of domain, as no reader can know."""
-    words = {"in": "In domain", "out": "Out of domain", "elsewhere": "Elsewhere"}
-    listed = {
-        words_of: [task.name for task in scores.tasks if task.domain == domain]
-        for domain, words_of in words.items()
-    }
     shown = [
-        tag("p", tag("b", f"{words_of} ({len(names)}): "), ", ".join(names))
-        for words_of, names in listed.items()
-        if names
+        tag("p", tag("b", f"{title} ({len(names)}): "), ", ".join(names))
+        for title, names in scores.tasks_by_domain().items()
     ]
     return tag("div", shown) if shown else None
 

@@ -17,13 +17,11 @@ from emberge.contracts import MergeTransform, Stage
 from emberge.merging.comparison import LOW_COSINE
 from emberge.merging.merge_plan import MergePlan, weights_of
 from emberge.merging.request import MergeRequest
-from emberge.model_folder import Checkpoint, ModelPair, licence_of
+from emberge.model_folder import Checkpoint, ModelPair, licence_limits, licence_of
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import layer_number
 from emberge.wording import count_noun, join_some
 
-# Licences whose terms are the author's own; their names cannot be compared.
-_OWN_TERMS = ("other", "unknown")
 _BASE = "the base"
 # Bytes looked at in each of three places of a tensor; what is smaller than that is seen whole. Even where
 # most numbers round to the same bfloat16, a few thousand in a row do not.
@@ -150,15 +148,15 @@ def _warn_of_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
     """Yield warnings about the licences of parents, given by the parents' names."""
     stated = {name: licence for name, licence in licences.items() if licence}
     for name, licence in stated.items():
-        terms = licence.lower().split("-")
-        if "nd" in terms:
+        limits = licence_limits(licence)
+        if "nd" in limits:
             yield (
                 f"'{name}' is under {licence}, which forbids sharing what is derived from it, such as a "
                 "merge; ask its authors, or leave it out"
             )
-        if "nc" in terms:
+        if "nc" in limits:
             yield f"'{name}' is under {licence}: what is merged from it may not be used commercially either"
-        if licence.lower() in _OWN_TERMS:
+        if "own" in limits:
             yield f"'{name}' is under terms of its own ('{licence}'); read them before you share a merge"
     if len({licence.lower() for licence in stated.values()}) > 1:
         yield (
