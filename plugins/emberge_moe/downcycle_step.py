@@ -72,12 +72,6 @@ class RoutedModel:
         """The tensors in terms of the dense model."""
         return self.target.restored(self.checkpoint.config, self.checkpoint.specs)
 
-    @property
-    def top_k(self) -> int:
-        """Experts that each token goes to."""
-        config = self.checkpoint.config
-        return int(config.get("num_experts_per_tok") or config["top_k"])
-
     def averaged(self, shares: Mapping[int, Sequence[float]] | None = None) -> Iterator[TensorSpec]:
         """Yield the dense model's tensors, with each layer's experts averaged by their shares, or evenly."""
         yield from self.restored.rest

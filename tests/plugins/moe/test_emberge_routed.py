@@ -143,6 +143,26 @@ def test_gates_are_the_worked_numbers() -> None:
     torch.testing.assert_close(gates.sum(), torch.tensor(0.880797078))
 
 
+def test_gates_of_a_router_in_bfloat16_are_computed_in_float32() -> None:
+    config = EmbergeRoutedConfig(inner=dense_model("bert").config.to_dict(), num_experts=4)
+    router = Router(config).to(torch.bfloat16)
+    torch.nn.init.normal_(router.weight)
+    token = torch.randn(5, 16, dtype=torch.bfloat16)
+    logits, gates, _ = router(token)
+    assert (logits.dtype, gates.dtype) == (torch.bfloat16, torch.float32)
+    best = logits.float().softmax(-1).topk(2).values
+    torch.testing.assert_close(gates, best / best.sum(-1, keepdim=True), rtol=1e-6, atol=0)
+
+
+def test_sizes_are_those_of_the_dense_models_config() -> None:
+    inner = dense_model("bert").config
+    config = EmbergeRoutedConfig(inner=inner.to_dict(), num_experts=4)
+    assert config.get_text_config().hidden_size == inner.hidden_size
+    assert config.get_text_config(decoder=True).hidden_size == inner.hidden_size
+    empty = EmbergeRoutedConfig()
+    assert empty.get_text_config() is empty
+
+
 @pytest.mark.parametrize("kind", ["bert", "nomic_bert"])
 def test_gradients_are_those_of_numbers(kind: str) -> None:
     """Gradients of experts, router and inputs against differences, and with blocks computed again."""

@@ -18,6 +18,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
+from emberge.contracts import MediaFacts
 from emberge.encoding import BatchEmbeddings, EncodePlan, draws_random_numbers, encode_and_backward
 from emberge.testing import check_backbone
 from emberge.training import FitOptions, FitResult
@@ -333,6 +334,25 @@ def test_what_the_backbone_cannot_use_is_named(bert: Path, tmp_path: Path) -> No
     for wrong in ({"balance": -1.0}, {"z_loss": -1.0}, {"jitter": 1.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Routed(inner=TextEncoder(), **wrong)  # type: ignore[arg-type]
+
+
+def test_the_inner_backbone_is_asked_for_what_the_routed_one_is(tmp_path: Path) -> None:
+    asked: list[object] = []
+
+    class Asked(TextEncoder):
+        def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
+            asked.append(media)
+            return ["no images"]
+
+        def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Any:
+            asked.append((device, dtype, predicts))
+            return super().load(checkpoint, device=device, dtype=dtype, predicts=predicts)
+
+    model, media = routed(tmp_path / "model"), MediaFacts("image-text", ("image",))
+    backbone = Routed(inner=Asked())
+    assert backbone.check_media(model, media) == ["no images"]
+    backbone.load(model, device="cpu", dtype="float32")
+    assert asked == [media, ("cpu", "float32", False)]
 
 
 def test_states_and_names_are_those_of_the_inner_encoder(tmp_path: Path) -> None:

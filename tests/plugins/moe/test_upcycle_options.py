@@ -121,6 +121,25 @@ def test_noise_is_a_share_of_each_matrix_and_leaves_biases(place: Path) -> None:
     assert torch.equal(found[bias], own["encoder.layer.1.intermediate.dense.bias"])
 
 
+def test_experts_count_by_the_share_of_choices_that_fell_on_them(place: Path) -> None:
+    routed = ran(place, "model: ./dense, noise: 0.5, experts: 3, router: normal(3)")
+    experts = tensors(routed)
+    (place / "routed").symlink_to(routed)
+    rows = "".join(f'{{"text": "{word} cat {word} dog"}}\n' for word in tiny.WORDS)
+    (place / "texts.jsonl").write_text(rows)
+    options = "model: ./routed, weights: load, probe: ./texts.jsonl"
+    folder = ran(place, options, step="downcycle")
+    artifact = read_artifact(folder)
+    assert artifact is not None
+    shares = artifact.details["downcycled"]["load"]["1"]
+    assert sum(shares) == pytest.approx(1)
+    assert max(shares) - min(shares) > 0.05
+    parts = [share * experts[EXPERT.format(n)].double() for n, share in enumerate(shares)]
+    wanted = torch.stack(parts).sum(0)
+    found = tensors(folder)["encoder.layer.1.intermediate.dense.weight"]
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-6, atol=1e-8)
+
+
 def test_gates_of_the_paper_shrink_a_block_and_a_measured_scale_makes_up_for_it(
     place: Path,
 ) -> None:
