@@ -61,8 +61,8 @@ class Cut:
             above = int(np.count_nonzero(values > limit))
             last = int(np.flatnonzero(values == limit)[keep - above - 1])
             return dataclasses.replace(start, sure=True, low=limit, high=limit, row=last, quota=1)
-        start = start.surely(keep) if sure or keep == total else start
-        if start.settled:
+        start = start.with_count(keep) if sure or keep == total else start
+        if start.final:
             return start
         rank = keep * size // total
         # A limit outside costs passes, never exactness.
@@ -83,13 +83,13 @@ class Cut:
             collect=2 * slack * total // size <= _MANY,
         )
 
-    def surely(self, keep: int) -> Cut:
+    def with_count(self, keep: int) -> Cut:
         """Return the cut with the number that stays, when it is known."""
         row = math.inf if keep in (0, self.total) else self.row
         return dataclasses.replace(self, keep_count=keep, sure=True, row=row)
 
     @property
-    def settled(self) -> bool:
+    def final(self) -> bool:
         """True if it needs no further pass."""
         return self.row is not None
 
@@ -123,18 +123,18 @@ class Cut:
         nonzero = len(patterns) if self.sure else int(np.count_nonzero(patterns))
         return Tally(above, len(values), nonzero, bins=bins)
 
-    def narrowed(self, tally: Tally) -> Cut:
+    def narrow(self, tally: Tally) -> Cut:
         """Return the cut after a whole pass was counted: with a closer bracket, or the answer."""
         if tally.above >= self.keep_count:
             most = (1 << (63 if self.high >= 1 << 31 else 31)) - 1
-            return self._counted(self.high + 1, most)
+            return self._restart(self.high + 1, most)
         if tally.above + tally.inside < self.keep_count:
-            return self._counted(0, self.low - 1)
+            return self._restart(0, self.low - 1)
         if tally.bins is not None:
-            return self._in_a_bin(tally.above, tally.bins)
+            return self._enter_bin(tally.above, tally.bins)
         if tally.runs is None:
-            return self._counted(self.low, self.high)
-        limit, quota = self._limit(tally.runs, self.keep_count - tally.above)
+            return self._restart(self.low, self.high)
+        limit, quota = self._find_limit(tally.runs, self.keep_count - tally.above)
         by_row = np.concatenate([run.by_row(limit, self.frequent) for run in tally.runs])
         reached = by_row.cumsum()
         at = int(np.searchsorted(reached, quota))
@@ -145,10 +145,10 @@ class Cut:
         begins = np.concatenate([run.rows for run in tally.runs])
         return dataclasses.replace(known, row=int(begins[at]), quota=quota)
 
-    def _counted(self, low: int, high: int) -> Cut:
+    def _restart(self, low: int, high: int) -> Cut:
         return dataclasses.replace(self, low=low, high=high, frequent=(), collect=False)
 
-    def _in_a_bin(self, above: int, bins: np.ndarray) -> Cut:
+    def _enter_bin(self, above: int, bins: np.ndarray) -> Cut:
         reached = above + bins[::-1].cumsum()[::-1]
         place = int(np.flatnonzero(reached >= self.keep_count)[-1])
         low = self.low + (place << self.shift)
@@ -158,7 +158,7 @@ class Cut:
             return dataclasses.replace(self, low=low, high=high, frequent=patterns, collect=True)
         return dataclasses.replace(self, low=low, high=high, collect=bool(bins[place] <= _MANY))
 
-    def _limit(self, runs: Sequence[Run], keep: int) -> tuple[int, int]:
+    def _find_limit(self, runs: Sequence[Run], keep: int) -> tuple[int, int]:
         """Return (the limit, how many values that equal it stay), if `keep` of those inside stay."""
         others = np.concatenate([run.values for run in runs])
         counts = np.sum([run.ties.sum(1) for run in runs], axis=0).tolist()
@@ -178,11 +178,11 @@ class Cut:
 
     @property
     def limit(self) -> Limit:
-        """The limit for a block's values, when it is settled."""
+        """The limit for a block's values, when it is final."""
         if self.keep_count in (0, self.total):
             return Limit.all() if self.keep_count else Limit.nothing()
         if self.row is None:
-            raise AssertionError("the limit was not settled in as many passes as it can take")
+            raise AssertionError("the limit was not final in as many passes as it can take")
         return (
             Limit(self.low) if self.row == math.inf else Limit(self.low, int(self.row), self.quota)
         )
@@ -244,7 +244,7 @@ class Tally:
             sum(part.above for part in parts),
             sum(part.inside for part in parts),
             sum(part.nonzero for part in parts),
-            list(_packed(runs)) if held else None,
+            list(_join_small_runs(runs)) if held else None,
             np.sum(bins, axis=0) if bins else None,
         )
 
@@ -262,20 +262,20 @@ def off_heap(values: np.ndarray) -> np.ndarray:
     return copy
 
 
-def _packed(runs: Iterable[Run]) -> Iterator[Run]:
+def _join_small_runs(runs: Iterable[Run]) -> Iterator[Run]:
     """Yield the runs, small neighbours put together."""
     small: list[Run] = []
     for run in runs:
         if run.nbytes >= _LARGE:
-            yield from _together(small)
+            yield from _join_runs(small)
             small = []
             yield run
         else:
             small.append(run)
-    yield from _together(small)
+    yield from _join_runs(small)
 
 
-def _together(runs: Sequence[Run]) -> Iterator[Run]:
+def _join_runs(runs: Sequence[Run]) -> Iterator[Run]:
     if len(runs) < 2:
         yield from runs
         return

@@ -80,7 +80,7 @@ class Fisher(MergeStrategy):
         for model in block.models:
             # An entry of no shape is the zero of a tensor that no embedding depends on: it has no scale.
             if block.entry_shape(model):
-                information = self._of(block, model)
+                information = self._read_information(block, model)
                 totals[model] = float(information.double().sum())
                 counts[model] = float(information.numel())
         return {"total": totals, "count": counts}
@@ -89,32 +89,34 @@ class Fisher(MergeStrategy):
         import torch
 
         weights = block.weights.to(block.tensors.device)
-        if not self._known(block):
-            return _mean(block.tensors, _spread(weights, block.tensors))
+        if not self._has_entries(block):
+            return _weighted_mean(block.tensors, _shape_like(weights, block.tensors))
         if float(weights.min()) < 0:
             raise ValueError("Fisher information is weighted by shares, which are not negative")
         means = stats[0] if stats else {}
         shares = torch.stack(
             [
-                self._of(block, model).to(block.tensors.dtype).expand(block.tensors.shape[1:])
-                / _scale(means, model)
+                self._read_information(block, model)
+                .to(block.tensors.dtype)
+                .expand(block.tensors.shape[1:])
+                / _mean_information(means, model)
                 for model in block.models
             ]
         )
         shares += self.floor
-        shares *= _spread(weights, block.tensors)
+        shares *= _shape_like(weights, block.tensors)
         if self.floor == 0:
             nobody = shares.sum(0) == 0
-            shares += nobody * _spread(weights, block.tensors)
-        return _mean(block.tensors, shares)
+            shares += nobody * _shape_like(weights, block.tensors)
+        return _weighted_mean(block.tensors, shares)
 
-    def _known(self, block: Block) -> bool:
+    def _has_entries(self, block: Block) -> bool:
         missing = [model for model in block.models if block.entry_shape(model) is None]
         if missing and self.fallback == "error":
             raise ValueError(f"nothing was measured of '{missing[0]}'; set fallback: linear")
         return not missing
 
-    def _of(self, block: Block, model: str) -> Tensor:
+    def _read_information(self, block: Block, model: str) -> Tensor:
         """Return one model's information for the block's rows."""
         information: Tensor = block.statistics[model]
         if information.numel() and not float(information.min()) >= 0:
@@ -122,17 +124,17 @@ class Fisher(MergeStrategy):
         return information
 
 
-def _spread(values: Tensor, like: Tensor) -> Tensor:
+def _shape_like(values: Tensor, like: Tensor) -> Tensor:
     """Return one value a model, shaped and typed so that it multiplies [models, *rows]."""
     return values.to(like).reshape(-1, *[1] * (like.dim() - 1))
 
 
-def _scale(measured: Measures, model: str) -> float:
+def _mean_information(measured: Measures, model: str) -> float:
     mean = measured.get("total", {}).get(model, 0.0) / measured.get("count", {}).get(model, 1.0)
     return mean if mean > 0 else 1.0
 
 
-def _mean(tensors: Tensor, weights: Tensor) -> Tensor:
+def _weighted_mean(tensors: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted mean of [models, *rows], in steps from the first: equal models stay as they are."""
     total, first = weights.sum(0), tensors[0]
     moved = sum(

@@ -100,8 +100,8 @@ class Group(MergeTransform):
         return self.by.reads_base(number)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        inside = _split(block)
-        return {_INSIDE: {k: self.by.measure(inner, _of(k, stats)) for k, inner in inside}}
+        inside = _split_groups(block)
+        return {_INSIDE: {k: self.by.measure(inner, _group_stats(k, stats)) for k, inner in inside}}
 
     def join(self, measures: Sequence[Measures]) -> Measures:
         inside = [one[_INSIDE] for one in measures]
@@ -109,7 +109,9 @@ class Group(MergeTransform):
         return {_INSIDE: {k: self.by.join([one[k] for one in inside if k in one]) for k in labels}}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        known = {k: self.by.conclude(inner, _of(k, stats)) for k, inner in _split(block)}
+        known = {
+            k: self.by.conclude(inner, _group_stats(k, stats)) for k, inner in _split_groups(block)
+        }
         warnings = [f"group '{k}': {v['warning']}" for k, v in known.items() if v.get("warning")]
         findings = {
             f"{group}: {label}": number
@@ -119,42 +121,48 @@ class Group(MergeTransform):
         return {_INSIDE: known, "warning": "; ".join(warnings), "findings": findings}
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        inside = _split(block)
-        factors = {label: self.by.factors(inner, _of(label, stats)) for label, inner in inside}
-        shares = {label: _spread(block, label, own) for label, own in factors.items() if own}
+        inside = _split_groups(block)
+        factors = {
+            label: self.by.factors(inner, _group_stats(label, stats)) for label, inner in inside
+        }
+        shares = {
+            label: _spread_factors(block, label, own) for label, own in factors.items() if own
+        }
         if len(shares) == len(inside):
             return block.with_sums(shares, self.group_weights)
-        merged = {label: self.by.merge(inner, _of(label, stats)) for label, inner in inside}
+        merged = {
+            label: self.by.merge(inner, _group_stats(label, stats)) for label, inner in inside
+        }
         return block.merge_groups(merged, self.group_weights)
 
 
-def _of(label: str, stats: Stats) -> Stats:
+def _group_stats(label: str, stats: Stats) -> Stats:
     return [one[_INSIDE][label] for one in stats]
 
 
-def _split(block: Block) -> list[tuple[str, Block]]:
-    return [(label, _members(block, label)) for label in dict.fromkeys(block.groups)]
+def _split_groups(block: Block) -> list[tuple[str, Block]]:
+    return [(label, _group_block(block, label)) for label in dict.fromkeys(block.groups)]
 
 
-def _spread(block: Block, label: str, factors: Sequence[float]) -> list[float]:
+def _spread_factors(block: Block, label: str, factors: Sequence[float]) -> list[float]:
     """Return a factor for every model of the block: the group's own for its members, and 0."""
     own = iter(factors)
     return [next(own) if group == label else 0.0 for group in block.groups]
 
 
-def _members(block: Block, label: str) -> Block:
+def _group_block(block: Block, label: str) -> Block:
     index = [i for i, group in enumerate(block.groups) if group == label]
-    return block.pick_models(index).replace(options=_options(block.options.by, index))
+    return block.pick_models(index).replace(options=_pick_options(block.options.by, index))
 
 
-def _options(options: Options, index: list[int]) -> Options:
+def _pick_options(options: Options, index: list[int]) -> Options:
     """Return a nested strategy's options for some of the models: a value per model is cut to them."""
     import torch
 
     values: dict[str, Any] = {}
     for name, value in options.items():
         if isinstance(value, Options):
-            values[name] = _options(value, index)
+            values[name] = _pick_options(value, index)
         else:
             values[name] = value[index] if isinstance(value, torch.Tensor) else value
     return Options(values)

@@ -53,7 +53,7 @@ class Ranking(MergeTransform):
         return False
 
     def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
-        return not stats or not all(cut.settled for cut in stats[-1]["cuts"])
+        return not stats or not all(cut.final for cut in stats[-1]["cuts"])
 
     @property
     def limits(self) -> int:
@@ -67,13 +67,13 @@ class Ranking(MergeTransform):
         from emberge_merge.methods.cut import off_heap
 
         if not stats:
-            stride = _stride(block.shape) if self.scope == "tensor" else _STRIDE
+            stride = _sample_stride(block.shape) if self.scope == "tensor" else _STRIDE
             some = self.ranked(block.every(stride)).deltas
             sample = np.stack([Limit.patterns(values.reshape(-1)) for values in some])
             return {"sample": [off_heap(sample)], "sizes": {block.name: block.size}}
         cuts = stats[-1]["cuts"]
-        left = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.settled}
-        return _count(self.ranked(block), cuts, left, stats[-1]["offset"])
+        left = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.final}
+        return _count_block(self.ranked(block), cuts, left, stats[-1]["offset"])
 
     def join(self, measures: Sequence[Measures]) -> Measures:
         from emberge_merge.methods.cut import Tally
@@ -88,16 +88,16 @@ class Ranking(MergeTransform):
         if "cuts" not in known:
             # All tensors of a scope get the same measures: their consequences are computed once.
             found = (
-                self._begin(block, known)
+                self._begin_cuts(block, known)
                 if len(stats) == 1
-                else self._narrowed(block, stats[-2]["cuts"], known)
+                else self._narrow_cuts(block, stats[-2]["cuts"], known)
             )
             known = cast("dict[str, Any]", known)
             known["cuts"] = found
-        offset = _before(block.name, known["sizes"]) if len(stats) == 1 else stats[-2]["offset"]
+        offset = _offset_of(block.name, known["sizes"]) if len(stats) == 1 else stats[-2]["offset"]
         return {"cuts": known["cuts"], "offset": offset}
 
-    def _begin(self, block: Block, known: Measures) -> list[Cut]:
+    def _begin_cuts(self, block: Block, known: Measures) -> list[Cut]:
         import numpy as np
 
         from emberge_merge.methods.cut import Cut
@@ -116,20 +116,20 @@ class Ranking(MergeTransform):
             for number, keep in enumerate(self.keeps(block, total, nonzero))
         ]
 
-    def _narrowed(
+    def _narrow_cuts(
         self, block: Block, cuts: Sequence[Cut], counted: Mapping[str, Tally]
     ) -> list[Cut]:
         if not all(cut.sure for cut in cuts):
             nonzero = [tally.nonzero for tally in counted.values()]
             keeps = self.keeps(block, cuts[0].total, nonzero)
-            cuts = [cut.surely(keep) for cut, keep in zip(cuts, keeps, strict=True)]
+            cuts = [cut.with_count(keep) for cut, keep in zip(cuts, keeps, strict=True)]
         return [
-            cut if cut.settled else cut.narrowed(counted[str(number)])
+            cut if cut.final else cut.narrow(counted[str(number)])
             for number, cut in enumerate(cuts)
         ]
 
 
-def _count(
+def _count_block(
     block: Block, cuts: Sequence[Cut], left: Mapping[int, int], offset: int
 ) -> dict[str, Tally]:
     """Return by number the counts for the cuts `left`, given the model whose deltas each one ranks.
@@ -153,12 +153,12 @@ def _count(
     return {str(number): found[number] for number in left}
 
 
-def _before(name: str, sizes: Mapping[str, int]) -> int:
+def _offset_of(name: str, sizes: Mapping[str, int]) -> int:
     """Return the number of elements in the models before this one."""
     return sum(size for _, size in itertools.takewhile(lambda item: item[0] != name, sizes.items()))
 
 
-def _stride(shape: tuple[int, ...]) -> int:
+def _sample_stride(shape: tuple[int, ...]) -> int:
     """Return the distance of sampled elements: no divisor of a row, so that all columns are met."""
     total = math.prod(shape)
     stride = -(-total // max(_SAMPLE, min(total >> 9, 16 * _SAMPLE)))

@@ -54,7 +54,7 @@ class Regmean(MergeStrategy):
             raise ValueError(f"ridge must be at least 0, not {self.ridge:g}")
 
     def whole_for(self, block: Block) -> bool:
-        return len(block.shape) == 2 and self._kind(block) == 2
+        return len(block.shape) == 2 and self._entry_dimensions(block) == 2
 
     def entry_problem(
         self, name: str, shape: tuple[int, ...], known: Mapping[str, tuple[int, ...] | None]
@@ -71,21 +71,21 @@ class Regmean(MergeStrategy):
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         weights = block.weights.tolist()
-        if min(weights) < 0 and self._kind(block):
+        if min(weights) < 0 and self._entry_dimensions(block):
             raise ValueError("Gram matrices are weighted by shares, which are not negative")
-        if self._kind(block) == 2:
-            return self._layer(block, weights)
-        if self._kind(block) == 1:
-            return self._embedding(block)
+        if self._entry_dimensions(block) == 2:
+            return self._merge_layer(block, weights)
+        if self._entry_dimensions(block) == 1:
+            return self._merge_embedding(block)
         total = sum(weights)
         return block.combine([weight / total for weight in weights])
 
-    def _kind(self, block: Block) -> int:
+    def _entry_dimensions(self, block: Block) -> int:
         """Return the dimensions of the models' entries: 2 for Gram matrices, 1 for diagonals, 0 for none."""
         shapes = [block.entry_shape(model) for model in block.models]
         return len(shapes[0]) if shapes[0] and None not in shapes else 0
 
-    def _layer(self, block: Block, weights: list[float]) -> Tensor:
+    def _merge_layer(self, block: Block, weights: list[float]) -> Tensor:
         """Merge one linear layer, in steps from the first model: equal models stay as they are."""
         import torch
 
@@ -94,7 +94,7 @@ class Regmean(MergeStrategy):
         total = first.new_zeros(size, size)
         moved = torch.zeros_like(first)
         for model, tensor, weight in zip(block.models, block.tensors, weights, strict=True):
-            gram = self._gram(block, model).mul_(weight)
+            gram = self._read_gram(block, model).mul_(weight)
             total += gram
             moved += (tensor.double() - first) @ gram
         if not float(total.diagonal().max()) > 0:
@@ -107,7 +107,7 @@ class Regmean(MergeStrategy):
         merged: Tensor = first + solved.mT
         return merged.to(block.tensors.dtype)
 
-    def _gram(self, block: Block, model: str) -> Tensor:
+    def _read_gram(self, block: Block, model: str) -> Tensor:
         gram: Tensor = block.statistics[model].double()
         diagonal = gram.diagonal().clone()
         if not bool(gram.isfinite().all()) or float(diagonal.min()) < 0:
@@ -118,7 +118,7 @@ class Regmean(MergeStrategy):
         gram.diagonal().copy_(diagonal + self.ridge * diagonal.mean())
         return gram
 
-    def _embedding(self, block: Block) -> Tensor:
+    def _merge_embedding(self, block: Block) -> Tensor:
         """Merge rows of tokens by how often each model saw them; a token that none saw is averaged."""
         import torch
 

@@ -66,7 +66,7 @@ class ExtractLora(Step):
         model = MergeInput(
             self.model.text, context.model(self.model), adapter=context.adapter(self.model)
         )
-        plan = plan_merge(self._request(model))
+        plan = plan_merge(self._build_request(model))
         for problem in plan.problems:
             yield context.problem(str(problem), "model")
         if not plan.problems:
@@ -85,7 +85,7 @@ class ExtractLora(Step):
             model.name, model.folder, fingerprint=model.fingerprint, adapter=model.adapter
         )
         report = merge_to_adapter(
-            self._request(one, workspace.seed),
+            self._build_request(one, workspace.seed),
             MergeInput(base.name, base.folder, fingerprint=base.fingerprint),
             workspace.folder,
             truncation=Truncation(self.rank, self.energy),
@@ -102,5 +102,5 @@ class ExtractLora(Step):
         )
 
     @staticmethod
-    def _request(model: MergeInput, seed: int = 0) -> MergeRequest:
+    def _build_request(model: MergeInput, seed: int = 0) -> MergeRequest:
         return MergeRequest(inputs=(model,), strategy=(Passthrough(),), seed=seed)

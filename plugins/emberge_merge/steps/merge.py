@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -130,10 +130,12 @@ class Merge(Step):
         yield from weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with
-        find = find_by_check(context, fingerprints=self._measured(), tokenizer=self.tokenizer)
-        yield from self._show(plan_merge(self._request(find)), context)
+        find = find_by_check(
+            context, fingerprints=self._measured_models(), tokenizer=self.tokenizer
+        )
+        yield from self._note_plan(plan_merge(self._build_request(find)), context)
 
-    def _show(self, plan: MergePlan, context: Preflight) -> Iterator[Problem]:
+    def _note_plan(self, plan: MergePlan, context: Preflight) -> Iterator[Problem]:
         """Note a plan for the terminal, and yield its problems and warnings."""
         option = "slices" if self.slices else "models"
         for problem in plan.problems:
@@ -148,10 +150,10 @@ class Merge(Step):
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.merging import merge_checkpoints
 
-        request = self._request(
+        request = self._build_request(
             lambda reference: [as_found(model) for model in workspace.models(reference)],
             workspace.data,
-            weights=self._weights(workspace.data),
+            weights=self._read_weights(workspace.data),
             seed=workspace.seed,
         )
         report = merge_checkpoints(
@@ -163,15 +165,15 @@ class Merge(Step):
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
         )
         # Warnings that `check` could give were given before the run, and are only kept.
-        known = report.foretold if not any(r.step for r in self._references()) else ()
+        known = report.foretold if not any(r.step for r in self._list_references()) else ()
         for warning in report.warnings:
             if warning not in known:
                 workspace.warn(warning)
         found = [(e, m) for e in self.models for m in workspace.models(e.model)]
         parents = [reference.text for reference in slice_models(self.slices)]
-        return merged_artifact(found, request, report, self._details(), parents, known)
+        return merged_artifact(found, request, report, self._list_details(), parents, known)
 
-    def _request(
+    def _build_request(
         self,
         find: Find,
         data: Callable[[FileRef], Path] | None = None,
@@ -193,41 +195,45 @@ class Merge(Step):
             out_dtype=self.out_dtype,
             seed=seed,
             max_shard_size=self.max_shard_size,
-            template=_folder(self.template, find),
-            tokenizer=_folder(self.tokenizer, find),
+            template=_find_folder(self.template, find),
+            tokenizer=_find_folder(self.tokenizer, find),
             missing=self.missing,
-            statistics=statistics_paths(self._strategies(), data) if data is not None else {},
+            statistics=statistics_paths(self._list_strategies(), data) if data is not None else {},
             slices=merge_slices(self.slices, find),
-            vocabulary=self._vocabulary(data),
+            vocabulary=self._open_vocabulary(data),
             tokens=token_policy(self.vocabulary, entries, inputs),
         )
 
-    def _weights(self, data: Callable[[FileRef], Path]) -> Weights | FoundWeights:
+    def _read_weights(self, data: Callable[[FileRef], Path]) -> Weights | FoundWeights:
         if not isinstance(self.weights, FileRef):
             return self.weights
         return FoundWeights.read(data(self.weights))
 
-    def _vocabulary(self, data: Callable[[FileRef], Path] | None) -> SuppliedVocabulary | None:
+    def _open_vocabulary(self, data: Callable[[FileRef], Path] | None) -> SuppliedVocabulary | None:
         if not isinstance(self.vocabulary, FileRef):
             return None
         from emberge.merging import SuppliedVocabulary
 
         return SuppliedVocabulary(data(self.vocabulary) if data is not None else None)
 
-    def _strategies(self) -> list[tuple[Stage, ...]]:
+    def _list_strategies(self) -> list[tuple[Stage, ...]]:
         """Return the strategies of the merge, of its rules and of its slices."""
         own = [one.strategy for one in self.slices if one.strategy is not None]
         return [self.strategy, *(rule.strategy for rule in self.rules), *own]
 
-    def _measured(self) -> list[ModelRef]:
+    def _measured_models(self) -> list[ModelRef]:
         """Return the models whose content statistics files know, of those that exist before the run."""
-        links = [link for strategy in self._strategies() for link in strategy]
-        named = [one for one in _stages(links) if _exists(one.own_files())]
+        links = [link for strategy in self._list_strategies() for link in strategy]
+        named = [
+            one
+            for one in _with_nested(links)
+            if any(not file.text.startswith("$") for file in one.own_files())
+        ]
         if any(one.statistics_of == "models" for one in named):
-            return list(self._references())
+            return list(self._list_references())
         return [self.base] if named and self.base is not None else []
 
-    def _details(self) -> dict[str, Any]:
+    def _list_details(self) -> dict[str, Any]:
         """Return the options that the artifact keeps beside the models and the strategy."""
         details: dict[str, Any] = {}
         if self.base is not None:
@@ -242,22 +248,18 @@ class Merge(Step):
             details["slices"] = slice_details(self.slices)
         return details
 
-    def _references(self) -> Iterator[ModelRef]:
+    def _list_references(self) -> Iterator[ModelRef]:
         """Yield every model that the merge takes something from."""
         yield from (entry.model for entry in self.models)
         yield from slice_models(self.slices)
         yield from (ref for ref in (self.base, self.template, self.tokenizer) if ref is not None)
 
 
-def _stages(links: Iterable[Stage]) -> Iterator[Stage]:
+def _with_nested(links: Iterable[Stage]) -> Iterator[Stage]:
     for link in links:
         yield link
-        yield from _stages(link.nested().values())
+        yield from _with_nested(link.nested().values())
 
 
-def _exists(files: Sequence[FileRef]) -> bool:
-    return any(not file.text.startswith("$") for file in files)
-
-
-def _folder(reference: ModelRef | None, find: Find) -> Path | None:
+def _find_folder(reference: ModelRef | None, find: Find) -> Path | None:
     return one_model(find, reference).folder if reference is not None else None

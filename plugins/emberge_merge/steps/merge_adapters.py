@@ -86,7 +86,11 @@ class MergeAdapters(Step):
     def __post_init__(self) -> None:
         require_share(self.keep)
         require_truncation(self.rank, self.energy)
-        if self.rank is None and self.energy is None and _combination(self._strategy) is None:
+        if (
+            self.rank is None
+            and self.energy is None
+            and _build_combination(self._whole_strategy) is None
+        ):
             names = ", ".join(link.name_in_recipes for link in self.strategy)
             raise ValueError(
                 f"'{names}' makes no sum of the adapters' factors; give a 'rank' to cut its changes to, or "
@@ -94,7 +98,7 @@ class MergeAdapters(Step):
             )
 
     @property
-    def _strategy(self) -> tuple[Stage, ...]:
+    def _whole_strategy(self) -> tuple[Stage, ...]:
         return keep_base(self.strategy, self.keep)
 
     def adapts(self) -> ModelRef:
@@ -113,14 +117,14 @@ class MergeAdapters(Step):
         describe_cost(members, context, [self.base] if self.base is not None else [])
         yield from weight_problems(self.models, context, self.weights)
         find = find_by_check(context)
-        base = self._base(find)
-        plan = plan_merge(self._request(find, base))
+        base = self._find_base(find)
+        plan = plan_merge(self._build_request(find, base))
         for problem in plan.problems:
             yield context.problem(str(problem), "models")
         if plan.problems:
             return
         kept = Truncation(self.rank, self.energy)
-        for problem in adapter_problems(plan, base, kept, _combination(self._strategy)):
+        for problem in adapter_problems(plan, base, kept, _build_combination(self._whole_strategy)):
             yield context.problem(str(problem), "models")
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -129,9 +133,9 @@ class MergeAdapters(Step):
         def find(reference: ModelRef) -> list[FoundModel]:
             return [as_found(model) for model in workspace.models(reference)]
 
-        base = self._base(find)
+        base = self._find_base(find)
         self._require_whole(workspace)
-        request = self._request(
+        request = self._build_request(
             find, base, workspace.data, weights=self.weights, seed=workspace.seed
         )
         report = merge_to_adapter(
@@ -139,7 +143,7 @@ class MergeAdapters(Step):
             base,
             workspace.folder,
             truncation=Truncation(self.rank, self.energy),
-            combination=_combination(self._strategy),
+            combination=_build_combination(self._whole_strategy),
             machine=workspace.machine,
             provenance={"emberge": workspace.provenance},
             side=workspace.work / "adapter",
@@ -151,9 +155,9 @@ class MergeAdapters(Step):
             for (e, _), model in zip(found, request.inputs, strict=True)
         }
         details = {"weights": weights, **describe_adapter(report, self.adapts().main, workspace)}
-        return self._artifact(found, details)
+        return self._build_artifact(found, details)
 
-    def _base(self, find: Find) -> MergeInput:
+    def _find_base(self, find: Find) -> MergeInput:
         """Return the base of the result: the one given, or that of the first model's adapter."""
         if self.base is not None:
             return replace(one_model(find, self.base).input, adapter=None)
@@ -172,7 +176,7 @@ class MergeAdapters(Step):
                 f"'{first.name}' is a whole model; name the base that the result lies on under 'base'"
             )
 
-    def _request(
+    def _build_request(
         self,
         find: Find,
         base: MergeInput,
@@ -183,14 +187,14 @@ class MergeAdapters(Step):
     ) -> MergeRequest:
         return MergeRequest(
             inputs=merge_inputs(self.models, find, weights),
-            strategy=self._strategy,
-            base=base if any(_uses_base(link) for link in self._strategy) else None,
+            strategy=self._whole_strategy,
+            base=base if any(_uses_base(link) for link in self._whole_strategy) else None,
             dtype=self.dtype,
             seed=seed,
             statistics=statistics_paths([self.strategy], data) if data is not None else {},
         )
 
-    def _artifact(
+    def _build_artifact(
         self, found: Sequence[tuple[ModelEntry, Model]], details: Mapping[str, Any]
     ) -> Artifact:
         return Artifact(
@@ -198,7 +202,7 @@ class MergeAdapters(Step):
             size=total_size(model for _, model in found),
             parents=tuple(dict.fromkeys(e.model.text for e, _ in found)),
             details={
-                "strategy": [link.plain() for link in self._strategy],
+                "strategy": [link.plain() for link in self._whole_strategy],
                 **details,
                 **({"keep": self.keep} if self.keep else {}),
                 **cost_details([(entry.model, model) for entry, model in found]),
@@ -210,7 +214,7 @@ def _uses_base(link: Stage) -> bool:
     return link.base_policy != "forbidden" or any(map(_uses_base, link.nested().values()))
 
 
-def _combination(
+def _build_combination(
     strategy: Sequence[Stage],
 ) -> Callable[[str, Mapping[str, float], float], Mapping[str, float]] | None:
     """Return the factors of the models' changes, where the strategy only adds them up; else None."""

@@ -168,13 +168,13 @@ def find_by_check(
             and reference.text.startswith((".", "/", "~"))
             and folder is not None
         ):
-            fingerprint = _fingerprint(folder, adapter)
+            fingerprint = _hash_model(folder, adapter)
         return [FoundModel(reference.text, folder, adapter, fingerprint)]
 
     return find
 
 
-def _fingerprint(folder: Path, adapter: Path | None) -> str:
+def _hash_model(folder: Path, adapter: Path | None) -> str:
     """Hash a model's content; "" for one without weights, and one that the plan's problems refuse."""
     from emberge import EmbergeError
     from emberge.model_folder import Checkpoint, model_fingerprint
@@ -204,7 +204,7 @@ def merge_inputs(
             replace(
                 model.input,
                 name=entry.name or model.name,
-                weight=_weight(entry, model, weights),
+                weight=_choose_weight(entry, model, weights),
                 group=entry.group,
                 options=entry.options,
                 part=entry.part,
@@ -302,7 +302,7 @@ def weight_problems(
     named = [(model.name, model.fingerprint) for model in models if model.fingerprint]
     unseen = [model.name for model in models if not model.fingerprint]
     twice = [e for e in entries if found.by_tensor and not isinstance(e.weight.plain(), float)]
-    for fault in (*found.problems(named, unseen), *map(_twice_by_tensor, twice)):
+    for fault in (*found.problems(named, unseen), *map(_twice_message, twice)):
         yield context.problem(fault, "weights")
 
 
@@ -332,21 +332,23 @@ def _size_problems(entries: Sequence[ModelEntry], context: Preflight) -> Iterato
         folder = context.adapter(entry.model) or context.model(entry.model)
         artifact = read_artifact(folder) if folder is not None else None
         if folder is not None and (artifact is None or artifact.size is None):
-            yield context.problem(_no_size(entry.model.text), "weights")
+            yield context.problem(_no_size_message(entry.model.text), "weights")
 
 
-def _weight(entry: ModelEntry, model: FoundModel, weights: Weights | FoundWeights) -> PerTensor:
+def _choose_weight(
+    entry: ModelEntry, model: FoundModel, weights: Weights | FoundWeights
+) -> PerTensor:
     """Return a model's weight: its own, times its examples if sizes count, or what was found for it."""
     if isinstance(weights, FoundWeights):
-        return _found_weight(entry, weights.of(model.fingerprint))
+        return _multiply_weights(entry, weights.of(model.fingerprint))
     if weights == "equal":
         return entry.weight
     if model.size is None:
-        raise CheckpointError(_no_size(entry.model.text))
+        raise CheckpointError(_no_size_message(entry.model.text))
     return entry.weight.times(model.size)
 
 
-def _found_weight(entry: ModelEntry, found: PerTensor) -> PerTensor:
+def _multiply_weights(entry: ModelEntry, found: PerTensor) -> PerTensor:
     """Return the product of a model's own weight and what was found, of which one may vary by tensor.
 
     Raises:
@@ -357,17 +359,17 @@ def _found_weight(entry: ModelEntry, found: PerTensor) -> PerTensor:
         return entry.weight.times(given)
     if isinstance(own, float):
         return found.times(own)
-    raise CheckpointError(_twice_by_tensor(entry))
+    raise CheckpointError(_twice_message(entry))
 
 
-def _twice_by_tensor(entry: ModelEntry) -> str:
+def _twice_message(entry: ModelEntry) -> str:
     return (
         f"'{entry.model}' has a weight by tensor, and the weights that were found are by layer too; give it "
         "one number, or none"
     )
 
 
-def _no_size(text: str) -> str:
+def _no_size_message(text: str) -> str:
     return (
         f"weights: size needs the number of examples that '{text}' was trained on, which it does not "
         "say; give each model a weight instead"
@@ -393,7 +395,7 @@ def merge_slices(slices: Sequence[SliceEntry], find: Find) -> tuple[MergeSlice, 
     for number, one in enumerate(slices):
         inputs = tuple(
             replace(
-                _layers(one_model(find, entry.model).input, entry.layers, number),
+                _name_layers(one_model(find, entry.model).input, entry.layers, number),
                 weight=entry.weight,
                 options=entry.options,
             )
@@ -402,13 +404,15 @@ def merge_slices(slices: Sequence[SliceEntry], find: Find) -> tuple[MergeSlice, 
         base = None
         if one.base is not None:
             base = one_model(find, one.base.model).input
-            base = _layers(base, one.base.layers, number, "base ")
+            base = _name_layers(base, one.base.layers, number, "base ")
         first, end = one.models[0].layers
         ready.append(MergeSlice(inputs, end - first, base, one.strategy))
     return tuple(ready)
 
 
-def _layers(model: MergeInput, layers: tuple[int, int], number: int, what: str = "") -> MergeInput:
+def _name_layers(
+    model: MergeInput, layers: tuple[int, int], number: int, what: str = ""
+) -> MergeInput:
     """Return the model under a name with its layers and its slice's number."""
     name = f"{what}{model.name} [{layers[0]}, {layers[1]}] of slice {number}"
     return replace(model, name=name, first=layers[0])

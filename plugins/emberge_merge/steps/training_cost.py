@@ -93,18 +93,18 @@ def training_cost(trained: Trained) -> MembersCost | None:
         known = {name: float(share) for name, share in shares.items() if share is not None}
         return MembersCost(known) if len(known) == len(trained) else None
     rows = {n: sum(int(u["rows"]) for u in one["datasets"].values()) for n, one in trained.items()}
-    of = sum(_sizes(trained).values())
+    of = sum(_dataset_sizes(trained).values())
     return MembersCost(
         {name: count / of for name, count in rows.items()},
         sum(rows.values()),
         of,
-        _total(trained, "examples"),
-        _total(trained, "seconds"),
-        _total(trained, "cpu_seconds"),
+        _add_up(trained, "examples"),
+        _add_up(trained, "seconds"),
+        _add_up(trained, "cpu_seconds"),
     )
 
 
-def _total(trained: Trained, key: str) -> Any:
+def _add_up(trained: Trained, key: str) -> Any:
     values = [one.get(key) for one in trained.values()]
     known = [value for value in values if value is not None]
     if len(known) < len(values):
@@ -113,7 +113,7 @@ def _total(trained: Trained, key: str) -> Any:
     return round(total, 3) if isinstance(total, float) else total
 
 
-def _behind(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[str, Any]]:
+def _find_trainings(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[str, Any]]:
     """Return the trainings behind models that steps leave; nothing, if those behind one are not known."""
     found = [_trainings_of(step, artifact) for step, artifact in models.items()]
     return {name: one for each in found for name, one in each.items()} if all(found) else {}
@@ -154,7 +154,7 @@ def overlap(members: Sequence[Mapping[str, Rows]], sizes: Mapping[str, int]) -> 
     return Overlap(seen, several, sum(sizes.values()))
 
 
-def _sizes(trained: Trained) -> dict[str, int]:
+def _dataset_sizes(trained: Trained) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for one in trained.values():
         for name, used in one["datasets"].items():
@@ -175,7 +175,9 @@ def describe_cost(
     found = {r.step: context.expected(r) for r in models if r.step is not None}
     members = {step: one for step, one in found.items() if one is not None}
     whole = len(members) == len(found)
-    trained = _behind({step: one.artifact for step, one in members.items()}) if whole else {}
+    trained = (
+        _find_trainings({step: one.artifact for step, one in members.items()}) if whole else {}
+    )
     parents = tuple(dict.fromkeys(reference.text for reference in (*models, *others)))
     details = {"trained": trained} if trained else {}
     context.expect(Expected(Artifact(kind="model", parents=parents, details=details)))
@@ -186,7 +188,7 @@ def describe_cost(
     if len(cost.members) > 1:
         lines.append(", ".join(f"{name} {share:.3g}" for name, share in cost.members.items()))
     if cost.rows is not None and members.keys() == trained.keys():
-        laid = overlap([one.rows for one in members.values()], _sizes(trained))
+        laid = overlap([one.rows for one in members.values()], _dataset_sizes(trained))
         lines += [laid.line] if laid is not None else []
     context.note("training cost", lines)
 
@@ -197,19 +199,21 @@ def describe_cost(
 def cost_details(found: Sequence[tuple[ModelRef, Model]]) -> dict[str, Any]:
     """Return the details of a merge's artifact on the trainings behind its models."""
     made = {reference.step: model for reference, model in found if reference.step is not None}
-    trained = _behind({step: model.artifact for step, model in made.items()})
+    trained = _find_trainings({step: model.artifact for step, model in made.items()})
     cost = training_cost(trained)
     if cost is None:
         return {}
     facts = cost.plain()
     if made.keys() == trained.keys():
-        laid = _overlap_of([m.adapter or m.folder for m in made.values()], _sizes(trained))
+        laid = _measure_overlap(
+            [m.adapter or m.folder for m in made.values()], _dataset_sizes(trained)
+        )
         if laid is not None:
             facts |= {"rows_seen": laid.seen, "rows_in_several": laid.several}
     return {"training_cost": facts, "trained": trained}
 
 
-def _overlap_of(folders: Sequence[Path], sizes: Mapping[str, int]) -> Overlap | None:
+def _measure_overlap(folders: Sequence[Path], sizes: Mapping[str, int]) -> Overlap | None:
     try:
         return overlap([rows_seen(folder) for folder in folders], sizes)
     except DataError:

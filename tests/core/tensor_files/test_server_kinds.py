@@ -242,11 +242,15 @@ def test_a_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("size", ["-1", "1e3", "٣", "9" * 19, "", None, 1.5, "+5"])
 def test_what_is_no_size_is_none(size: object) -> None:
-    assert server_kinds._count(size) is None
+    assert server_kinds._read_count(size) is None
 
 
 def test_a_size_is_a_count_of_bytes() -> None:
-    assert [server_kinds._count(size) for size in (0, " 12 ", "9" * 18)] == [0, 12, int("9" * 18)]
+    assert [server_kinds._read_count(size) for size in (0, " 12 ", "9" * 18)] == [
+        0,
+        12,
+        int("9" * 18),
+    ]
 
 
 def test_the_hash_of_a_web_server_is_read_where_it_is_one() -> None:

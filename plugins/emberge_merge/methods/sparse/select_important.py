@@ -48,9 +48,9 @@ class SelectImportant(Ranking):
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         if stats:
-            return super().measure(_scored(block, stats[-1]["divergence"]), stats)
+            return super().measure(_score_block(block, stats[-1]["divergence"]), stats)
         divergence = row_divergence(block, precise=self.precise)
-        found = super().measure(_scored(block, divergence, start=block.start), stats)
+        found = super().measure(_score_block(block, divergence, start=block.start), stats)
         return {**found, "divergence": [divergence]}
 
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
@@ -67,7 +67,7 @@ class SelectImportant(Ranking):
         return found
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        scores = _scored(block, stats[-1]["divergence"]).deltas
+        scores = _score_block(block, stats[-1]["divergence"]).deltas
         limits = self._thresholds(stats[-1]["cuts"], scores)
         return block.with_deltas(scores.ge_(limits).mul_(block.deltas))
 
@@ -78,7 +78,7 @@ class SelectImportant(Ranking):
         return (median + 1.5 * (third - first)).view(-1, *[1] * (like.dim() - 1))
 
 
-def _scored(block: Block, divergence: Tensor, start: int = 0) -> Block:
+def _score_block(block: Block, divergence: Tensor, start: int = 0) -> Block:
     """Return the block with importances for changes, given each row's divergence from element `start` on."""
     width = math.prod(block.shape[-1:])
     first = (block.start - start) // width

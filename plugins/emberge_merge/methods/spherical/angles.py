@@ -83,7 +83,7 @@ def slerp_coefficients(
     units = span.units
     directed = np.asarray((span.norms > NO_DIRECTION).all(-1, keepdims=True))
     ends = units[..., 0, :], units[..., 1, :]
-    return _between(span, ends, directed, t, linear_threshold)
+    return _circle_shares(span, ends, directed, t, linear_threshold)
 
 
 def slerp_in_turn(
@@ -102,13 +102,13 @@ def slerp_in_turn(
         here, length = span.normalised(found)
         directed = (length > NO_DIRECTION) & (span.norms[..., j : j + 1] > NO_DIRECTION)
         ends = here, span.units[..., j, :]
-        shares, warning = _between(span, ends, directed, t, linear_threshold)
+        shares, warning = _circle_shares(span, ends, directed, t, linear_threshold)
         found = shares[..., :1] * found + shares[..., 1:] * np.eye(count)[j]
         warned = warned or warning
     return found, warned
 
 
-def _between(
+def _circle_shares(
     span: Span,
     ends: tuple[np.ndarray, np.ndarray],
     directed: np.ndarray,
@@ -145,12 +145,12 @@ def mean_direction(
     directed = directed / np.where(aimless, 1.0, total)
     mean, length = span.normalised((directed[..., None] * units).sum(-2))
     cancelled = ~aimless & (length <= ANTIPODAL)
-    mean = _iterated(span, mean, units, directed, (steps, tolerance))
+    mean = _iterate_mean(span, mean, units, directed, (steps, tolerance))
     found = np.where(aimless | cancelled, shares, (span.norms @ shares)[..., None] * mean)
     return found, _CANCELLED if cancelled.any() else ""
 
 
-def _iterated(
+def _iterate_mean(
     span: Span,
     mean: np.ndarray,
     units: np.ndarray,
@@ -160,7 +160,7 @@ def _iterated(
     """Return the mean after steps of the Karcher iteration; each vector of a batch stops by itself."""
     steps, tolerance = until
     for _ in range(steps):
-        step = (directed[..., None] * _logs(span, mean[..., None, :], units)).sum(-2)
+        step = (directed[..., None] * _logarithms(span, mean[..., None, :], units)).sum(-2)
         size = span.length(step)
         moving = size > tolerance
         if not moving.any():
@@ -170,7 +170,7 @@ def _iterated(
     return mean
 
 
-def _logs(span: Span, mean: np.ndarray, units: np.ndarray) -> np.ndarray:
+def _logarithms(span: Span, mean: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Return the logarithms of the unit vectors at the mean, [..., m, n]."""
     apart, together = (span.lengths(both)[..., None] for both in (units - mean, units + mean))
     theta = 2 * np.arctan2(apart, together)

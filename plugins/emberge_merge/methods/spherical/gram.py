@@ -55,8 +55,8 @@ class GramStrategy(MergeStrategy):
         raise NotImplementedError
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        if self._by_column(block):
-            return self._grams(self._vectors(block).flatten(2).double(), 0)
+        if self._is_by_column(block):
+            return self._row_grams(self._merged_vectors(block).flatten(2).double(), 0)
         return block.inner_products(deltas=self.of_deltas(block), differences=self.near)
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
@@ -65,44 +65,44 @@ class GramStrategy(MergeStrategy):
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         deltas = self.of_deltas(block)
-        if self.granularity != "row" and not self._by_column(block):
+        if self.granularity != "row" and not self._is_by_column(block):
             coefficients = stats[0]["coefficients"]
             return block.add_deltas(coefficients) if deltas else block.combine(coefficients)
-        vectors = self._vectors(block)
+        vectors = self._merged_vectors(block)
         if self.granularity == "row":
-            merged = self._rows(vectors, block)
+            merged = self._merge_rows(vectors, block)
         else:
-            mixed = _mixed(vectors.flatten(2), stats[0]["coefficients"][None])
+            mixed = _combine_vectors(vectors.flatten(2), stats[0]["coefficients"][None])
             merged = mixed.reshape(vectors.shape[1:])
         return block.add_delta(merged) if deltas else merged
 
-    def _vectors(self, block: Block) -> Tensor:
+    def _merged_vectors(self, block: Block) -> Tensor:
         return block.deltas if self.of_deltas(block) else block.tensors
 
-    def _rows(self, vectors: Tensor, block: Block) -> Tensor:
+    def _merge_rows(self, vectors: Tensor, block: Block) -> Tensor:
         count = vectors.shape[1] if len(block.shape) > 1 else 1
         rows = vectors.reshape(len(vectors), count, -1)
-        coefficients, _ = self.coefficients(self._grams(rows.double(), 1), block)
-        return _mixed(rows, coefficients[:, None]).reshape(vectors.shape[1:])
+        coefficients, _ = self.coefficients(self._row_grams(rows.double(), 1), block)
+        return _combine_vectors(rows, coefficients[:, None]).reshape(vectors.shape[1:])
 
-    def _grams(self, vectors: Tensor, dim: int) -> dict[str, Tensor]:
-        found = {"products": _products(vectors, dim)}
+    def _row_grams(self, vectors: Tensor, dim: int) -> dict[str, Tensor]:
+        found = {"products": _gram_products(vectors, dim)}
         if self.near:
-            found["differences"] = _products(_differences(vectors), dim)
+            found["differences"] = _gram_products(_subtract_first(vectors), dim)
         return found
 
-    def _by_column(self, block: Block) -> bool:
+    def _is_by_column(self, block: Block) -> bool:
         return self.granularity == "column" and len(block.shape) > 1
 
 
-def _differences(vectors: Tensor) -> Tensor:
+def _subtract_first(vectors: Tensor) -> Tensor:
     """Return the first vector, and the others' differences to it."""
     differences = vectors - vectors[:1]
     differences[0] = vectors[0]
     return differences
 
 
-def _products(vectors: Tensor, dim: int) -> Tensor:
+def _gram_products(vectors: Tensor, dim: int) -> Tensor:
     """Return Gram matrices [many, n, n] of [n, rows, columns], summed along rows (0) or columns (1)."""
     count = len(vectors)
     grams = vectors.new_empty((vectors.shape[2 - dim], count, count))
@@ -114,7 +114,7 @@ def _products(vectors: Tensor, dim: int) -> Tensor:
     return grams
 
 
-def _mixed(vectors: Tensor, coefficients: Tensor) -> Tensor:
+def _combine_vectors(vectors: Tensor, coefficients: Tensor) -> Tensor:
     """Sum of vectors [n, rows, columns] times coefficients [rows or 1, columns or 1, n]."""
     factors = coefficients.to(vectors).unbind(-1)
     out = vectors[0] * factors[0]
