@@ -259,7 +259,7 @@ def test_every_tensor_is_merged_copied_or_named_as_left_out(
     found = steps(name)
     step = found[merge]
     folders = Folders(root, found)
-    plan = plan_merge(step._request(folders))
+    plan = plan_merge(step._build_request(folders))
     assert not plan.problems
     assert not plan.unseen
     assert not plan.dropped
@@ -278,7 +278,7 @@ def test_every_tensor_is_merged_copied_or_named_as_left_out(
 def test_without_a_template_two_bases_of_rope_are_refused_with_both_numbers(root: Path) -> None:
     found = steps("specialists")
     step = dataclasses.replace(found["seen.specialist=0.5,rest=0.5"], template=None)
-    (problem,) = plan_merge(step._request(Folders(root, found))).problems
+    (problem,) = plan_merge(step._build_request(Folders(root, found))).problems
     for word in ("rope_theta", "1000000.0", "5000000.0", "Qwen3-VL-2B-Instruct", "template"):
         assert word in str(problem)
 
@@ -298,7 +298,7 @@ def test_a_guard_with_another_head_leaves_it_out(root: Path) -> None:
             else folders(reference)
         )
 
-    plan = plan_merge(step._request(find))
+    plan = plan_merge(step._build_request(find))
     assert not plan.problems
     assert plan.left == {"guard": ("score.weight",)}
 
@@ -372,7 +372,7 @@ def test_every_tensor_of_a_specialist_is_merged_copied_or_dropped_by_name(
     found = steps("omni")
     plan = composition(found[name], root, found)
     (merged,) = group("merged", found)
-    merging = plan_merge(merged._request(Folders(root, found)))
+    merging = plan_merge(merged._build_request(Folders(root, found)))
     assert not merging.problems
     named = {part.name for part in plan.parts}
     assert len(named) == len(plan.parts)

@@ -196,7 +196,7 @@ class Evaluator:
         return ()
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
-        """Return reasons why the scores of these checkpoints do not compare, for notes beside them."""
+        """Return reasons why the scores of these checkpoints do not compare, for notes on the scores."""
         return ()
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:

@@ -26,7 +26,7 @@ class Reporter(ABC):
 
     @abstractmethod
     def describe_model(self, folder: Path, origin: Path, name: str) -> Card:
-        """Return the card of the model that a step left in `folder`, from the run's results beside it.
+        """Return the card of the model that a step left in `folder`, from the results of the same run.
 
         `origin` is the folder that relative paths of the recipe start at, and `name` what the model is opened
         by, such as its id on a hub.

@@ -24,7 +24,7 @@ COLUMNS = frozenset({"anchor", "positive", "negative"})
 
 @dataclass(frozen=True, kw_only=True)
 class Guide:
-    """Frozen model whose embeddings of a batch's texts a loss reads beside the trained model's.
+    """Frozen model whose embeddings of a batch's texts a loss reads in addition to the trained model's.
 
     `backbone` loads `model`, by default one of the training's kind with default options. Texts get the
     guide's own prompts, if it has any, and are cut to `max_length` tokens, by default to its own limit.

@@ -38,7 +38,7 @@ class Reference:
 
     @property
     def part(self) -> str | None:
-        """`checkpoints` for the models that a step keeps beside its result."""
+        """`checkpoints` for the models that a step keeps in addition to its result."""
         return "checkpoints" if self.step and self.main.endswith(".checkpoints") else None
 
     @property
@@ -89,7 +89,7 @@ class ModelRef(Reference):
 
 @dataclass(frozen=True, slots=True)
 class TensorRef(ModelRef):
-    """A model of which nothing but tensors is read, through a `TensorReader`.
+    """A model whose tensors alone are read, through a `TensorReader`.
 
     One on a server (`hf://`, `s3://`, `https://`) is then not downloaded.
     """

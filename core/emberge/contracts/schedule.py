@@ -20,7 +20,7 @@ class Filtered:
 
     @property
     def all(self) -> bool:
-        """True for an entry that holds for every tensor."""
+        """True for an entry that applies to every tensor."""
         return self.filter in (None, "*")
 
     def matches(self, name: str) -> bool:

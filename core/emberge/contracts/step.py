@@ -117,7 +117,7 @@ class Preflight(Protocol):
         ...
 
     def note(self, title: str, lines: Sequence[str]) -> None:
-        """Show lines under a title beside the problems: a plan, a first example."""
+        """Show lines under a title, next to the problems: a plan, a first example."""
         ...
 
     def earlier_result(self, reference: Reference) -> Path | None:
@@ -198,7 +198,7 @@ class Workspace(Protocol):
         ...
 
     def whole_model(self, model: Model) -> AbstractContextManager[Path]:
-        """Return a context with the model's folder; of `base+adapter` one that holds the adapted model.
+        """Return a context with the model's folder; for `base+adapter` a folder with the adapted model.
 
         That one is in float32, and is removed when the context ends.
 
@@ -252,7 +252,7 @@ class Step:
         return None
 
     def identity(self) -> str:
-        """Return all that decides the result beside recipe and inputs, such as versions; default: nothing.
+        """Return all that decides the result except recipe and inputs, such as versions; default: nothing.
 
         It is part of the step's fingerprint, so a change of it makes the step run again.
         """

@@ -139,7 +139,7 @@ def require_tree_ours(
 
 
 def side_name(name: str) -> str:
-    """Return a hidden name beside `name` that nobody can guess; it ends with `.part`."""
+    """Return a hidden name for a file next to `name`: it cannot be guessed, and ends with `.part`."""
     return f".{name[:_LONGEST]}.{secrets.token_hex(8)}.part"
 
 

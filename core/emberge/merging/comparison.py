@@ -261,7 +261,7 @@ def shown_layer(layer: str) -> str:
 
 
 def _table_columns(found: WeightComparison) -> Iterator[tuple[str, str, Callable[[str], str]]]:
-    """Yield (title, view, text of a layer) of each column beside the layers' names."""
+    """Yield (title, view, text of a layer) of each column after that of the layers' names."""
     for view, parts in VIEWS:
         yield "cosine", view, _cell_text(found, parts, lambda one: one.cosine, 4)
     for view, parts in VIEWS:

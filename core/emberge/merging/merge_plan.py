@@ -298,7 +298,7 @@ def weighing(chain: Sequence[Stage], inputs: Sequence[MergeInput]) -> tuple[Stag
 
 
 class _WeightSum:
-    """Adds up one model's weights: elements by weight by layer."""
+    """A sum of one model's weights: elements by weight by layer."""
 
     def __init__(self) -> None:
         self.layers: dict[str, dict[float, int]] = {}

@@ -29,7 +29,7 @@ def _plain_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Resolver:
-    """Resolves a stage's schedules for a block: depth by the tensor's layer, a model's own options first."""
+    """Maker of numbers from a stage's schedules: depth by the tensor's layer, a model's own options first."""
 
     models: Mapping[str, ModelOptions]
     depths: Mapping[str, float]

@@ -195,7 +195,7 @@ def _match_rows(found: _MatchedPairs, checkpoints: Sequence[Checkpoint]) -> None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompareJob(TensorJob):
-    """Compares one tensor of two models, and of a base if there is a third source.
+    """A job that compares one tensor of two models, and of a base if there is a third source.
 
     `spec` has the rows that are compared; of these `shared` marks those that mean the same in all models,
     None for all of them. The outcome is `weights`, and with a base `changes`, once all is measured.

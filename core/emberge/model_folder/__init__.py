@@ -1,4 +1,4 @@
-"""Model folders: configs, layouts, and the files beside the weights."""
+"""Model folders: configs, layouts, and all files except the weights."""
 
 import lazy_loader
 

@@ -298,7 +298,7 @@ def origin_line(template: Checkpoint) -> str:
 
 
 def remarks(template: Checkpoint) -> Iterator[str]:
-    """Yield warnings of what a user of the result will miss or need."""
+    """Yield warnings of things that a user of the result will miss or need."""
     reads_text = bool(template.modules) or "model_type" in template.config
     if reads_text and not template.has_tokenizer:
         yield (

@@ -39,7 +39,7 @@ FOLDERS = ("additional_chat_templates",)
 
 @dataclass(frozen=True, slots=True)
 class FileRule:
-    """A row of the table: names of files, or of folders with a slash behind, and what becomes of them.
+    """A row of the table: names of files, or of folders with a slash at the end, and their treatment.
 
     `hashed` is "alone" for weights that count only in a folder without safetensors. `why` is the reason not
     to copy them, or to copy them.

@@ -90,7 +90,7 @@ class WatchedSocket:
             RequestStoppedError: when the work was ended.
             TimeoutError: when nothing comes within `seconds`.
         """
-        got = self._tried(lambda: self._socket.recv_into(buffer), seconds)
+        got = self._move_bytes(lambda: self._socket.recv_into(buffer), seconds)
         if self._allowed is not None:
             self._allowed -= got
             if self._allowed < 0:
@@ -109,9 +109,9 @@ class WatchedSocket:
         """
         left = memoryview(data).cast("B")
         while left:
-            left = left[self._tried(functools.partial(self._socket.send, left), seconds) :]
+            left = left[self._move_bytes(functools.partial(self._socket.send, left), seconds) :]
 
-    def _tried(self, move: Callable[[], int], seconds: float | None) -> int:
+    def _move_bytes(self, move: Callable[[], int], seconds: float | None) -> int:
         """Return how many bytes came or went, as soon as some did; the time of waiting counts."""
         since = now = time.monotonic()
         while seconds is None or now - since < seconds:

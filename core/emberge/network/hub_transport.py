@@ -188,7 +188,7 @@ def _map_errors(kind: type[Exception], late: type[Exception]) -> Iterator[None]:
 
 
 def _is_readable(plain: socket.socket) -> bool:
-    """Return whether an idle connection has something to read: its end, or what nobody asked for."""
+    """Return whether an idle connection has something to read: its end, or an answer without a request."""
     with selectors.DefaultSelector() as waiting:
         waiting.register(plain, selectors.EVENT_READ)
         return bool(waiting.select(0))

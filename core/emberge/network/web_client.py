@@ -59,7 +59,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Idle:
-    """The open connections that nobody uses at the moment, of all clients and threads."""
+    """The open connections that are idle at the moment, of all clients and threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class _Idle:
         os.register_at_fork(after_in_child=self._free.clear)
 
     def take(self, origin: Origin) -> _Connection:
-        """Return a connection to a server that nobody else has, open if one was left open."""
+        """Return a connection to a server for the caller alone, open if one was left open."""
         with self._lock:
             free = self._free.get(origin, [])
             while free:
@@ -225,7 +225,7 @@ class WebClient:
         raise StatusError(self.url, answer.status, min(seconds, _LONGEST_WAIT))
 
     def _require_version(self, answer: _Answer, version: str) -> None:
-        """Make sure that a part is of the version that was looked at, where the server says of which."""
+        """Make sure that a part is of the version that was looked at, where the server names the version."""
         found = answer.headers.get("etag")
         strong = found is not None and _STRONG.fullmatch(found) and _STRONG.fullmatch(version)
         if strong and found != version:

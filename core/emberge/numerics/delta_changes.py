@@ -77,7 +77,7 @@ class DeltaChange(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeepLargest:
-    """Keeps each model's values from its limit on; `undo` keeps those below it instead.
+    """A change that keeps each model's values from its limit on; with `undo` those below it instead.
 
     `offset` is the tensor's first place among those that were ranked together.
     """
@@ -108,7 +108,7 @@ class KeepLargest:
 
 @dataclass(frozen=True, slots=True)
 class DropAtRandom:
-    """Keeps each value with its model's probability, by a hash of the model's key and the value's place."""
+    """A change that keeps each value with its model's probability, by a hash of model and place."""
 
     densities: Sequence[float]
     keys: Sequence[tuple[object, ...]]
@@ -131,7 +131,7 @@ class DropAtRandom:
 
 @dataclass(frozen=True, slots=True)
 class ScaleDeltas:
-    """Multiplies each model's deltas by its factor."""
+    """A change that multiplies each model's deltas by its factor."""
 
     factors: Sequence[float]
 
@@ -149,7 +149,7 @@ class ScaleDeltas:
 
 @dataclass(frozen=True, slots=True)
 class DivideDeltas:
-    """Divides each model's deltas by its divisor."""
+    """A change that divides each model's deltas by its divisor."""
 
     divisors: Sequence[float]
 
@@ -167,7 +167,7 @@ class DivideDeltas:
 
 @dataclass(frozen=True, slots=True)
 class TakeVariance:
-    """Puts the variance over the models in the place of all of them."""
+    """A change that puts the variance over the models in the place of all of them."""
 
     models: int
 
@@ -185,7 +185,7 @@ class TakeVariance:
 
 @dataclass(frozen=True, slots=True)
 class KeepVaried:
-    """Keeps all models' deltas where their variance is from a limit on, and above zero."""
+    """A change that keeps all models' deltas where their variance is from a limit on, and above zero."""
 
     limit: Limit
     models: int

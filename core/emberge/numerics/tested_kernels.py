@@ -1,4 +1,4 @@
-"""The compiled kernels, and their comparison with the torch code that they stand in for."""
+"""The compiled kernels, and their comparison with the torch code that they replace."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class ScaledSpec(DerivedTensor):
         width = into.shape[1]
         reader.read(self.stored, rows.start * width, into.view(-1))
         if self.blocks:
-            into.mul_(self._scales_of(reader, rows, into))
+            into.mul_(self._read_scales(reader, rows, into))
         elif self.scale.elements == 1:
             reader.read(self.scale, 0, one := into.new_empty(1))
             into.mul_(one)
@@ -68,7 +68,7 @@ class ScaledSpec(DerivedTensor):
             reader.read(self.scale, rows.start, each := into.new_empty(len(rows)))
             into.mul_(each[:, None])
 
-    def _scales_of(self, reader: RowReader, rows: range, like: Tensor) -> Tensor:
+    def _read_scales(self, reader: RowReader, rows: range, like: Tensor) -> Tensor:
         """Return the scales of these rows, one for each number of `like`."""
         import torch
 
@@ -101,11 +101,11 @@ def dequantised(
         return specs
     found = dict(specs)
     for name in eight:
-        found[name] = _scaled(name, specs, found, folder)
+        found[name] = _pair_with_scale(name, specs, found, folder)
     return {n: s for n, s in found.items() if n.rpartition(".")[2] not in _RUNNING}
 
 
-def _scaled(
+def _pair_with_scale(
     name: str, specs: Mapping[str, TensorSpec], left: dict[str, TensorSpec], folder: Path
 ) -> TensorSpec:
     spec = specs[name]
@@ -115,14 +115,16 @@ def _scaled(
         scale = specs.get(name + ending)
         if scale is not None:
             left.pop(scale.name, None)
-            return _with_scale(spec, scale, ending == _PER_BLOCK, folder)
+            return _build_scaled_spec(spec, scale, ending == _PER_BLOCK, folder)
     raise CheckpointError(
         f"{folder}: '{name}' is {spec.dtype} and has no scale ({name}{_PER_ROW} or {name}{_PER_BLOCK}); "
         f"get the files again, or {_INSTEAD}"
     )
 
 
-def _with_scale(spec: TensorSpec, scale: TensorSpec, inverse: bool, folder: Path) -> ScaledSpec:
+def _build_scaled_spec(
+    spec: TensorSpec, scale: TensorSpec, inverse: bool, folder: Path
+) -> ScaledSpec:
     rows = spec.shape[0] if spec.shape else 1
     blocks = inverse and scale.elements > 1
     if blocks:

@@ -20,7 +20,7 @@ _STEMS = ("pytorch_model", "adapter_model")
 
 
 def convert_pickles(folder: Path) -> list[Path]:
-    """Write safetensors beside every pickle of weights in a model's or adapter's folder and those below it.
+    """Write safetensors next to every pickle of weights in a model's or adapter's folder and below it.
 
     Only tensors are read (torch's weights-only loading): code in a pickle is not run. Pickles are
     kept. Tensors that share memory, such as tied embeddings, are written in full under each name.
@@ -41,7 +41,7 @@ def convert_pickles(folder: Path) -> list[Path]:
 
 
 def _find_pickles(folder: Path) -> Iterator[Path]:
-    """Yield pickles of weights without safetensors beside them, in the folder and those below it."""
+    """Yield the pickles of weights, in the folder and below it, that have no safetensors next to them."""
     for path in sorted(folder.rglob("*.bin")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         taken = path.name.startswith(_STEMS) and path.is_file()  # a pipe would be waited for

@@ -137,7 +137,7 @@ class ServerFile:
         return insist(self.url, lambda: self._read(start, end, facts), self.stop)
 
     def note(self) -> RemoteFile:
-        """Return the note of a safetensors file, of which the header alone is read.
+        """Return the note of a safetensors file; only the header of the file is read.
 
         Raises:
             CheckpointError: for what begins with no header, or with one that cannot be.

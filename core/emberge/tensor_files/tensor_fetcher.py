@@ -63,12 +63,12 @@ class TensorFetcher:
         blocks = [
             (place, number, file, start, end)
             for file, ranges in wanted.items()
-            for place, number, start, end in _blocks(ranges)
+            for place, number, start, end in _plan_blocks(ranges)
         ]
         if blocks:
             require_space(blocks[0][2].parent, sum(end - start for *_, start, end in blocks))
         for *_, file, start, end in sorted(blocks):
-            self._copy(file).expect(start, end)
+            self._open_copy(file).expect(start, end)
 
     def fetched(self, spec: TensorSpec, start: int, end: int) -> int:
         """Return the handle of an open file that has the bytes `start` to `end` of the spec's file.
@@ -76,7 +76,7 @@ class TensorFetcher:
         Raises:
             CheckpointError: when they cannot be fetched.
         """
-        copy = self._copy(spec.file)
+        copy = self._open_copy(spec.file)
         copy.need(spec, start, end)
         return copy.handle
 
@@ -100,7 +100,7 @@ class TensorFetcher:
             copy.close()
         self._copies.clear()
 
-    def _copy(self, note: Path) -> _Copy:
+    def _open_copy(self, note: Path) -> _Copy:
         copy = self._copies.get(note)
         if copy is None:
             with self._lock:
@@ -130,19 +130,19 @@ class _Copy:
     def expect(self, start: int, end: int) -> None:
         """Begin to fetch what is not fetched yet of a stretch."""
         with self._lock:
-            for first, last in self._missing(start, end):
-                for at, stop in _cut(first, last):
+            for first, last in self._missing_parts(start, end):
+                for at, stop in _cut_range(first, last):
                     future = self._pool.submit(self._fetch, at, stop)
                     bisect.insort(self._stretches, (at, stop, future), key=lambda one: one[0])
 
     def need(self, spec: TensorSpec, start: int, end: int) -> None:
-        """Wait until a part of a tensor is there; what nobody announced is fetched as a whole tensor."""
+        """Wait until a part of a tensor has come; a tensor that was not announced is fetched whole."""
         with self._lock:
-            missing = bool(self._missing(start, end))
+            missing = bool(self._missing_parts(start, end))
         if missing:
             self.expect(spec.offset, spec.offset + spec.nbytes)
         with self._lock:
-            waiting = [future for *_, future in self._overlapping(start, end)]
+            waiting = [future for *_, future in self._overlapping_parts(start, end)]
         for future in waiting:
             future.result()
 
@@ -153,7 +153,7 @@ class _Copy:
         fetched = sum(end - start for start, end, _ in self._stretches)
         whole = self._header + fetched == server.size
         if whole and server.sha256 is not None:
-            found = self._sha256()
+            found = self._hash_copy()
             if found != server.sha256:
                 raise other_content(server, found)
         checked = "sha256" if whole and server.sha256 is not None else ""
@@ -163,7 +163,7 @@ class _Copy:
         """Remove the copy."""
         self._file.close()
 
-    def _sha256(self) -> str:
+    def _hash_copy(self) -> str:
         self._file.seek(0)
         return hashlib.file_digest(self._file, "sha256").hexdigest()
 
@@ -174,15 +174,15 @@ class _Copy:
                 done = os.pwrite(self.handle, found, start)
                 found, start = found[done:], start + done
 
-    def _overlapping(self, start: int, end: int) -> list[tuple[int, int, Future[None]]]:
+    def _overlapping_parts(self, start: int, end: int) -> list[tuple[int, int, Future[None]]]:
         after = bisect.bisect_left(self._stretches, end, key=lambda one: one[0])
         before = bisect.bisect_right(self._stretches, start, key=lambda one: one[0])
         return [s for s in self._stretches[max(0, before - 1) : after] if s[1] > start]
 
-    def _missing(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of a stretch that nobody fetches yet."""
+    def _missing_parts(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the parts of a stretch that no thread fetches yet."""
         found: list[tuple[int, int]] = []
-        for first, last, _ in self._overlapping(start, end):
+        for first, last, _ in self._overlapping_parts(start, end):
             if start < first:
                 found.append((start, first))
             start = max(start, last)
@@ -191,7 +191,7 @@ class _Copy:
         return found
 
 
-def _blocks(ranges: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
+def _plan_blocks(ranges: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
     """Yield ranges of a file as blocks: place in the order of reading, number in it, first byte, end.
 
     `ranges` has by first byte the end and the place. Small ones that follow one another share a block, which
@@ -202,11 +202,11 @@ def _blocks(ranges: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int, int,
         if start == reach and end - begin <= _BLOCK:
             reach, first = end, min(first, place)
             continue
-        yield from ((first, number, *cut) for number, cut in enumerate(_cut(begin, reach)))
+        yield from ((first, number, *cut) for number, cut in enumerate(_cut_range(begin, reach)))
         begin, reach, first = start, end, place
 
 
-def _cut(start: int, end: int) -> Iterator[tuple[int, int]]:
+def _cut_range(start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield a stretch in blocks."""
     for at in range(start, end, _BLOCK):
         yield at, min(end, at + _BLOCK)

@@ -163,7 +163,7 @@ class WriteQueue:
         self._work.put(functools.partial(self._guard_work, work))
 
     def release(self, filled: Filled) -> None:
-        """Take back a buffer that nobody needs any more."""
+        """Take back a buffer, so that it can be filled again."""
         self._free.put(filled.buffer)
 
     def drain(self) -> None:

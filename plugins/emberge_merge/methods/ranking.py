@@ -21,7 +21,7 @@ _STRIDE = 4099
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking(MergeTransform):
-    """A transform that keeps the largest of something, having found how large the last one kept is.
+    """A transform that keeps the largest values, once it has found how large the least of them is.
 
     A subclass defines what is ranked and how many stay; `stats[-1]["cuts"]` then has a `Cut` for each row of
     `ranked`. A sample brackets each limit and counts inside the bracket find it. Among equal values

@@ -99,7 +99,7 @@ def require_truncation(rank: int | None, energy: float | None) -> None:
 
 
 def describe_adapter(report: AdapterReport, base: str, workspace: Workspace) -> dict[str, Any]:
-    """Return details for the artifact, and write a table of the tensors of which most is left out."""
+    """Return details for the artifact, and write a table of the tensors that are cut most."""
     for warning in report.warnings:
         workspace.warn(warning)
     name, worst = report.worst

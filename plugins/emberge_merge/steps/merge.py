@@ -234,7 +234,7 @@ class Merge(Step):
         return [self.base] if named and self.base is not None else []
 
     def _list_details(self) -> dict[str, Any]:
-        """Return the options that the artifact keeps beside the models and the strategy."""
+        """Return the options that the artifact keeps in addition to models and strategy."""
         details: dict[str, Any] = {}
         if self.base is not None:
             details["base"] = self.base.text

@@ -349,7 +349,7 @@ def _choose_weight(
 
 
 def _multiply_weights(entry: ModelEntry, found: PerTensor) -> PerTensor:
-    """Return the product of a model's own weight and what was found, of which one may vary by tensor.
+    """Return the product of a model's own weight and the found one; only one of them may vary by tensor.
 
     Raises:
         CheckpointError: where both do.

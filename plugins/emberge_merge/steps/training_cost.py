@@ -65,7 +65,7 @@ class MembersCost:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Of `of` rows, how many some member saw, and how many several members did."""
+    """Numbers of rows, of `of` in all, that some member saw and that several members saw."""
 
     seen: int
     several: int

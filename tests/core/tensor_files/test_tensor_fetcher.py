@@ -18,7 +18,7 @@ from emberge.tensor_files import (
     tensor_fetcher,
 )
 from emberge.tensor_files.remote_file import server_cache
-from emberge.tensor_files.tensor_fetcher import TensorFetcher, _blocks
+from emberge.tensor_files.tensor_fetcher import TensorFetcher, _plan_blocks
 from safetensors.numpy import save_file
 
 from tests.support.range_server import Faults, serving_ranges
@@ -41,7 +41,7 @@ def test_blocks_have_every_byte_once_and_none_beside() -> None:
             end = start + draw.choice([0, 1, 30, 200, 900])
             ranges[start] = (end, draw.randrange(20) if place else 0)
         wanted = {byte for start, (stop, _) in ranges.items() for byte in range(start, stop)}
-        blocks = list(_blocks(ranges))
+        blocks = list(_plan_blocks(ranges))
         found = [byte for *_, start, stop in blocks for byte in range(start, stop)]
         assert sorted(found) == sorted(wanted)
         assert all(0 < stop - start <= 256 for *_, start, stop in blocks)

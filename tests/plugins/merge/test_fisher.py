@@ -335,8 +335,8 @@ def test_information_is_read_by_rows(tmp_path: Path) -> None:
     seen: list[int] = []
 
     class Watching(Fisher):
-        def _of(self, block: Any, model: str) -> Tensor:
-            information = super()._of(block, model)
+        def _read_information(self, block: Any, model: str) -> Tensor:
+            information = super()._read_information(block, model)
             seen.append(information.numel())
             return information
 

@@ -55,7 +55,7 @@ class AdapterReport:
 
     @property
     def worst(self) -> tuple[str, float]:
-        """The tensor of which most is left out, and how much."""
+        """The tensor whose change is cut most, and its relative error."""
         return max(self.errors.items(), key=lambda item: item[1])
 
 

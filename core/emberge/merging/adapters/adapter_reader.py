@@ -298,7 +298,7 @@ _MODULE = re.compile(r"(\d+)\.(?:auto_model\.|model\.)?(?=\D)")
 
 
 class AdapterNames:
-    """Finds the base's tensor for each of an adapter's names.
+    """Names of the base's tensors for each of an adapter's names.
 
     An adapter may have been trained on another class than the base is stored as (`model.layers.0…` for
     `layers.0…`), or inside a SentenceTransformer (`0.auto_model.encoder…`): whatever precedes the base's
@@ -352,7 +352,7 @@ class AdapterNames:
 
 
 def compare_adapters(models: Iterable[MergeInput]) -> tuple[list[Problem], list[str]]:
-    """Return (problems, warnings) of adapters beside each other, without those of one alone."""
+    """Return (problems, warnings) of adapters that are merged together, without those of single ones."""
     found: list[tuple[MergeInput, Adapter]] = []
     for model in models:
         try:

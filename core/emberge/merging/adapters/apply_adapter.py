@@ -25,7 +25,7 @@ Tiles = Callable[[range, "Tensor"], object]
 
 
 class Change(Protocol):
-    """One thing that an adapter does to a tensor."""
+    """A change that an adapter makes to a tensor."""
 
     def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
         """Return the function that changes tiles of these rows, with all that it needs in memory."""
@@ -51,7 +51,7 @@ class AdaptedSpec(DerivedTensor):
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """Add scale · B A (LoRA: Hu et al., 2021, arXiv:2106.09685).
+    """The addition of scale · B A (LoRA: Hu et al., 2021, arXiv:2106.09685).
 
     `a` is [r, in], `b` [out, r]. A `transposed` layer stores [in, out], as embeddings and Conv1D do; its rows
     take columns of `a`. Kernels of a convolution are further columns.
@@ -70,7 +70,7 @@ class LowRank:
     def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
         right = _read_tensor(reader, self.b if self.transposed else self.a)
         right = right.view(-1, self.rank).T if self.transposed else right.view(self.rank, -1)
-        left = self._left(reader, rows)
+        left = self._read_left_factor(reader, rows)
 
         def change(some: range, tile: Tensor) -> None:
             own = left[some.start - rows.start : some.stop - rows.start].contiguous()
@@ -78,7 +78,7 @@ class LowRank:
 
         return change
 
-    def _left(self, reader: RowReader, rows: range) -> Tensor:
+    def _read_left_factor(self, reader: RowReader, rows: range) -> Tensor:
         """Return the rows' part of the other factor, [rows, r]."""
         import torch
 
@@ -94,7 +94,7 @@ class LowRank:
 
 @dataclass(frozen=True, slots=True)
 class Magnitude:
-    """Give each output the length that was learned (DoRA: Liu et al., 2024, arXiv:2402.09353).
+    """The scaling of each output to the length that was learned (DoRA: Liu et al., 2024, arXiv:2402.09353).
 
     W = m ∘ V / ‖V‖, with V what the changes before have left. The norm is over each row, or over each column
     of a `transposed` layer, for which all rows are read once beforehand. What has no length stays zero.
@@ -132,7 +132,7 @@ class Magnitude:
 
 @dataclass(frozen=True, slots=True)
 class NewRows:
-    """Put other rows, [indices, elements a row], in the place of some: tokens that were trained."""
+    """The replacement of some rows by `values` [indices, elements a row]: tokens that were trained."""
 
     indices: tuple[int, ...]
     values: TensorSpec
@@ -148,7 +148,7 @@ class NewRows:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Add scale · b: the bias that LoRA's second factor may have."""
+    """The addition of scale · b: the bias that LoRA's second factor may have."""
 
     b: TensorSpec
     scale: float

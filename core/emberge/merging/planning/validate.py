@@ -123,7 +123,7 @@ def _base_problems(request: MergeRequest) -> Iterator[Problem]:
 def compare_folders(
     request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
 ) -> tuple[list[Problem], list[str]]:
-    """Return (problems, warnings) from module chains and configs of the models beside the template."""
+    """Compare module chains and configs of all models with the template's; return (problems, warnings)."""
     problems: list[Problem] = []
     warnings = list(remarks(template))
     for model in request.inputs:
@@ -177,7 +177,7 @@ def template_problems(
 def _compare_settings(
     request: MergeRequest, template: Checkpoint, other: Checkpoint, model: MergeInput
 ) -> tuple[list[Problem], list[str]]:
-    """Return (problems, warnings) from two folders' files beside weights and tokenizers."""
+    """Compare two folders except weights and tokenizers; return (problems, warnings)."""
     names, pair = f"'{template.folder.name}' and '{model.name}': ", ModelPair(template, other)
     if model.part == "text":
         warnings, smaller = [], []

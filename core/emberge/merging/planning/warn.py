@@ -35,7 +35,7 @@ _MOST = 8
 
 @dataclass(frozen=True, slots=True)
 class PlanWarnings:
-    """Warnings, whether models differ in nothing beside their weights, and the licence of each parent."""
+    """Warnings of a plan, equality of all but the models' weights, and the licence of each parent."""
 
     warnings: tuple[str, ...]
     alike: bool
@@ -86,7 +86,7 @@ def _stages_of_given_models(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterat
 def _models_beside_template(
     plan: MergePlan, checkpoints: Mapping[str, Checkpoint]
 ) -> Iterator[tuple[str, Checkpoint]]:
-    """Yield the models beside the template that exist, by name."""
+    """Yield (name, checkpoint) of each model that exists and is not the template."""
     for model in plan.request.inputs:
         other = checkpoints.get(model.name)
         if other is not None and plan.template is not None and other.folder != plan.template.folder:

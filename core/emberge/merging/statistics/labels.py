@@ -1,4 +1,4 @@
-"""Labels of which a merge needs numbers, and those that its statistics files do not have.
+"""Labels whose numbers a merge needs, and those that its statistics files lack.
 
 A stage that reads labels needs an entry of each model or group that it sees, for each tensor or its layer.
 Everything here follows from headers; importing it loads no torch.
@@ -48,7 +48,7 @@ class _Entries:
 
 
 def label_problems(request: MergeRequest) -> Iterator[Problem]:
-    """Yield the labels of which a stage's files have no number at all."""
+    """Yield a problem for each label that a stage reads and its files lack."""
     known = _read_entries(request)
     found = [
         known[id(stage)].label_fault(label)
@@ -61,7 +61,7 @@ def label_problems(request: MergeRequest) -> Iterator[Problem]:
 
 
 def layer_problems(plan: MergePlan) -> Iterator[Problem]:
-    """Yield the layers for which a stage's files have no number of a label that they have others of."""
+    """Yield a problem for each label that a stage's files have for other layers than the merged ones."""
     known, lacking = _read_entries(plan.request), dict[tuple[int, str], dict[str, None]]()
     for tensor in plan.tensors if known else ():
         layer, chain = plan.layers[tensor.name], plan.request.chain_of(tensor.name)

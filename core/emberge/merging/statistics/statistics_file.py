@@ -76,9 +76,9 @@ class Statistics:
             TensorSpec(key, tuple(t.shape), str(t.dtype).removeprefix("torch."))
             for key, t in tensors.items()
         ]
-        ordered = _ordered(specs)
+        ordered = _order_specs(specs)
         pieces = (bytes_of(tensors[spec.name]) for spec in ordered if spec.nbytes)
-        return _write(folder / name, ordered, self.metadata, pieces)
+        return _write_file(folder / name, ordered, self.metadata, pieces)
 
     def write_joined(self, folder: Path, parts: Sequence[Path]) -> Path:
         """Write the entries of several files into one, piece by piece, under this metadata; return its path.
@@ -94,9 +94,9 @@ class Statistics:
                         f"{part}: '{name}' was measured twice; name the models apart"
                     )
                 specs[name] = spec
-        ordered = _ordered(list(specs.values()))
-        pieces = (piece for spec in ordered for piece in _data(spec.file, [spec]))
-        return _write(folder / STATISTICS, ordered, self.metadata, pieces)
+        ordered = _order_specs(list(specs.values()))
+        pieces = (piece for spec in ordered for piece in _read_data(spec.file, [spec]))
+        return _write_file(folder / STATISTICS, ordered, self.metadata, pieces)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class StatisticsFile:
     def content(self) -> str:
         """The hash of the numbers, read from first to last."""
         hasher = xxhash.xxh3_128()
-        for piece in _data(self.path, self.specs.values()):
+        for piece in _read_data(self.path, self.specs.values()):
             hasher.update(piece)
         return str(hasher.hexdigest())
 
@@ -217,7 +217,7 @@ def statistics_path(path: Path) -> Path:
 def statistics_files(links: Iterable[Stage], made: Mapping[str, Path]) -> list[Path]:
     """Return the statistics files that links name; `made` has the paths of those that steps made."""
     named = {file.text: file for link in links for file in link.files()}
-    return [made.get(text) or _outside(file) for text, file in named.items()]
+    return [made.get(text) or _outside_path(file) for text, file in named.items()]
 
 
 def open_statistics(
@@ -232,21 +232,21 @@ def open_statistics(
     """
     named = {file.text: file for file in link.own_files()}
     wanted = {t: f for t, f in named.items() if steps or t in made or not t.startswith("$")}
-    paths = [made.get(text) or _outside(file) for text, file in wanted.items()]
+    paths = [made.get(text) or _outside_path(file) for text, file in wanted.items()]
     return [StatisticsFile(statistics_path(path)) for path in paths]
 
 
-def _outside(reference: FileRef) -> Path:
+def _outside_path(reference: FileRef) -> Path:
     path = Path(reference.text).expanduser()
     return path if path.is_absolute() else reference.folder / path
 
 
-def _ordered(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
+def _order_specs(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
     # Wider numbers first, so that each is aligned for readers.
     return sorted(specs, key=lambda spec: (-spec.itemsize, spec.name))
 
 
-def _data(path: Path, specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
+def _read_data(path: Path, specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
     """Yield the bytes of entries in the order of the file."""
     buffer = memoryview(bytearray(_READ))
     with path.open("rb") as file:
@@ -261,7 +261,7 @@ def _data(path: Path, specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
                 left -= got
 
 
-def _write(
+def _write_file(
     path: Path,
     specs: Sequence[TensorSpec],
     metadata: Mapping[str, str],

@@ -92,7 +92,7 @@ class TensorJob(Protocol):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Number of rows, none of which is split, and elements of one."""
+        """Number of rows and elements of a row; rows are never split."""
         return rows_of(self.spec.shape)
 
     @property
@@ -132,7 +132,7 @@ class TensorJob(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergeJob(TensorJob):
-    """Merges one tensor of several models by a chain of stages.
+    """A job that merges one tensor of several models by a chain of stages.
 
     `block` is the block without data: canonical name, layer, models, groups, weights, seed, fingerprints;
     its rows are none, and of the dtype to compute in. `chain_id` differs between the chains of different
@@ -353,7 +353,7 @@ class MergeJob(TensorJob):
 
 @dataclass(frozen=True, slots=True)
 class CopyJob(TensorJob):
-    """Moves one tensor's bytes undecoded; `same` lists sources whose bytes must be equal.
+    """A job that moves one tensor's bytes undecoded; `same` lists sources whose bytes must be equal.
 
     The source has the shape and dtype of `spec`, under any name: several jobs may copy one tensor to several
     names. The numbers of a tensor that no file has as it is must be usable.

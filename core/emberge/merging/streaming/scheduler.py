@@ -277,7 +277,7 @@ class _TensorScheduler:
 
 
 class _OrderedReducer:
-    """Joins measures in the order of their places, in which they need not arrive.
+    """A reducer that joins measures in the order of their places, in whatever order they arrive.
 
     Every 16 that follow one another are joined, by one thread at a time, which keeps nobody else waiting:
     places are taken under the scheduler's lock, and joined outside it.
@@ -328,7 +328,7 @@ class _OrderedReducer:
 
 
 class _Meter:
-    """Counts the bytes produced, for a progress bar."""
+    """A count of the bytes produced, for a progress bar."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total, self._progress, self._done = total, progress, 0

@@ -189,7 +189,7 @@ def _model_tokens(vocab: Any) -> dict[str, int]:
 
 
 def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
-    """Yield differences of two models' tokenizers beside vocabularies: `pad_token is a in one …`."""
+    """Yield differences of two models' tokenizers except in vocabularies: `pad_token is a in one …`."""
     mine, other = _read_settings(first), _read_settings(second)
     for key in (*_SPECIAL, "additional_special_tokens", *_SETTINGS):
         a, b = mine.get(key), other.get(key)
