@@ -177,7 +177,9 @@ class MeasureStatistics(BatchOptions, Step):
         content = {label: model.fingerprint for label, model in models.items()}
         written = Statistics(norms, base.fingerprint, content, self.measure, facts)
         written.write(workspace.folder)
-        return self._artifact((self.base, *self._models.values()), {"delta_norms": norms})
+        figure = _figure_of_norms(norms, tuple(models), base.name)
+        details = {"delta_norms": norms, "figures": [figure]}
+        return self._artifact((self.base, *self._models.values()), details)
 
     def _measured(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
         from emberge.data import step_datasets
@@ -226,6 +228,21 @@ class MeasureStatistics(BatchOptions, Step):
         return Artifact(
             kind="statistics", parents=parents, details={"measure": self.measure, **details}
         )
+
+
+def _figure_of_norms(
+    norms: Mapping[str, Mapping[str, float]], models: Sequence[str], base: str
+) -> dict[str, Any]:
+    """Return the norms as a heat map of layers by models (figure 4 of CoDiEmb, arXiv:2508.11442)."""
+    return {
+        "title": "How far each layer has moved",
+        "caption": f"Norm of each model's change from {base} over all parameters of a layer.",
+        "heat_map": {
+            "rows": list(norms),
+            "columns": list(models),
+            "values": [[by_model[name] for name in models] for by_model in norms.values()],
+        },
+    }
 
 
 def _facts(workspace: Workspace) -> dict[str, str]:
