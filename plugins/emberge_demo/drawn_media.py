@@ -2,16 +2,173 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import io
+import itertools
+import math
+import wave
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from emberge import Artifact, ArtifactKind, Count, NumberRange, Preflight, Problem, Step, Workspace
 from emberge.data import even_place, write_entries, write_json_rows
 
-from emberge_demo.drawings import Drawing, Draws
-from emberge_demo.tones import Tones
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+SIDE = 64  # pixels: 2 by 2 patches of 32, which is 16 merged by two, or any power of two below
+NUMBERS = ("one", "two", "three", "four")
+_COLOURS: Mapping[str, tuple[int, int, int]] = {
+    **{"red": (220, 40, 40), "green": (40, 170, 60), "blue": (50, 80, 220)},
+    **{"yellow": (235, 205, 40), "purple": (150, 60, 180), "black": (20, 20, 20)},
+}
+_PAPER = 245
+# Membership of points by their distances to the right and down of a shape's middle, and its radius.
+# Whole numbers alone, so that all machines draw the same pixels.
+_SHAPES: Mapping[str, Callable[[Any, Any, int], Any]] = {
+    "circle": lambda x, y, r: x * x + y * y <= r * r,
+    "square": lambda x, y, r: (8 * abs(x) <= 7 * r) & (8 * abs(y) <= 7 * r),
+    "triangle": lambda x, y, r: (abs(y) <= r) & (2 * abs(x) <= y + r),
+    "diamond": lambda x, y, r: abs(x) + abs(y) <= r,
+}
+RATE = 16_000
+"""Samples a second."""
+_PITCHES: Mapping[str, int] = {"deep": 200, "low": 320, "medium": 510, "high": 820, "shrill": 1300}
+_RHYTHMS: Mapping[str, tuple[int, int]] = {  # samples of a beep, and from one to the next
+    "quick": (RATE // 12, RATE // 8),
+    "slow": (RATE // 6, RATE // 4),
+}
+_SOUNDS = ("soft", "harsh")  # a sine, and a square
+_PERIOD = 4096  # entries of a sine's table
+_FADE = 80  # samples in which a beep grows and ends
+_COMMON = {"task": "retrieval", "language": "en", "instruction": ""}
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Source of whole numbers for one file, alike on every machine: its words decide all of them."""
+
+    words: tuple[str, ...]
+
+    def pick(self, low: int, high: int, *name: object) -> int:
+        """Return a number from `low` to `high`, both included; each name has its own."""
+        return low + even_place(*self.words, *name) % (high - low + 1)
+
+
+@dataclass(frozen=True, order=True)
+class Drawing:
+    """Image's content: one to four shapes of one kind and colour, each in a quarter of its own."""
+
+    number: int
+    colour: str
+    shape: str
+
+    kind: ClassVar[str] = "image"
+    ending: ClassVar[str] = "bmp"
+
+    @classmethod
+    def all(cls) -> Iterator[Drawing]:
+        """Yield all 96 contents that an image can have."""
+        for number, colour, shape in itertools.product(range(1, 5), _COLOURS, _SHAPES):
+            yield cls(number, colour, shape)
+
+    @property
+    def caption(self) -> str:
+        """Description of the image, as "two red circles"."""
+        return f"{NUMBERS[self.number - 1]} {self.colour} {self.shape}{'s' * (self.number > 1)}"
+
+    def content(self, draws: Draws) -> bytes:
+        """Return a file of the image, a BMP: compressed files differ with the release of zlib."""
+        import io
+
+        from PIL import Image
+
+        buffer = io.BytesIO()
+        Image.fromarray(self.pixels(draws)).save(buffer, "BMP")
+        return buffer.getvalue()
+
+    def pixels(self, draws: Draws) -> NDArray[np.uint8]:
+        """Return the image [SIDE, SIDE, 3], each shape of a size and at a place that are drawn."""
+        import numpy as np
+
+        half = SIDE // 2
+        image = np.full((SIDE, SIDE, 3), _PAPER, np.uint8)
+        down, right = np.mgrid[:SIDE, :SIDE]
+        quarters = sorted(range(4), key=lambda quarter: draws.pick(0, 2**32, "order", quarter))
+        for quarter in quarters[: self.number]:
+            radius = draws.pick(half // 4, half // 2 - 2, "radius", quarter)
+            x, y = (
+                corner * half + draws.pick(radius + 1, half - radius - 2, axis, quarter)
+                for axis, corner in (("x", quarter % 2), ("y", quarter // 2))
+            )
+            image[_SHAPES[self.shape](right - x, down - y, radius)] = _COLOURS[self.colour]
+        return image
+
+
+@dataclass(frozen=True, order=True)
+class Tones:
+    """Clip's content: one to four beeps of one pitch, sound and rhythm within a second."""
+
+    number: int
+    rhythm: str
+    sound: str
+    pitch: str
+
+    kind: ClassVar[str] = "audio"
+    ending: ClassVar[str] = "wav"
+
+    @classmethod
+    def all(cls) -> Iterator[Tones]:
+        """Yield all 80 contents that a clip can have."""
+        for number, *rest in itertools.product(range(1, 5), _RHYTHMS, _SOUNDS, _PITCHES):
+            yield cls(number, *rest)
+
+    @property
+    def caption(self) -> str:
+        """Description of the clip, as "three quick soft high beeps"."""
+        words = (NUMBERS[self.number - 1], self.rhythm, self.sound, self.pitch)
+        return f"{' '.join(words)} beep{'s' * (self.number > 1)}"
+
+    def content(self, draws: Draws) -> bytes:
+        """Return a WAV file of one channel and 16 bits."""
+        buffer = io.BytesIO()
+        with wave.open(buffer, "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(RATE)
+            file.writeframes(self.samples(draws).astype("<i2").tobytes())
+        return buffer.getvalue()
+
+    def samples(self, draws: Draws) -> NDArray[np.int16]:
+        """Return a second of samples, of which begin, loudness and the exact pitch are drawn.
+
+        Phases are whole numbers and the sine is a table of them, so that all machines make equal samples.
+        """
+        import numpy as np
+
+        length, every = _RHYTHMS[self.rhythm]
+        begin = draws.pick(0, RATE - 3 * every - length, "begin")
+        # Of a period's table, steps a sample in 1/1000: 4 % around the pitch.
+        step = _PITCHES[self.pitch] * _PERIOD * draws.pick(960, 1040, "pitch") // RATE
+        places = np.arange(length) * step // 1000 % _PERIOD
+        table = np.array([_entry(self.sound, place) for place in range(_PERIOD)])
+        grown = np.minimum(np.arange(length), length - 1 - np.arange(length)).clip(max=_FADE)
+        loud = draws.pick(50, 90, "loud")
+        beep = table[places] * grown * loud // (_FADE * 100)
+        found = np.zeros(RATE, np.int16)
+        for number in range(self.number):
+            place = begin + number * every
+            found[place : place + length] = beep
+        return found
+
+
+def _entry(sound: str, place: int) -> int:
+    value = round(2**14 * math.sin(2 * math.pi * place / _PERIOD))
+    return value if sound == "soft" else (9000 if value >= 0 else -9000)
+
 
 _Content = Drawing | Tones
 # By the name of a training set: what its media show, and the words for both sides in names of sets.
@@ -19,7 +176,6 @@ _SETS: Mapping[str, tuple[type[_Content], str]] = {
     "drawings": (Drawing, "images"),
     "tones": (Tones, "clips"),
 }
-_COMMON = {"task": "retrieval", "language": "en", "instruction": ""}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,10 @@ from emberge import DataError, Media, MediaKind, TokenisedText, readable, split_
 from emberge.contracts import has_media
 from torch import Tensor
 
-from emberge_encoder.chat_format import ChatFormat
 from emberge_encoder.features import ClipReader, ImageReader, RecentFeatures, pad_whole_chunks
 from emberge_encoder.media_support import MediaSupport
 from emberge_encoder.text_model import TextModel
+from emberge_encoder.tokenizer import ChatFormat
 
 # Tokens around a medium, which are never cut off.
 _MARKS = (

@@ -29,10 +29,9 @@ from emberge_encoder.accepted_folders import (
     refuse_foreign_classes,
     refuse_modalities,
 )
-from emberge_encoder.chat_format import chat_format
 from emberge_encoder.lora import Lora
 from emberge_encoder.media_support import read_media_support
-from emberge_encoder.tokenizer import load_tokenizer
+from emberge_encoder.tokenizer import chat_format, load_tokenizer
 
 Pooling = Literal["mean", "cls", "last", "weighted_mean"]
 Kernel = Literal["eager", "sdpa", "flash_attention_2"]

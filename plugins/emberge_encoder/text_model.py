@@ -23,11 +23,10 @@ from emberge.model_folder import (
 from torch import Tensor, nn
 
 from emberge_encoder.blocks import BlockInputs
-from emberge_encoder.chat_format import ChatFormat
 from emberge_encoder.located_texts import locate, without_types
 from emberge_encoder.lora import LoraTrunk
 from emberge_encoder.packed_rows import DOCUMENTS, packed_states
-from emberge_encoder.tokenizer import prompt_lengths
+from emberge_encoder.tokenizer import ChatFormat, prompt_lengths
 from emberge_encoder.trunk_weights import refuse_pickles, save_trunk
 
 # A tokenizer without a limit has 1e30.

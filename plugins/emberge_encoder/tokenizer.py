@@ -1,12 +1,19 @@
-"""Tokenizers of model folders, and the number of tokens that a prompt takes in a text."""
+"""Tokenizers of model folders, and the format of their chat templates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emberge.model_folder import Layout
+from emberge import CheckpointError
+from emberge.model_folder import Layout, read_trunk_settings
 from emberge.model_folder import load_tokenizer as load_folder_tokenizer
+
+from emberge_encoder.accepted_folders import message_of
+
+# Texts whose last tokens differ, so that the tokens at the end of both conversations are the template's.
+_FILLERS = ("0", "1 2 3 4")
+_TASKS = ("query", "document")
 
 
 def load_tokenizer(layout: Layout) -> Any:
@@ -59,3 +66,140 @@ def _count_prompt_tokens(encoding: Any, text: str, characters: int) -> int:
         return int(first)
     # The text is empty or cut off, and a special token at the end does not belong to the prompt.
     return int(len(encoding.ids) - sum(encoding.special_tokens_mask[-1:]))
+
+
+def chat_format(layout: Layout, config: Mapping[str, Any]) -> ChatFormat | None:
+    """Return the format of a folder whose texts are messages; None for one of plain texts.
+
+    Raises:
+        CheckpointError: for a chat template that is missing, does not take a text or one of the prompts, or
+            asks for the kind of text.
+    """
+    message = message_of(layout)
+    if message is None:
+        return None
+    settings = read_trunk_settings(layout.trunk_folder)
+    chat = ChatFormat(
+        layout,
+        load_tokenizer(layout),
+        model_type=str(config.get("model_type")),
+        content=message.get("format", "auto"),
+        options=(settings.get("processing_kwargs") or {}).get("chat_template") or {},
+    )
+    chat.require_prompts()
+    chat.refuse_task_formats()
+    return chat
+
+
+class ChatFormat:
+    """Format of a text as a conversation: its prompt is the system's message, the text the user's.
+
+    It takes the tokenizer's own chat template, as sentence-transformers does. `content` is the form in
+    which the template reads a message (`flat`, `structured`, or `auto`, as the template looks); `options` go
+    to the template. The tokens that end every conversation end one that is cut, too, unless
+    `restore_suffix` among the options is off.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        tokenizer: Any,
+        *,
+        model_type: str,
+        content: Any,
+        options: Mapping[str, Any],
+    ) -> None:
+        from sentence_transformers.base.modality import InputFormatter
+
+        self._layout = layout
+        self._tokenizer = tokenizer
+        self._formatter = InputFormatter(model_type, content, tokenizer)
+        self._options = {name: v for name, v in options.items() if name != "restore_suffix"}
+        self._restores = bool(options.get("restore_suffix", True))
+        self._suffixes: dict[str, list[int]] = {}
+
+    @property
+    def key(self) -> str:
+        """Text that is equal for formats that turn every text into the same conversation."""
+        form = (self._formatter.message_format, self._options, self._restores)
+        return repr((self._tokenizer.chat_template, *form))
+
+    def token_ids(self, texts: Sequence[str], prompt: str, limit: int | None) -> list[list[int]]:
+        """Return the token ids of each text's conversation, cut to `limit`.
+
+        Raises:
+            CheckpointError: for a template that does not take the prompt.
+        """
+        cut = {"truncation": limit is not None, "max_length": limit}
+        rows: list[list[int]] = self._format_texts(texts, prompt, **cut)["input_ids"]
+        if limit is not None and self._restores:
+            for row in rows:
+                # A row of that length may have been cut.
+                end = self._find_suffix(prompt)[-len(row) :] if len(row) >= limit else []
+                row[len(row) - len(end) :] = end
+        return rows
+
+    def render(self, contents: Sequence[Sequence[Mapping[str, str]]], prompt: str) -> list[str]:
+        """Return the conversation of each input as text; its parts are those of the user's message.
+
+        Raises:
+            CheckpointError: for a template that does not take them.
+        """
+        messages = [[{"role": "user", "content": list(content)}] for content in contents]
+        rendered: list[str] = self._apply_template(messages, prompt, tokenize=False)
+        return rendered
+
+    def _find_suffix(self, prompt: str) -> list[int]:
+        """Return the tokens that the template puts after every text."""
+        if prompt not in self._suffixes:
+            first, second = self._format_texts(_FILLERS, prompt)["input_ids"]
+            shorter = min(len(first), len(second))
+            count = next((i for i in range(shorter) if first[-1 - i] != second[-1 - i]), 0)
+            self._suffixes[prompt] = first[len(first) - count :]
+        return self._suffixes[prompt]
+
+    def _format_texts(self, texts: Sequence[str], prompt: str, **options: Any) -> Any:
+        """Return the conversations of texts as the tokenizer returns them."""
+        messages = [self._formatter.to_message({"text": text}) for text in texts]
+        return self._apply_template(messages, prompt, **options)
+
+    def _apply_template(
+        self, messages: Sequence[Sequence[Mapping[str, Any]]], prompt: str, **options: Any
+    ) -> Any:
+        """Return conversations of messages, with the prompt before them, as the tokenizer returns them.
+
+        Raises:
+            CheckpointError: for a template that does not take them.
+        """
+        if prompt:
+            messages = self._formatter.prepend_prompt_to_messages(messages, prompt)
+        try:
+            return self._tokenizer.apply_chat_template(messages, **options | self._options)
+        except Exception as error:  # a template may fail in any way
+            what = f"the prompt {prompt!r} as the system's message" if prompt else "an input alone"
+            raise CheckpointError(
+                f"{self._layout.trunk_folder}: its chat template does not take {what}: {error}"
+            ) from error
+
+    def require_prompts(self) -> None:
+        """Refuse a template that does not take a text alone and after each of the model's prompts.
+
+        Raises:
+            CheckpointError: with the prompt.
+        """
+        for prompt in {"": "", **self._layout.prompts}.values():
+            self._format_texts(_FILLERS, prompt, tokenize=False)
+
+    def refuse_task_formats(self) -> None:
+        """Refuse a template that formats a query or a document in a way of its own.
+
+        Raises:
+            CheckpointError: naming the kind of text.
+        """
+        plain = self._format_texts(_FILLERS, "", tokenize=False)
+        for task in _TASKS:
+            if self._format_texts(_FILLERS, "", tokenize=False, task=task) != plain:
+                raise CheckpointError(
+                    f"{self._layout.trunk_folder}: its chat template formats a {task} in a way of its own, "
+                    "and text_encoder formats every text alike; take what reads `task` out of the template"
+                )

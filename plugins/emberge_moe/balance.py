@@ -1,4 +1,4 @@
-"""Losses that keep a router's experts in use, from sums over tokens.
+"""Losses that keep a router's experts in use, and the routers' health, from sums over tokens.
 
 Once the loads and the number of tokens of the whole batch are known, a chunk's part of a loss is linear in
 its sums with a gradient. So the parts of chunks and ranks add up to the loss of the batch.
@@ -6,17 +6,24 @@ its sums with a gradient. So the parts of chunks and ranks add up to the loss of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from emberge.contracts import AuxiliaryMetrics
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from emberge_moe.routers import Routing
 
 Form = Literal["switch", "paper", "hf"]
+# An expert with a smaller share of the tokens is dead, unless there are so many that an even share is small.
+_DEAD = 0.01
+_DEAD_OF_EVEN = 0.1
+# A heat map with more rows has one for each layer.
+_ROWS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,3 +130,79 @@ class RouterLosses:
         if self.z_loss:
             total = total + self.z_loss * z_loss(sums, batch)
         return total
+
+
+@dataclass(frozen=True)
+class RouterHealth(AuxiliaryMetrics):
+    """Health of the routers of `layers`, each with `experts` of which a token gets `top_k`.
+
+    By layer: `load/<layer>/<expert>`, the share of tokens that an expert gets; `load_entropy/<layer>`, 1
+    where all get equally many and 0 where one gets all; `dead_experts/<layer>`, those with less than 1 % of
+    the tokens, or a tenth of an even share if that is less; `gate_sum/<layer>`, the mean over tokens of the
+    chosen experts' probabilities together.
+    """
+
+    layers: tuple[int, ...]
+    experts: int
+    top_k: int
+
+    @property
+    def least(self) -> float:
+        """Share of tokens below which an expert is dead."""
+        return min(_DEAD, _DEAD_OF_EVEN * self.top_k / self.experts)
+
+    def values(self, counts: Tensor) -> Mapping[str, float]:
+        return dict(self._values(counts))
+
+    def _values(self, counts: Tensor) -> Iterator[tuple[str, float]]:
+
+        loads = Loads.of(counts, len(self.layers))
+        gates = (loads.gates / loads.tokens).tolist()
+        for layer, shares, gate in zip(self.layers, loads.shares.tolist(), gates, strict=True):
+            for expert, share in enumerate(shares):
+                yield f"load/{layer}/{expert}", share
+            yield f"load_entropy/{layer}", self._entropy(shares)
+            yield f"dead_experts/{layer}", float(self._dead(shares))
+            yield f"gate_sum/{layer}", gate
+
+    def _entropy(self, shares: Sequence[float]) -> float:
+        parts = [share / self.top_k for share in shares if share > 0]
+        entropy = -sum(part * math.log(part) for part in parts)
+        return max(0.0, entropy) / math.log(self.experts) if self.experts > 1 else 1.0
+
+    def _dead(self, shares: Sequence[float]) -> int:
+        return sum(share < self.least for share in shares)
+
+    def warnings(self, counts: Tensor) -> Sequence[str]:
+
+        by_layer = zip(self.layers, Loads.of(counts, len(self.layers)).shares.tolist(), strict=True)
+        return [
+            f"the router of layer {layer} has collapsed: half of its {self.experts} experts or more get "
+            f"less than {self.least:.2%} of the tokens; raise balance, or lower learning_rate"
+            for layer, shares in by_layer
+            if 2 * self._dead(shares) >= self.experts
+        ]
+
+    def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> list[dict[str, Any]]:
+        single = len(self.layers) * self.experts <= _ROWS
+        rows = {
+            f"layer {layer}, expert {expert}": f"load/{layer}/{expert}"
+            for layer in self.layers
+            for expert in range(self.experts)
+        }
+        if not single:
+            rows = {f"layer {layer}": f"load_entropy/{layer}" for layer in self.layers}
+        even = f"{self.top_k / self.experts:.3g}"
+        return [
+            {
+                "title": "Load of experts over the steps" if single else "Entropy of experts' load",
+                "heat_map": {
+                    "rows": list(rows),
+                    "columns": [f"{at:,}" for at, _ in points],
+                    "values": [[values[name] for _, values in points] for name in rows.values()],
+                },
+                "caption": f"Share of the tokens that each expert gets, by optimizer step; {even} is even."
+                if single
+                else "By optimizer step: 1 where all experts of a layer get equally many tokens.",
+            }
+        ]

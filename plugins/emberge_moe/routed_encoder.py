@@ -12,8 +12,7 @@ from emberge.contracts import Embedded, LocatedText
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from emberge_moe.balance import Loads, RouterLosses, sums_of
-from emberge_moe.router_health import RouterHealth
+from emberge_moe.balance import Loads, RouterHealth, RouterLosses, sums_of
 from emberge_moe.routers import RouterTaps, Routing
 
 

@@ -1,12 +1,14 @@
-"""The numbers of a geometry: what was measured of each model on each data set, as JSON keeps them."""
+"""Results of a measurement of geometry: as data, as a table and as figures."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from emberge.wording import prose, table_lines
 
 from emberge_codiemb.geometry.token_geometry import MEASURES
 
@@ -108,3 +110,174 @@ class Geometry:
             "models": models,
             "drift": {**self.probe, "models": drift} if drift else None,
         }
+
+
+@dataclass(frozen=True)
+class Column:
+    """Column of the table: a measure's mean or median over texts, and its form."""
+
+    title: str
+    measure: str
+    form: str
+    over: Literal["mean", "median"] = "mean"
+    scale: float = 1.0
+
+    def value(self, model: MeasuredModel, data: str | None) -> float:
+        """Return the number for one data set, or its average over all."""
+        names = [*model.sets] if data is None else [data]
+        values = [getattr(model.sets[name], self.over)[self.measure] for name in names]
+        return self.scale * float(sum(values)) / len(values)
+
+    def cell(self, model: MeasuredModel, first: MeasuredModel, data: str | None) -> str:
+        """Return the number with its difference from the first model's."""
+        value = self.value(model, data)
+        if model is first:
+            return f"{value:{self.form}}"
+        return f"{value:{self.form}} ({value - self.value(first, data):+{self.form}})"
+
+
+COLUMNS = (
+    Column("token similarity × 100", "token_similarity", ".2f", scale=100),
+    Column("rank", "rank", ".2f"),
+    Column("condition number", "condition_number", ",.1f"),
+    Column("its median", "condition_number", ",.1f", over="median"),
+    Column("SVD entropy", "svd_entropy", ".3f"),
+)
+
+
+def table_of(result: Geometry) -> str:
+    """Return measures by data set and model, and drift by model, as Markdown."""
+    lines: list[str] = []
+    if result.sets:
+        head = ["data set", "model", *(one.title for one in COLUMNS)]
+        lines += _markdown(head, rows_of(result), words=2)
+        lines += ["", prose(how_measured(result)), ""]
+    if result.drift:
+        lines += _markdown(["model", *drift_head(result.probe)], drift_rows(result), words=1)
+        drift = f"Drift from {result.probe['parent']} on {result.probe['texts']:,} texts."
+        lines += ["", prose(drift)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def rows_of(result: Geometry) -> list[list[str]]:
+    """Return a row for every data set and model, averages over data sets first."""
+    several: list[str | None] = [None] if len(result.sets) > 1 else []
+    first = result.models[0]
+    return [
+        [
+            f"mean of {len(result.sets)}" if data is None else data,
+            model.name,
+            *(column.cell(model, first, data) for column in COLUMNS),
+        ]
+        for data in [*several, *result.sets]
+        for model in result.models
+    ]
+
+
+def drift_head(probe: Mapping[str, object]) -> list[str]:
+    """Return the titles of the columns of drift."""
+    return ["linear CKA", f"common neighbours among {probe['neighbours']}"]
+
+
+def drift_rows(result: Geometry) -> list[list[str]]:
+    """Return a row for every model that has drifted."""
+    return [
+        [name, "–" if one.cka is None else f"{one.cka:.4f}", f"{100 * one.neighbours:.1f} %"]
+        for name, one in result.drift.items()
+    ]
+
+
+def how_measured(result: Geometry) -> str:
+    """Return sentences on precision, tolerance and what was left out."""
+    return " ".join(_sentences(result))
+
+
+def _sentences(result: Geometry) -> Iterator[str]:
+    how, sets = result.how, [one for model in result.models for one in model.sets.values()]
+    if len(result.models) > 1:
+        yield f"In parentheses differences from {result.models[0].name}."
+    states = ", ".join(dict.fromkeys(one.states for one in sets))
+    yield (
+        f"Singular values are computed in {how['singular_values']} from hidden states in {states}; those up "
+        f"to max(n, d) · {how['epsilon']:.3g} ({how['tolerance']}) of the largest do not count for the rank, "
+        f"and the smallest is at least {how['epsilon']:.3g} of it in the condition number."
+    )
+    squares = how["entropy_of"] == "squares"
+    yield f"The entropy is that of {'squared singular' if squares else 'singular'} values, in nats."
+    yield f"Special tokens are {'included' if how['special_tokens'] else 'left out'}."
+    over = {model.name: _texts_of(model) for model in result.models}
+    if len(set(over.values())) == 1:
+        yield f"Means are over {over[result.models[0].name]}."
+    else:  # tokenizers differ
+        yield f"Means are {', '.join(f'over {texts} for {name}' for name, texts in over.items())}."
+
+
+def _texts_of(model: MeasuredModel) -> str:
+    """Return how many texts a model's means are over, and how many are left out."""
+    texts = sum(one.texts for one in model.sets.values())
+    skipped = sum(one.skipped for one in model.sets.values())
+    left = f" ({skipped:,} with fewer than two tokens are left out)" if skipped else ""
+    return f"{texts:,} texts{left}"
+
+
+def _markdown(head: list[str], rows: list[list[str]], *, words: int) -> list[str]:
+    return table_lines(head, rows, "l" * words + "r" * (len(head) - words))
+
+
+def figures_of(result: Geometry) -> list[dict[str, Any]]:
+    """Return the figures as plain values: measures by data set, and drift."""
+    return [*_measures(result), *_drift(result)]
+
+
+def _measures(result: Geometry) -> Iterator[dict[str, Any]]:
+    if not result.sets:
+        return
+    yield {
+        "title": "How the tokens of a text spread",
+        "points": {
+            "x": "token similarity",
+            "y": "SVD entropy (nats)",
+            "series": _series(result, "token_similarity", "svd_entropy"),
+        },
+        "caption": "A point for each data set: means over its texts. Tokens that point one way are to the "
+        f"right and low. {how_measured(result)}",
+        "table": {
+            "title": "Geometry by data set and model",
+            "head": ["Data set", "Model", *(_capital(one.title) for one in COLUMNS)],
+            "rows": rows_of(result),
+        },
+    }
+
+
+def _series(result: Geometry, x: str, y: str) -> dict[str, list[list[Any]]]:
+    return {
+        model.name: [[one.mean[x], one.mean[y], name] for name, one in model.sets.items()]
+        for model in result.models
+    }
+
+
+def _drift(result: Geometry) -> Iterator[dict[str, Any]]:
+    series = {
+        name: [[one.cka, one.neighbours]]
+        for name, one in result.drift.items()
+        if one.cka is not None
+    }
+    if not series:
+        return
+    probe = result.probe
+    titles = drift_head(probe)
+    yield {
+        "title": f"Drift from {probe['parent']}",
+        "points": {"x": titles[0], "y": titles[1], "series": series},
+        "caption": f"Embeddings of {probe['texts']:,} texts beside those of {probe['parent']}: at the top "
+        "right they are alike.",
+        "table": {
+            "title": "Drift by model",
+            "head": ["Model", *(_capital(title) for title in titles)],
+            "rows": drift_rows(result),
+        },
+    }
+
+
+def _capital(title: str) -> str:
+    return title[0].upper() + title[1:]

@@ -24,8 +24,13 @@ from emberge import (
 )
 from emberge.files import write_text
 
-from emberge_codiemb.geometry.geometry_result import Drifted, Geometry, MeasuredModel
-from emberge_codiemb.geometry.geometry_table import figures_of, table_of
+from emberge_codiemb.geometry.geometry_result import (
+    Drifted,
+    Geometry,
+    MeasuredModel,
+    figures_of,
+    table_of,
+)
 from emberge_codiemb.geometry.measure_model import (
     GeometryOptions,
     MeasureModel,

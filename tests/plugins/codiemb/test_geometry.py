@@ -31,8 +31,7 @@ from emberge import (
 from emberge.contracts import Rehearsal
 from emberge.recipes import rehearse
 from emberge.results import read_artifact
-from emberge_codiemb.geometry.geometry_result import Geometry, MeasuredModel, MeasuredSet
-from emberge_codiemb.geometry.geometry_table import table_of
+from emberge_codiemb.geometry.geometry_result import Geometry, MeasuredModel, MeasuredSet, table_of
 from emberge_codiemb.geometry.token_geometry import MEASURES
 from emberge_encoder import TextEncoder, TextModel
 from torch import Tensor

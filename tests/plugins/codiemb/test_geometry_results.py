@@ -28,9 +28,11 @@ from emberge_codiemb.geometry.geometry_result import (
     Geometry,
     MeasuredModel,
     MeasuredSet,
+    figures_of,
+    how_measured,
+    table_of,
 )
 from emberge_codiemb.geometry.geometry_step import Drift, GeometryStep
-from emberge_codiemb.geometry.geometry_table import figures_of, how_measured, table_of
 from emberge_codiemb.geometry.measure_model import (
     MeasureModel,
     SetTexts,

@@ -15,9 +15,7 @@ from emberge import DataEntry, DataRef, Problem, Workspace, split_parts
 from emberge.contracts import Rehearsal
 from emberge.data import load_datasets, load_eval_set, pick_eval_sets
 from emberge_data import JsonLines
-from emberge_demo.drawings import Drawing, Draws
-from emberge_demo.drawn_media import DrawnMedia
-from emberge_demo.tones import RATE, Tones
+from emberge_demo.drawn_media import RATE, Drawing, DrawnMedia, Draws, Tones
 from scipy import ndimage
 from scipy.io import wavfile
 

@@ -13,7 +13,7 @@ from emberge import Artifact, ModelRef, TaskInfo, TaskScore, Units
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.score_curves import curves
+from emberge_evaluate.score_result import curves
 from emberge_evaluate.seed_groups import Arm, Scored, arms_of, variables_of
 from scipy.stats import t, ttest_ind, ttest_rel
 

@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from emberge_moe.balance import Form, Loads, RouterSums, balance_loss, sums_of, z_loss
-from emberge_moe.router_health import RouterHealth
+from emberge_moe.balance import Form, Loads, RouterHealth, RouterSums, balance_loss, sums_of, z_loss
 from emberge_moe.routers import Routing
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 

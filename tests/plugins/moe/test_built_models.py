@@ -23,12 +23,11 @@ from emberge.contracts import Reference
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
 from emberge_encoder import TextEncoder
-from emberge_moe.balance import Loads, RouterLosses, balance_loss, sums_of, z_loss
+from emberge_moe.balance import Loads, RouterHealth, RouterLosses, balance_loss, sums_of, z_loss
 from emberge_moe.downcycle_step import Downcycle, RoutedModel, read_load
 from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
 from emberge_moe.routed_encoder import PredictingRoutedEncoder
-from emberge_moe.router_health import RouterHealth
 from emberge_moe.routers import ROUTERS, RouterTaps, Routing
 from emberge_moe.upcycle.dense_model import DenseModel, is_routed
 from emberge_moe.upcycle.expert_tensors import FilledTensor

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from emberge.tensor_files import TensorReader, TensorSpec
-from emberge_moe.router_health import RouterHealth
+from emberge_moe.balance import RouterHealth
 from emberge_moe.upcycle import expert_tensors, probe
 from emberge_moe.upcycle.probe import mean_states, read_tensor, write_routers
 from safetensors.torch import save_file

@@ -168,7 +168,6 @@ _OWN_ROOMS: Mapping[str, Room] = {
     "mining": Room(
         (
             f"{STEPS}/negative_choice.py",
-            f"{STEPS}/passage_corpus.py",
             f"{STEPS}/search/*.py",
             f"{STEPS}/cross_encoder.py",
             f"{STEPS}/pair_scores.py",

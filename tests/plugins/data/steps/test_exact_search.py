@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 from emberge import EmbergeError
+from emberge_data.steps.consistency_filter import count_higher
 from emberge_data.steps.search.exact import SearchMemory, cosines, slack, squared_lengths, unit_rows
 from emberge_data.steps.search.exclusions import Exclusions, Lists
-from emberge_data.steps.search.higher import count_higher
 from emberge_data.steps.search.nearest import nearest
 from emberge_data.steps.search.space import Space
 from numpy.typing import NDArray

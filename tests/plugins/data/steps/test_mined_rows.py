@@ -18,9 +18,8 @@ from emberge_data.steps import mine_hard_negatives
 from emberge_data.steps.consistency_filter import ConsistencyFilter
 from emberge_data.steps.filter_negatives import FilterNegatives
 from emberge_data.steps.listed_set import ArrangedSet, ListedSet
-from emberge_data.steps.mine_hard_negatives import KeptBlocks, MineHardNegatives
+from emberge_data.steps.mine_hard_negatives import KeptBlocks, MineHardNegatives, read_corpora
 from emberge_data.steps.negative_choice import passages_of, places_of_passages
-from emberge_data.steps.passage_corpus import read_corpora
 from emberge_data.steps.search.exact import SearchMemory
 from emberge_data.steps.search.exclusions import Lists
 from emberge_data.steps.search.space import Side, Space

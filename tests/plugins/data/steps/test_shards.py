@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emberge_data.steps.consistency_filter import shards
-from emberge_data.steps.search.higher import count_higher
+from emberge_data.steps.consistency_filter import count_higher, shards
 from emberge_data.steps.search.space import Space
 
 SCORES = [[0.9, 0.95, 0.2, 0.1], [0.3, 0.8, 0.85, 0.9], [0.1, 0.2, 0.7, 0.1], [0.5, 0.6, 0.7, 0.4]]
