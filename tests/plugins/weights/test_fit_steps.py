@@ -135,7 +135,7 @@ def test_texts_come_back_in_their_order_from_chunks_of_equal_lengths(
     texts = encoder.tokenise(lines, prompt="", max_length=None)
     coefficients = torch.full((len(blocks), 2), 0.5)
     whole = forward.at(coefficients)(texts)
-    monkeypatch.setattr("emberge_weights.layers.fit.CHUNK", 2)
+    monkeypatch.setattr("emberge_weights.layers.member_tensors.CHUNK", 2)
     torch.testing.assert_close(forward.at(coefficients)(texts), whole, rtol=1e-4, atol=1e-5)
     for number, text in enumerate(texts):
         alone = forward.at(coefficients)([text])
