@@ -79,11 +79,11 @@ class LayerSoftmax(MergeStrategy):
         import torch
 
         from_file = self.deltas is not None
-        moved = self._norms_of_file(block) if from_file else _squares(block.deltas)
+        moved = self._norms_of_file(block) if from_file else _squared_norms(block.deltas)
         found: dict[str, Any] = {"stated" if from_file else "moved": {block.layer: moved}}
         if self.normalise == "relative":
             assert block.base is not None
-            found["base"] = {block.layer: _squares(block.base[None])}
+            found["base"] = {block.layer: _squared_norms(block.base[None])}
         if self.interpolate == "slerp":
             first, second = block.tensors
             trio = torch.stack([first, second, second - first])
@@ -104,7 +104,7 @@ class LayerSoftmax(MergeStrategy):
         found = {"findings": dict(zip(block.models, weights, strict=True))}
         if self.interpolate == "linear":
             return {"coefficients": weights, **found}
-        return {"coefficients": _slerp(known["gram"][block.name], weights[1]), **found}
+        return {"coefficients": _slerp_factors(known["gram"][block.name], weights[1]), **found}
 
     def weights_of(
         self, layer: str, norms: Mapping[str, Tensor], base: Mapping[str, Tensor]
@@ -148,7 +148,7 @@ class LayerSoftmax(MergeStrategy):
         return block.weights.new_tensor(norms)
 
 
-def _squares(vectors: Tensor) -> Tensor:
+def _squared_norms(vectors: Tensor) -> Tensor:
     """Return ‖v‖² of each of [n, *rows], float64; norms of runs of 8,192 are in the vectors' own dtype."""
     import torch
 
@@ -160,7 +160,7 @@ def _squares(vectors: Tensor) -> Tensor:
     return torch.cat(norms, 1).double().square().sum(1)
 
 
-def _slerp(gram: Tensor, t: float) -> list[float]:
+def _slerp_factors(gram: Tensor, t: float) -> list[float]:
     """Return factors of a and b for the share t of the way, given the products of a, b and b - a."""
     (aa, ab, ad), (_, bb, _), (_, _, dd) = gram.tolist()
     if min(aa, bb) <= _NOWHERE**2:

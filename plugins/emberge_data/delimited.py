@@ -31,7 +31,7 @@ class Delimited(Reader):
                 for cells in table:
                     lines.taken = 0
                     if cells:
-                        yield table.line_num, _row(names, cells)
+                        yield table.line_num, _read_row(names, cells)
             except UnicodeDecodeError:
                 yield table.line_num + 1, BadRow("not UTF-8 from here; save the file as UTF-8")
             except LongLineError as error:
@@ -96,7 +96,7 @@ def _require_headings(names: list[str], path: Path) -> None:
         seen.add(name)
 
 
-def _row(names: list[str], cells: list[str]) -> Mapping[str, Any] | BadRow:
+def _read_row(names: list[str], cells: list[str]) -> Mapping[str, Any] | BadRow:
     if len(cells) != len(names):
         return BadRow(
             f"{len(cells)} cells under {len(names)} headings; quote cells that hold the delimiter"

@@ -40,7 +40,7 @@ class Parquet(Reader):
             size = _batch_size(file.metadata, path)
             try:
                 for batch in file.iter_batches(batch_size=size):
-                    for row in _rows_of(batch):
+                    for row in _unpack_rows(batch):
                         number += 1
                         yield number, row
             except (pa.ArrowException, OSError) as error:
@@ -78,7 +78,7 @@ def _batch_size(metadata: Any, path: Path) -> int:
     return max(1, size)
 
 
-def _rows_of(batch: Any) -> Iterable[Mapping[str, Any] | BadRow]:
+def _unpack_rows(batch: Any) -> Iterable[Mapping[str, Any] | BadRow]:
     """Return the rows of a batch, each by itself where they are large or one cannot be read."""
     if batch.nbytes <= ROW_LIMIT:
         with contextlib.suppress(

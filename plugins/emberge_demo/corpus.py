@@ -140,32 +140,32 @@ def definitions(
     for i, (module, path) in enumerate(files):
         if progress is not None:
             progress(i, len(files))
-        yield from _of_file(module, path)
+        yield from _read_file(module, path)
 
 
-def _of_file(module: str, path: Path) -> Iterator[Definition]:
+def _read_file(module: str, path: Path) -> Iterator[Definition]:
     found = parse_source(path)
     if found is None:
         return
     tree, text = found
     # Not splitlines: form feeds end no line for `ast`.
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    for name, node in _functions(tree, ""):
+    for name, node in _yield_functions(tree, ""):
         docstring = ast.get_docstring(node, clean=False)
         if docstring is None:
             continue
         yield Definition(module, name, first_paragraph(docstring), without_docstring(node, lines))
 
 
-def _functions(tree: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
+def _yield_functions(tree: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
     """Functions of modules and classes, also under `if` and `try`, but not those inside functions."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Function):
             yield f"{prefix}{node.name}", node
         elif isinstance(node, ast.ClassDef):
-            yield from _functions(node, f"{prefix}{node.name}.")
+            yield from _yield_functions(node, f"{prefix}{node.name}.")
         elif isinstance(node, ast.stmt | ast.ExceptHandler):
-            yield from _functions(node, prefix)
+            yield from _yield_functions(node, prefix)
 
 
 def without_docstring(node: Function, lines: list[str]) -> str:
@@ -188,10 +188,10 @@ def without_docstring(node: Function, lines: list[str]) -> str:
         while not lines[end].strip():
             end += 1
     kept = [*lines[first:start], *middle, *lines[end : node.end_lineno or end]]
-    return "\n".join(_dedented(line, node.col_offset) for line in kept).strip()
+    return "\n".join(_dedent(line, node.col_offset) for line in kept).strip()
 
 
-def _dedented(line: str, columns: int) -> str:
+def _dedent(line: str, columns: int) -> str:
     """Return the line without its indentation; text inside of strings may begin further left."""
     return line[columns:].rstrip() if not line[:columns].strip() else line.rstrip()
 

@@ -216,7 +216,7 @@ class DrawnMedia(Step):
         for number, (name, (contents, word)) in enumerate(_SETS.items()):
             workspace.progress(number, len(_SETS), "sets", name)
             drawn = _Drawn(self, workspace, word)
-            train, test = self._halves(sorted(contents.all()))
+            train, test = self._split_contents(sorted(contents.all()))
             catalogue["train"].append(drawn.training(name, train))
             catalogue["eval"] += drawn.searches(test)
         write_entries(workspace.folder, catalogue)
@@ -226,7 +226,9 @@ class DrawnMedia(Step):
             details={"rows": {entry["name"]: entry["rows"] for entry in catalogue["train"]}},
         )
 
-    def _halves(self, contents: Sequence[_Content]) -> tuple[list[_Content], list[_Content]]:
+    def _split_contents(
+        self, contents: Sequence[_Content]
+    ) -> tuple[list[_Content], list[_Content]]:
         """Return what is trained on and what is tested on, the same for every seed."""
         ranked = sorted(contents, key=lambda one: even_place("held out", one.caption))
         held = min(len(ranked) - 1, max(1, round(self.held_out * len(ranked))))
@@ -247,9 +249,9 @@ class _Drawn:
         copies = copies[: self._rows]
         captions = [one.caption for one, _ in copies]
         if not self.options.paired:
-            captions = [captions[place] for place in self._shuffled(len(captions))]
+            captions = [captions[place] for place in self._shuffle_captions(len(captions))]
         rows = [
-            {"query": self._media("train", one, copy), "pos": [caption], "neg": []}
+            {"query": self._write_media("train", one, copy), "pos": [caption], "neg": []}
             for (one, copy), caption in zip(copies, captions, strict=True)
         ]
         path = f"train/{name}.jsonl"
@@ -270,7 +272,7 @@ class _Drawn:
             texts = [{"_id": captions[one], "text": one.caption} for one in contents]
             # Each set has its own files, so that its folder is all of it.
             files = [
-                {"_id": media[one, copy], "text": self._media(folder, one, copy)}
+                {"_id": media[one, copy], "text": self._write_media(folder, one, copy)}
                 for one, copy in copies
             ]
             queries, corpus = (files, texts) if asked else (texts, files)
@@ -297,7 +299,7 @@ class _Drawn:
     def _rows(self) -> int | None:
         return self.workspace.rehearsal.rows if self.workspace.rehearsal else None
 
-    def _media(self, folder: str, one: _Content, copy: int) -> Mapping[str, str]:
+    def _write_media(self, folder: str, one: _Content, copy: int) -> Mapping[str, str]:
         """Write one image or clip, and return the cell of a row that names it."""
         half = "train" if folder == "train" else "test"
         draws = Draws((str(self.workspace.seed), half, one.caption, str(copy)))
@@ -307,6 +309,6 @@ class _Drawn:
         place.write_bytes(one.content(draws))
         return {one.kind: name}
 
-    def _shuffled(self, count: int) -> list[int]:
+    def _shuffle_captions(self, count: int) -> list[int]:
         seed = str(self.workspace.seed)
         return sorted(range(count), key=lambda row: even_place("unpaired", seed, str(row)))

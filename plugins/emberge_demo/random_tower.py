@@ -73,7 +73,7 @@ class RandomTower(Step):
             return
         try:
             checkpoint = Checkpoint(folder)
-            self._build(checkpoint, self._tokenizer(checkpoint), weights=False)
+            self._build(checkpoint, self._load_tokenizer(checkpoint), weights=False)
         except CheckpointError as error:
             yield context.problem(str(error), "model")
 
@@ -83,15 +83,15 @@ class RandomTower(Step):
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
             checkpoint = Checkpoint(folder)
-            tokenizer = self._tokenizer(checkpoint)
+            tokenizer = self._load_tokenizer(checkpoint)
             with torch.random.fork_rng():
                 torch.manual_seed(stable_seed(workspace.seed, "random_tower"))
                 built = self._build(checkpoint, tokenizer, weights=True)
-            trunk = _trunk(checkpoint)
+            trunk = _load_trunk(checkpoint)
             built.model.language_model.load_state_dict(trunk.state_dict())
         built.save_pretrained(workspace.folder)
         tokenizer.save_pretrained(workspace.folder)
-        for name, content in self._processors(built.config).items():
+        for name, content in self._processor_files(built.config).items():
             text = json.dumps(content, indent=2) + "\n"
             (workspace.folder / name).write_text(text, encoding="utf-8")
         return Artifact(
@@ -106,7 +106,7 @@ class RandomTower(Step):
             },
         )
 
-    def _tokenizer(self, checkpoint: Checkpoint) -> Any:
+    def _load_tokenizer(self, checkpoint: Checkpoint) -> Any:
         kind = checkpoint.config.get("model_type")
         if kind != "qwen3":
             raise CheckpointError(
@@ -132,14 +132,14 @@ class RandomTower(Step):
 
         ids = {token: tokenizer.convert_tokens_to_ids(token) for token in self.tokens}
         try:
-            kind, config = self._config(dict(checkpoint.config), ids)
+            kind, config = self._make_config(dict(checkpoint.config), ids)
             with torch.device("cpu" if weights else "meta"):
                 return kind(config)
         except Exception as error:  # each class refuses in its own way
             option = "vision" if self.vision is not None else "audio"
             raise CheckpointError(f"{option}: {str(error).strip().splitlines()[0]}") from error
 
-    def _config(self, text: dict[str, Any], ids: Mapping[str, int]) -> tuple[Any, Any]:
+    def _make_config(self, text: dict[str, Any], ids: Mapping[str, int]) -> tuple[Any, Any]:
         """Return (class, config object)."""
         from transformers import (
             Qwen3ASRConfig,
@@ -175,7 +175,7 @@ class RandomTower(Step):
         )
         return Qwen3VLForConditionalGeneration, vl
 
-    def _processors(self, config: Any) -> Mapping[str, Any]:
+    def _processor_files(self, config: Any) -> Mapping[str, Any]:
         """Return the processors' files by name, as the specialists are released with them."""
         if self.vision is None:
             return {"processor_config.json": {"feature_extractor": _EXTRACTOR, **_ASR}}
@@ -211,7 +211,7 @@ _EXTRACTOR = {
 }
 
 
-def _trunk(checkpoint: Checkpoint) -> Any:
+def _load_trunk(checkpoint: Checkpoint) -> Any:
     from transformers import AutoModel
 
     return AutoModel.from_pretrained(

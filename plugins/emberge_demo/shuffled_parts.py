@@ -53,7 +53,7 @@ class ShuffledParts(Step):
             return
         names = Checkpoint(folder).specs
         for part in self.parts:
-            if names and not any(_inside(name, part) for name in names):
+            if names and not any(_is_inside(name, part) for name in names):
                 firsts = sorted({name.partition(".")[0] for name in names})
                 message = f"{folder}: has no part '{part}'; its parts are {', '.join(firsts)}"
                 yield context.problem(message, "parts")
@@ -64,13 +64,13 @@ class ShuffledParts(Step):
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
             checkpoint = Checkpoint(folder)
-            chosen = {n for n in checkpoint.specs if any(_inside(n, p) for p in self.parts)}
+            chosen = {n for n in checkpoint.specs if any(_is_inside(n, p) for p in self.parts)}
             if not chosen:
                 raise RecipeError(f"{model.name}: has none of the parts {', '.join(self.parts)}")
             build_result(
                 workspace,
                 [
-                    _shuffled(spec, workspace.seed) if name in chosen else spec
+                    _shuffle_tensor(spec, workspace.seed) if name in chosen else spec
                     for name, spec in checkpoint.specs.items()
                 ],
                 template=checkpoint,
@@ -88,7 +88,7 @@ class ShuffledParts(Step):
         )
 
 
-def _inside(name: str, part: str) -> bool:
+def _is_inside(name: str, part: str) -> bool:
     return f".{name}.".find(f".{part}.") >= 0
 
 
@@ -114,5 +114,5 @@ class _Shuffled(DerivedTensor):
             into[place] = into[place, torch.from_numpy(order)]
 
 
-def _shuffled(one: TensorSpec, seed: int) -> _Shuffled:
+def _shuffle_tensor(one: TensorSpec, seed: int) -> _Shuffled:
     return _Shuffled(one.name, one.shape, one.dtype, one.file, one.offset, origin=one, seed=seed)

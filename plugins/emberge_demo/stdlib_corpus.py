@@ -90,10 +90,10 @@ class StdlibCorpus(Step):
         Raises:
             DataError: for a package that is not installed or has no documented function.
         """
-        options = self._rehearsed(workspace.rehearsal.rows) if workspace.rehearsal else self
+        options = self._shorten_rehearsal(workspace.rehearsal.rows) if workspace.rehearsal else self
         return _Writing(options, workspace).corpus()
 
-    def _rehearsed(self, rows: int) -> StdlibCorpus:
+    def _shorten_rehearsal(self, rows: int) -> StdlibCorpus:
         return replace(
             self,
             limit=min(self.limit or rows, rows),
@@ -208,7 +208,7 @@ class _Writing:
                 f"package '{package}' has too few modules to hold some out; leave it out"
             )
         dev = _sample(dev, self.options.dev_queries, "dev")
-        ids = _ids(documents)
+        ids = _make_ids(documents)
         folder = f"eval/{package}"
         corpus = ({"_id": ids[d], "title": "", "text": d.document} for d in documents)
         self.write(f"{folder}/corpus.jsonl.gz", corpus)
@@ -241,7 +241,7 @@ def _source(package: str) -> dict[str, Any]:
     return {"source": source}
 
 
-def _ids(documents: Sequence[Definition]) -> dict[Definition, str]:
+def _make_ids(documents: Sequence[Definition]) -> dict[Definition, str]:
     """Return a readable id for each; a name that a module gives twice gets a number."""
     ids: dict[Definition, str] = {}
     counts: dict[str, int] = {}

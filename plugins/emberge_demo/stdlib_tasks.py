@@ -67,7 +67,7 @@ class StdlibTasks(Step):
         tasks = {"names": list(self._names(found)), "modules": self._modules(found)}
         entries: list[dict[str, Any]] = []
         for name, rows in tasks.items():
-            for half, chosen in self._halves(rows, workspace).items():
+            for half, chosen in self._draw_halves(rows, workspace).items():
                 path = f"{name}/{half}.jsonl.gz"
                 count = write_json_rows(workspace.folder / path, chosen)
                 entry = {"name": f"{name}_{half}", "file": path, "task": "classification"}
@@ -79,7 +79,7 @@ class StdlibTasks(Step):
             details={"rows": {entry["name"]: entry["rows"] for entry in entries}},
         )
 
-    def _halves(
+    def _draw_halves(
         self, rows: Sequence[Mapping[str, Any]], workspace: Workspace
     ) -> dict[str, list[Mapping[str, Any]]]:
         """Return the rows that are even over the hashes of their ids, without these."""

@@ -74,7 +74,7 @@ class StdlibTexts(Step):
         rows = _Rows()
         for number, package in enumerate(self.packages):
             workspace.progress(number, len(self.packages), "packages", f"reading {package}")
-            for module, texts in _modules(package):
+            for module, texts in _yield_modules(package):
                 held = even_place("texts", module) < self.held_out * 2**64
                 for name, text in texts.items():
                     rows.add("dev" if held else "train", name, text)
@@ -122,7 +122,7 @@ class _Rows:
         )
 
 
-def _modules(package: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _yield_modules(package: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield each module's name with its texts by set, in the order of names.
 
     Raises:
@@ -134,11 +134,11 @@ def _modules(package: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     for module, path in source_files(package, folder):
         found = parse_source(path)
         if found is not None:
-            prose = "\n\n".join(_docstrings(found[0]))
+            prose = "\n\n".join(_take_docstrings(found[0]))
             yield module, {"prose": prose, "code": ast.unparse(found[0])}
 
 
-def _docstrings(tree: ast.Module) -> list[str]:
+def _take_docstrings(tree: ast.Module) -> list[str]:
     """Take the docstrings out of a tree, and return them in the order of the file."""
     found = []
     for node in ast.walk(tree):

@@ -69,7 +69,7 @@ class Lora:
             use_dora=self.dora,
             fan_in_fan_out=_has_transposed(trunk, targets),
         )
-        with torch.random.fork_rng(), _quiet_peft():
+        with torch.random.fork_rng(), _silence_peft():
             torch.manual_seed(stable_seed(self.seed, "lora"))
             try:
                 tuner = LoraModel(trunk, {"default": config}, "default")
@@ -114,7 +114,7 @@ class LoraTrunk:
 
     def folded(self) -> Any:
         """Return a copy of the transformer whose weights have the factors' products added."""
-        with _quiet_peft():
+        with _silence_peft():
             return copy.deepcopy(self._tuner).merge_and_unload()
 
     def save(self, folder: Path, checkpoint: Path) -> None:
@@ -124,7 +124,7 @@ class LoraTrunk:
         from safetensors.torch import save_file
 
         name, metadata = adapter_origin(checkpoint)
-        with _quiet_peft():
+        with _silence_peft():
             state = get_peft_model_state_dict(self._tuner.model, save_embedding_layers=False)
         tensors = {f"{_OUTER}{key}": value.contiguous() for key, value in sorted(state.items())}
         folder.mkdir(parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ def _has_transposed(trunk: Any, targets: Sequence[str]) -> bool:
 
 
 @contextlib.contextmanager
-def _quiet_peft() -> Iterator[None]:
+def _silence_peft() -> Iterator[None]:
     """Suppress peft's warnings about settings that the options ask for."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

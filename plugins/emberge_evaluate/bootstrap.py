@@ -26,13 +26,13 @@ def resample(
 
     Returns: [models, resamples].
     """
-    groups = _groups(models[0])
+    groups = _group_units(models[0])
     total = np.zeros((len(models), resamples))
     rng = np.random.default_rng(stable_seed(seed, name))
     for group in groups:
         measures = [_Measure(units, group) for units in models]
         start = 0
-        for counts in _draws(rng, group.size, resamples):
+        for counts in _draw_counts(rng, group.size, resamples):
             for row, measure in enumerate(measures):
                 total[row, start : start + len(counts)] += measure(counts)
             start += len(counts)
@@ -41,7 +41,7 @@ def resample(
 
 def statistic(units: Units) -> float:
     """Return the statistic on the units as they are: the value that `resample` scatters around."""
-    groups = _groups(units)
+    groups = _group_units(units)
     values = [_Measure(units, group)(np.ones((1, group.size)))[0] for group in groups]
     return float(np.mean(values))
 
@@ -53,7 +53,7 @@ def unitless_mean(scores: Array, *, resamples: int, seed: int, name: str) -> NDA
     """
     rng = np.random.default_rng(stable_seed(seed, name))
     tasks = scores.shape[1]
-    counts = np.concatenate(list(_draws(rng, tasks, resamples)))
+    counts = np.concatenate(list(_draw_counts(rng, tasks, resamples)))
     means: NDArray[np.float64] = scores @ counts.T / tasks
     return means
 
@@ -89,14 +89,14 @@ def lower_bound(samples: Array, confidence: float = 0.95) -> float:
     return float(np.quantile(samples, 1 - confidence))
 
 
-def _groups(units: Units) -> list[NDArray[np.intp]]:
+def _group_units(units: Units) -> list[NDArray[np.intp]]:
     if units.groups is None:
         return [np.arange(len(units.values))]
     labels = np.asarray(units.groups)
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
-def _draws(rng: np.random.Generator, units: int, resamples: int) -> Iterator[Array]:
+def _draw_counts(rng: np.random.Generator, units: int, resamples: int) -> Iterator[Array]:
     """Yield how often each unit was drawn, [draws, units] at a time, `resamples` draws in all."""
     step = max(1, _CELLS // units)
     for start in range(0, resamples, step):

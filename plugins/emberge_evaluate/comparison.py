@@ -53,8 +53,8 @@ class Judge:
 
     def estimate(self, arm: str, on: str, confidence: float = 0.95) -> Estimate:
         """Return an arm's score (a model is an arm of one): the mean of its models', with its interval."""
-        points, samples = self._of(arm, on)
-        error, freedom = _error(points)
+        points, samples = self._score_arm(arm, on)
+        error, freedom = _seed_error(points)
         around = samples if samples is None else samples.mean(0)
         interval = self._interval(points.mean(), around, error, freedom, confidence)
         spread = float(points.std(ddof=1)) if len(points) > 1 else None
@@ -75,7 +75,7 @@ class Judge:
         from emberge_evaluate.bootstrap import lower_bound
 
         difference, around, error, freedom, _ = self._difference(arm, other, on)
-        samples = self._noisy(difference, around, error, freedom)
+        samples = self._add_noise(difference, around, error, freedom)
         if self.less:
             difference, samples = -difference, -samples
         bound = lower_bound(samples, requirement.confidence)
@@ -117,23 +117,29 @@ class Judge:
         gain = self.compare(new, old, on, confidence)
         better = -gain.difference if self.less else gain.difference
         found = GainKept(
-            mixed, new, old, MEAN_OF.get(on, on), better, *_ends(gain), confidence=confidence
+            mixed,
+            new,
+            old,
+            MEAN_OF.get(on, on),
+            better,
+            *_interval_ends(gain),
+            confidence=confidence,
         )
         if found.gain_low is None or found.gain_low <= 0:
             return found
-        above, below, noise = self._shares(mixed, new, old, on)
+        above, below, noise = self._kept_shares(mixed, new, old, on)
         low, high = ratio_interval(above + noise, below, confidence)
-        kept, _ = self._of(mixed, on)
-        olds, _ = self._of(old, on)
+        kept, _ = self._score_arm(mixed, on)
+        olds, _ = self._score_arm(old, on)
         share = float(kept.mean() - olds.mean()) / gain.difference
         return replace(found, share=share, low=low, high=high)
 
-    def _shares(self, mixed: str, new: str, old: str, on: str) -> tuple[Array, Array, Array]:
+    def _kept_shares(self, mixed: str, new: str, old: str, on: str) -> tuple[Array, Array, Array]:
         """Return (gain kept, gain, noise of seeds in the first) on every draw, gains counted upwards."""
         import numpy as np
 
         sign = -1.0 if self.less else 1.0
-        points, samples = zip(*(self._of(arm, on) for arm in (mixed, new, old)), strict=True)
+        points, samples = zip(*(self._score_arm(arm, on) for arm in (mixed, new, old)), strict=True)
         drawn = [
             np.full(self._resamples, own.mean()) if some is None else some.mean(0)
             for own, some in zip(points, samples, strict=True)
@@ -142,10 +148,10 @@ class Judge:
         left, rest = points[0] - share * points[1], (1 - share) * points[2]
         places, same = list(self.arms[mixed].draws), list(self.arms[old].draws)
         if len(places) > 1 and set(places) == set(same):
-            error, freedom = _error(left - rest[[same.index(place) for place in places]])
+            error, freedom = _seed_error(left - rest[[same.index(place) for place in places]])
         else:
-            error, freedom = _welch(_error(left), _error(rest))
-        noise = self._noisy(0.0, np.zeros(self._resamples), error, freedom)
+            error, freedom = _welch_error(_seed_error(left), _seed_error(rest))
+        noise = self._add_noise(0.0, np.zeros(self._resamples), error, freedom)
         return sign * (drawn[0] - drawn[2]), sign * (drawn[1] - drawn[2]), noise
 
     def judge_gain(
@@ -181,7 +187,7 @@ class Judge:
         count = len(self.arms[arm].models)
         return arm if count == 1 else f"{arm} ({count} seeds)"
 
-    def _of(self, arm: str, on: str) -> tuple[Array, Array | None]:
+    def _score_arm(self, arm: str, on: str) -> tuple[Array, Array | None]:
         """Return (scores of the arm's models, the same on every draw or None where nothing is drawn).
 
         A model under several seeds of an evaluation may be one of them, with its mean.
@@ -190,7 +196,7 @@ class Judge:
 
         draws = list(self.arms[arm].draws.values())
         points = np.array([np.mean([self._point(model, on) for model in one]) for one in draws])
-        samples = self._drawn(on)
+        samples = self._draw_means(on)
         if samples is None:
             return points, None
         rows = [[self.models[model] for model in one] for one in draws]
@@ -208,17 +214,17 @@ class Judge:
         self, arm: str, other: str, on: str
     ) -> tuple[float, Array | None, float, float, dict[str, float] | None]:
         """Return (difference, it on draws of examples, standard error over seeds, freedom, by seed)."""
-        (mine, drawn), (theirs, others) = self._of(arm, on), self._of(other, on)
+        (mine, drawn), (theirs, others) = self._score_arm(arm, on), self._score_arm(other, on)
         around = None
         if drawn is not None and others is not None:
             around = drawn.mean(0) - others.mean(0)
         places, same = list(self.arms[arm].draws), list(self.arms[other].draws)
         if len(places) > 1 and set(places) == set(same):
             apart = mine - theirs[[same.index(place) for place in places]]
-            error, freedom = _error(apart)
+            error, freedom = _seed_error(apart)
             by_seed = dict(zip(places, map(float, apart), strict=True))
             return float(apart.mean()), around, error, freedom, by_seed
-        error, freedom = _welch(_error(mine), _error(theirs))
+        error, freedom = _welch_error(_seed_error(mine), _seed_error(theirs))
         return float(mine.mean() - theirs.mean()), around, error, freedom, None
 
     def _interval(
@@ -228,9 +234,9 @@ class Judge:
 
         if around is None and not freedom:
             return None
-        return interval(self._noisy(point, around, error, freedom), confidence)
+        return interval(self._add_noise(point, around, error, freedom), confidence)
 
-    def _noisy(self, point: float, around: Array | None, error: float, freedom: float) -> Array:
+    def _add_noise(self, point: float, around: Array | None, error: float, freedom: float) -> Array:
         """Return draws of test examples with the noise that other seeds would have added."""
         import numpy as np
 
@@ -241,16 +247,16 @@ class Judge:
         noisy: Array = samples + error * rng.standard_t(freedom, self._resamples)
         return noisy
 
-    def _drawn(self, on: str) -> Array | None:
+    def _draw_means(self, on: str) -> Array | None:
         """Return means on every draw, [models, resamples]; None where there is nothing to draw from."""
         if on not in self._means_of:
             found = parts_of_group(self.tasks, on)
             varies = any(len(part) > 1 or self._task(part[0]) is not None for part in found)
-            means = [self._means(part) for part in found] if varies else []
+            means = [self._mean_over_tasks(part) for part in found] if varies else []
             self._means_of[on] = sum(means[1:], start=means[0]) / len(means) if means else None
         return self._means_of[on]
 
-    def _means(self, tasks: Sequence[TaskInfo]) -> Array:
+    def _mean_over_tasks(self, tasks: Sequence[TaskInfo]) -> Array:
         """Return means over tasks on every draw, [models, resamples]."""
         import numpy as np
 
@@ -280,7 +286,7 @@ class Judge:
 
         if task.name not in self._samples:
             units = [self.scores[model][task.name].units for model in self.models]
-            comparable = [u for u in units if u is not None and _alike(u, units[0])]
+            comparable = [u for u in units if u is not None and _have_equal_units(u, units[0])]
             self._samples[task.name] = (
                 resample(comparable, resamples=self._resamples, seed=self._seed, name=task.name)
                 if len(comparable) == len(units)
@@ -289,7 +295,7 @@ class Judge:
         return self._samples[task.name]
 
 
-def _ends(gain: Comparison) -> tuple[float | None, float | None]:
+def _interval_ends(gain: Comparison) -> tuple[float | None, float | None]:
     """Return the ends of a gain's interval, of losses counted downwards."""
     if gain.interval is None:
         return None, None
@@ -303,14 +309,14 @@ def _around(found: GainKept) -> str:
     return f" [{100 * found.gain_low:+.2f}, {100 * found.gain_high:+.2f}]"
 
 
-def _error(points: Array) -> tuple[float, float]:
+def _seed_error(points: Array) -> tuple[float, float]:
     """Return (standard error of the mean over seeds, degrees of freedom); no freedom for one model."""
     if len(points) < 2:
         return 0.0, 0.0
     return float(points.std(ddof=1)) / math.sqrt(len(points)), len(points) - 1.0
 
 
-def _welch(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+def _welch_error(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
     """Return standard error and freedom of a difference of two means (Welch, 1947)."""
     squares = [(error**2, freedom) for error, freedom in (one, other) if freedom]
     total = sum(square for square, _ in squares)
@@ -320,7 +326,7 @@ def _welch(one: tuple[float, float], other: tuple[float, float]) -> tuple[float,
     return math.sqrt(total), freedom
 
 
-def _alike(units: Units, first: Units | None) -> bool:
+def _have_equal_units(units: Units, first: Units | None) -> bool:
     """Return whether the units of two models are the same ones."""
     return (
         first is not None

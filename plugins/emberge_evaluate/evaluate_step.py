@@ -170,7 +170,7 @@ class Evaluate(Step):
         words = [word for word in self._about if word not in DOMAINS]
         for stray in (
             *unknown_words(words, tasks_of_columns(tasks)),
-            *self._unknown_indexes(tasks),
+            *self._check_indexes(tasks),
         ):
             yield context.problem(stray, "require")
 
@@ -190,21 +190,21 @@ class Evaluate(Step):
                 yield context.problem(fault, "require")
             if requirement.forgetting is not None and self.base is None:
                 yield context.problem(_NO_BASE, "require")
-        for stray in self._strays():
+        for stray in self._check_required_models():
             yield context.problem(stray, "require")
 
     def run(self, workspace: Workspace) -> Artifact:
-        for stray in self._strays():
+        for stray in self._check_required_models():
             raise RecipeError(stray)
         models = self._resolve(workspace)
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
-        tasks = list(_with_notes(plans, [model.folder for _, model in models.values()]))
+        tasks = list(_add_notes(plans, [model.folder for _, model in models.values()]))
         tasks = with_elsewhere(tasks, self.elsewhere)
         strays = [
             *unknown_words(self._about, tasks_of_columns(tasks)),
-            *self._unknown_indexes(tasks),
+            *self._check_indexes(tasks),
         ]
-        for stray in (*_task_problems(tasks), *strays, *self._nowhere(tasks)):
+        for stray in (*_task_problems(tasks), *strays, *self._check_forgetting(tasks)):
             raise RecipeError(stray)
         scores: TaskScores = {}
         for place, (name, (entry, model)) in enumerate(models.items()):
@@ -212,7 +212,7 @@ class Evaluate(Step):
             scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
                 model, plans, workspace, name=name, place=place, of=len(models)
             )
-        rows = self._headroom(models, tasks, scores, workspace)
+        rows = self._score_headroom(models, tasks, scores, workspace)
         models |= {name: row for name, row, _ in rows}
         scores |= {name: {**found} for name, _, found in rows}
         columns = columns_by_seed(columns_by_index(columns_by_size(models, tasks, scores)))
@@ -238,7 +238,7 @@ class Evaluate(Step):
             },
         )
 
-    def _headroom(
+    def _score_headroom(
         self,
         models: Mapping[str, tuple[Scored, Model]],
         tasks: Sequence[TaskInfo],
@@ -254,7 +254,7 @@ class Evaluate(Step):
             return []
         return list(headroom_rows(members, self.evaluators, tasks, scores, workspace))
 
-    def _nowhere(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    def _check_forgetting(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield the problem of a requirement on forgetting without tasks that would show it."""
         if forgetting_group(tasks) is None and any(r.forgetting is not None for r in self.require):
             yield (
@@ -274,12 +274,12 @@ class Evaluate(Step):
                 found[name] = replace(one, name=name), model
         return found
 
-    def _unknown_indexes(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    def _check_indexes(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield problems with requirements on an index that no task is scored on."""
         known = {task.index: task.index_of or "" for task in tasks if task.index is not None}
         return (fault for one in self.require for fault in one.index_problems(known))
 
-    def _strays(self) -> Iterator[str]:
+    def _check_required_models(self) -> Iterator[str]:
         """Yield problems with models of requirements that are not scored."""
         scored = {entry.model.text for entry in self._entries}
         for requirement in self.require:
@@ -288,7 +288,7 @@ class Evaluate(Step):
                     yield f"'{reference}' is in a requirement but not among the models; add it there"
 
 
-def _with_notes(
+def _add_notes(
     plans: Iterable[tuple[Evaluator, Sequence[TaskInfo]]], folders: Sequence[Path]
 ) -> Iterator[TaskInfo]:
     """Yield all tasks, with notes on what keeps these models' scores on them from being compared."""
@@ -301,14 +301,14 @@ def _with_notes(
 def _task_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield reasons why tasks cannot be columns of one table."""
     yield from (
-        *_mixed(tasks),
+        *_check_losses(tasks),
         *size_problems(tasks),
         *seed_problems(tasks),
         *index_problems(tasks),
     )
 
 
-def _mixed(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+def _check_losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem where some tasks give losses: a mean over them and scores would mean nothing."""
     names = [task.name for task in tasks if task.less_is_better]
     if names and len({task.metric for task in tasks}) > 1:
@@ -344,7 +344,7 @@ def columns_by_seed(columns: ScoredModels) -> ScoredModels:
 
     A task that draws nothing has the same score in all columns of a model.
     """
-    seeds = _seeds(columns.tasks)
+    seeds = _list_seeds(columns.tasks)
     if not seeds:
         return columns
     models: dict[str, tuple[Scored, Model]] = {}
@@ -364,7 +364,7 @@ def columns_by_seed(columns: ScoredModels) -> ScoredModels:
 
 def seed_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem where tasks are scored under other seeds than others: no column would have both."""
-    seeds = _seeds(tasks)
+    seeds = _list_seeds(tasks)
     of: dict[str, set[int | None]] = {}
     for task in tasks:
         of.setdefault(task.name_without_seed, set()).add(task.seed)
@@ -375,7 +375,7 @@ def seed_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
         )
 
 
-def _seeds(tasks: Sequence[TaskInfo]) -> list[int]:
+def _list_seeds(tasks: Sequence[TaskInfo]) -> list[int]:
     return list(dict.fromkeys(task.seed for task in tasks if task.seed is not None))
 
 

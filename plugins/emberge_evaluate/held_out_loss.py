@@ -73,7 +73,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
         for sampler in self.sampler:
             yield from sampler.check(context)
         yield from self._check_guides(context)
-        checked = self._checked(context)
+        checked = self._check_data(context)
         for problem in checked.problems:
             yield dataclasses.replace(problem, where=problem.where or context.where("evaluators"))
         for head in checked.heads:
@@ -118,20 +118,20 @@ class HeldOutLoss(BatchOptions, Evaluator):
                 yield context.problem(fault, "evaluators")
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
-        checked = self._checked(context)
+        checked = self._check_data(context)
         here = all(entry.path is None or context.data(entry.path) for entry in self.data)
         if checked.problems or not here:
             return None
-        return [_task(head.info.name, head.info.task) for head in checked.heads]
+        return [_make_task(head.info.name, head.info.task) for head in checked.heads]
 
-    def _checked(self, context: Preflight) -> CheckedData:
+    def _check_data(self, context: Preflight) -> CheckedData:
         from emberge.data import check_datasets
 
         return check_datasets(context, self.data, show=False)
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return [
-            _task(one.info.name, one.info.task, self._fingerprint(one, workspace))
+            _make_task(one.info.name, one.info.task, self._hash_task(one, workspace))
             for one in self._load(workspace)
         ]
 
@@ -140,14 +140,14 @@ class HeldOutLoss(BatchOptions, Evaluator):
     ) -> Iterator[TaskScore]:
         datasets = {dataset.info.name: dataset for dataset in self._load(workspace)}
         for number, task in enumerate(tasks):
-            losses = self._losses(
-                self._job(model.folder, datasets[task.name], workspace), workspace
+            losses = self._measure_batches(
+                self._make_job(model.folder, datasets[task.name], workspace), workspace
             )
             workspace.progress(number + 1, len(tasks), "tasks", task.name)
             units = Units("batch", "mean", losses)
             yield TaskScore(task, sum(losses) / len(losses), units, {"batches": len(losses)})
 
-    def _losses(self, job: FitJob, workspace: Workspace) -> list[float]:
+    def _measure_batches(self, job: FitJob, workspace: Workspace) -> list[float]:
         """Return the loss of each batch."""
         from emberge.training import open_session
 
@@ -166,7 +166,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
                 session.encoder.module.zero_grad(set_to_none=True)
             return found
 
-    def _job(self, folder: Path, dataset: Dataset, workspace: Workspace) -> FitJob:
+    def _make_job(self, folder: Path, dataset: Dataset, workspace: Workspace) -> FitJob:
         from emberge.training import FitJob, FitOptions
 
         return FitJob(
@@ -189,7 +189,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
     def _samplers(self, workspace: Workspace) -> list[Sampler]:
         return [one.resolved(workspace.data) for one in self.sampler]
 
-    def _fingerprint(self, dataset: Dataset, workspace: Workspace) -> str:
+    def _hash_task(self, dataset: Dataset, workspace: Workspace) -> str:
         """Return a hash of all that decides a loss beside the model: rows, options, and what these name."""
         info = dataset.info
         losses = self.loss.of(info.name, info.task) or ()
@@ -206,5 +206,5 @@ class HeldOutLoss(BatchOptions, Evaluator):
         return hashlib.sha256(repr(decisive).encode()).hexdigest()
 
 
-def _task(name: str, kind: str, fingerprint: str = "") -> TaskInfo:
+def _make_task(name: str, kind: str, fingerprint: str = "") -> TaskInfo:
     return TaskInfo(name, kind, LOSS, fingerprint=fingerprint, split="dev")

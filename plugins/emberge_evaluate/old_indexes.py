@@ -22,7 +22,7 @@ def columns_by_index(columns: ScoredModels) -> ScoredModels:
 
     A model on the index of itself is left out: it is the model.
     """
-    indexes = _indexes(columns.tasks)
+    indexes = _indexes_by_label(columns.tasks)
     if not indexes:
         return columns
     models: dict[str, tuple[Scored, Model]] = {}
@@ -34,17 +34,19 @@ def columns_by_index(columns: ScoredModels) -> ScoredModels:
             column = name if label is None else f"{name} on {label}"
             models[column] = replace(scored, name=column, index=label, index_of=index_of), model
             found[column] = {
-                task.name_without_index: replace(columns.scores[name][task.name], task=_plain(task))
+                task.name_without_index: replace(
+                    columns.scores[name][task.name], task=_without_index(task)
+                )
                 for task in columns.tasks
                 if task.index == label
             }
-    tasks = {task.name_without_index: _plain(task) for task in columns.tasks}
+    tasks = {task.name_without_index: _without_index(task) for task in columns.tasks}
     return ScoredModels(models, list(tasks.values()), found)
 
 
 def index_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem where some tasks are scored on indexes that others are not: no mean would compare."""
-    indexes = _indexes(tasks)
+    indexes = _indexes_by_label(tasks)
     on: dict[str, set[str | None]] = {}
     for task in tasks:
         on.setdefault(task.plain_name, set()).add(task.index)
@@ -55,12 +57,12 @@ def index_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
         )
 
 
-def _indexes(tasks: Sequence[TaskInfo]) -> Mapping[str, str | None]:
+def _indexes_by_label(tasks: Sequence[TaskInfo]) -> Mapping[str, str | None]:
     """Return the references of the indexes' models by label."""
     return {label: task.index_of for task in tasks if (label := task.index) is not None}
 
 
-def _plain(task: TaskInfo) -> TaskInfo:
+def _without_index(task: TaskInfo) -> TaskInfo:
     return replace(task, name=task.name_without_index, index=None, index_of=None)
 
 

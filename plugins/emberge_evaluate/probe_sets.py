@@ -84,13 +84,13 @@ class ProbeSets(Step):
 
     def identity(self) -> str:
         """Return Python's version and the packages': other versions have other texts."""
-        return "; ".join(f"{name} {found}" for name, found in self._versions().items())
+        return "; ".join(f"{name} {found}" for name, found in self._list_versions().items())
 
-    def _versions(self) -> dict[str, str]:
+    def _list_versions(self) -> dict[str, str]:
         packages = dict.fromkeys(name for one in self.sets for name in _SOURCES[one][1])
         return {
             "python": platform.python_version(),
-            **{name: _installed(name) for name in packages},
+            **{name: _installed_version(name) for name in packages},
         }
 
     def check(self, context: Preflight) -> Iterator[Problem]:
@@ -114,7 +114,7 @@ class ProbeSets(Step):
         entries, counts = [], {}
         for number, name in enumerate(self.sets):
             workspace.progress(number, len(self.sets), "sets", name)
-            pairs = list(_without_repeats(_SOURCES[name][0]()))
+            pairs = list(_drop_repeats(_SOURCES[name][0]()))
             if len(pairs) < _FEWEST:
                 workspace.warn(
                     f"the set '{name}' is left out: this machine has too few of its texts"
@@ -134,7 +134,7 @@ class ProbeSets(Step):
                 "no set of the probe has enough texts on this machine; name others under 'sets'"
             )
         write_entries(workspace.folder, {"eval": entries})
-        details = {"counts": counts, "versions": self._versions()}
+        details = {"counts": counts, "versions": self._list_versions()}
         return Artifact(
             kind="data", size=sum(one["queries"] for one in counts.values()), details=details
         )
@@ -144,14 +144,14 @@ def _task_of(name: str) -> TaskKind:
     return "classification" if name in _CLASSIFIED else "retrieval"
 
 
-def _installed(distribution: str) -> str:
+def _installed_version(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return "missing"
 
 
-def _without_repeats(pairs: Iterable[Pair]) -> Iterator[Pair]:
+def _drop_repeats(pairs: Iterable[Pair]) -> Iterator[Pair]:
     """Yield the pairs cut to length, without those that were met before."""
     met = set[Pair]()
     for pair in pairs:

@@ -59,14 +59,14 @@ def papers() -> Iterator[Pair]:
         found = parse_source(path)
         for node in ast.walk(found[0]) if found is not None else ():
             if isinstance(node, ast.Call):
-                texts = {k.arg: _text(k.value) for k in node.keywords}
+                texts = {k.arg: _constant_text(k.value) for k in node.keywords}
                 title = _TITLE.search(texts.get("bibtex_citation", ""))
                 description = " ".join(texts.get("description", "").split())
                 if title is not None and len(description.split()) >= 6:
                     yield description, re.sub(r"[{}\\]", "", " ".join(title[1].split()))
 
 
-def _text(node: ast.expr) -> str:
+def _constant_text(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
@@ -78,10 +78,10 @@ def mathematics() -> Iterator[Pair]:
         found = parse_source(path) if "tests" not in path.parts else None
         for node in ast.walk(found[0]) if found is not None else ():
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
-                yield from _explained(ast.get_docstring(node) or "")
+                yield from _split_docstring(ast.get_docstring(node) or "")
 
 
-def _explained(docstring: str) -> Iterator[Pair]:
+def _split_docstring(docstring: str) -> Iterator[Pair]:
     prose = _HEADLINE.split(docstring)
     following = (prose[0] if len(prose) == 1 else prose[1]).split("\n\n")
     first = first_paragraph(docstring)
@@ -108,18 +108,18 @@ def cpp() -> Iterator[Pair]:
 
 def places() -> Iterator[Pair]:
     """Yield a country, and each place there that a time zone is named after."""
-    folder = _zones()
+    folder = _find_zones()
     if folder is None:
         return
-    countries = {row[_CODE]: row[_NAME] for row in _table(folder / "iso3166.tab")}
-    for row in _table(folder / "zone.tab"):
+    countries = {row[_CODE]: row[_NAME] for row in _read_table(folder / "iso3166.tab")}
+    for row in _read_table(folder / "zone.tab"):
         place = row[_ZONE].replace("_", " ").rpartition("/")[2]
         country = countries.get(row[_CODE], "")
         if country and not {*country.lower().split()} & {*place.lower().split()}:
             yield country, place
 
 
-def _zones() -> Path | None:
+def _find_zones() -> Path | None:
     """Return the folder of time zones: of the package tzdata, else the system's."""
     package = locate_package("tzdata")
     folders = [package / "zoneinfo"] if package is not None else []
@@ -127,7 +127,7 @@ def _zones() -> Path | None:
     return next((one for one in folders if (one / "zone.tab").is_file()), None)
 
 
-def _table(path: Path) -> Iterator[list[str]]:
+def _read_table(path: Path) -> Iterator[list[str]]:
     for line in path.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             yield line.split("\t")

@@ -66,28 +66,28 @@ def scores_of(
     means = {model: means_over_tasks(tasks, values[model]) for model in models}
     found = Scores(
         fingerprints={name: model.fingerprint for name, (_, model) in models.items()},
-        tasks=tuple(_task(task, scores) for task in tasks),
+        tasks=tuple(_store_task(task, scores) for task in tasks),
         values=values,
-        intervals=_intervals(_estimates(models, judge, tasks, groups)),
+        intervals=_intervals(_estimate_scores(models, judge, tasks, groups)),
         means={m: {on: v for on, v in row.items() if v is not None} for m, row in means.items()},
-        comparisons=_comparisons(judge, list(models), tasks, groups),
+        comparisons=_compare_with_first(judge, list(models), tasks, groups),
         forgetting=tuple(forgetting(judge, bases, elsewhere)),
         gains_kept=tuple(gains_kept(models, arms, judge, [*groups, *(t.name for t in tasks)])),
         against_linear=tuple(against_linear(judge, linear, groups)),
         headroom=tuple(name for name, (scored, _) in models.items() if scored.headroom),
         requirements=(
-            *_judged(require, models, arms, judge),
-            *_judged_forgetting(require, models, arms, judge, bases, elsewhere),
+            *_judge_demands(require, models, arms, judge),
+            *_judge_forgetting(require, models, arms, judge, bases, elsewhere),
             *judged_gains(require, models, arms, judge),
         ),
-        costs=_costs({name: model for name, (_, model) in models.items()}),
+        costs=_list_costs({name: model for name, (_, model) in models.items()}),
         curves=tuple(curves([scored for scored, _ in models.values()], judge, groups)),
-        parameters=_parameters({name: model for name, (_, model) in models.items()}),
+        parameters=_count_parameters({name: model for name, (_, model) in models.items()}),
         sizes={name: one.size for name, (one, _) in models.items() if one.size is not None},
     )
     if all(len(arm.models) == 1 for arm in arms):
         return found
-    pooled = _pooled(found, arms, judge, tasks, groups)
+    pooled = _pool_seeds(found, arms, judge, tasks, groups)
     pooled = replace(
         pooled,
         forgetting=tuple(forgetting(judge, bases, elsewhere, arms)),
@@ -97,7 +97,7 @@ def scores_of(
     return replace(found, pooled=pooled)
 
 
-def _pooled(
+def _pool_seeds(
     scores: Scores,
     arms: Sequence[Arm],
     judge: Judge,
@@ -106,7 +106,7 @@ def _pooled(
 ) -> Scores:
     """Return the scores of arms, as those of models are."""
     names = [arm.name for arm in arms]
-    estimates = _estimates(names, judge, tasks, groups)
+    estimates = _estimate_scores(names, judge, tasks, groups)
     on_tasks = [task.name for task in tasks]
     on_means = [MEAN_OF.get(group, group) for group in groups]
     return Scores(
@@ -120,18 +120,18 @@ def _pooled(
             for name, row in estimates.items()
         },
         members={arm.name: dict(arm.models) for arm in arms},
-        comparisons=_comparisons(judge, names, tasks, groups),
-        costs=_of_first(scores.costs, arms),
-        parameters=_of_first(scores.parameters, arms),
+        comparisons=_compare_with_first(judge, names, tasks, groups),
+        costs=_facts_of_first(scores.costs, arms),
+        parameters=_facts_of_first(scores.parameters, arms),
     )
 
 
-def _of_first(known: Mapping[str, _Fact], arms: Sequence[Arm]) -> dict[str, _Fact]:
+def _facts_of_first(known: Mapping[str, _Fact], arms: Sequence[Arm]) -> dict[str, _Fact]:
     """Return by arm what is known of its first model."""
     return {arm.name: known[arm.members[0]] for arm in arms if arm.members[0] in known}
 
 
-def _parameters(models: Mapping[str, Model]) -> dict[str, ParameterCount]:
+def _count_parameters(models: Mapping[str, Model]) -> dict[str, ParameterCount]:
     """Return the numbers of models' parameters; an adapter's are its base's, to which it is added."""
     found = {}
     for name, model in models.items():
@@ -142,9 +142,9 @@ def _parameters(models: Mapping[str, Model]) -> dict[str, ParameterCount]:
     return found
 
 
-def _costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:
+def _list_costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:
     """Return what each model cost to train, against one training on the most data that any had."""
-    costs = {name: _cost(model.artifact) for name, model in models.items()}
+    costs = {name: _find_cost(model.artifact) for name, model in models.items()}
     most = max((cost.of for cost in costs.values() if cost and cost.of), default=0)
     return {
         name: TrainingCost(round(cost.rows / most, 6), cost.rows, most)
@@ -155,7 +155,7 @@ def _costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:
     }
 
 
-def _cost(artifact: Artifact | None) -> TrainingCost | None:
+def _find_cost(artifact: Artifact | None) -> TrainingCost | None:
     """Return a model's cost in trainings on all its data: a merge states it, a training's rows give it."""
     details = artifact.details if artifact is not None else {}
     stated = details.get("training_cost")
@@ -169,7 +169,7 @@ def _cost(artifact: Artifact | None) -> TrainingCost | None:
     return TrainingCost(round(rows / of, 6), rows, of) if of else None
 
 
-def _task(task: TaskInfo, scores: TaskScores) -> Task:
+def _store_task(task: TaskInfo, scores: TaskScores) -> Task:
     """Return a task with the units that a resampling drew."""
     units = next(iter(scores.values()))[task.name].units
     return Task(
@@ -184,7 +184,7 @@ def _task(task: TaskInfo, scores: TaskScores) -> Task:
     )
 
 
-def _estimates(
+def _estimate_scores(
     names: Iterable[str], judge: Judge, tasks: Sequence[TaskInfo], groups: Sequence[str]
 ) -> dict[str, dict[str, Estimate]]:
     """Return each model's or arm's estimates by task and mean."""
@@ -202,7 +202,7 @@ def _intervals(
     }
 
 
-def _comparisons(
+def _compare_with_first(
     judge: Judge, names: Sequence[str], tasks: Sequence[TaskInfo], groups: Sequence[str]
 ) -> tuple[Comparison, ...]:
     """Return every other one against the first: over groups of tasks, then task by task."""
@@ -210,7 +210,7 @@ def _comparisons(
     return tuple(judge.compare(name, names[0], on) for name in names[1:] for on in asked)
 
 
-def _judged(
+def _judge_demands(
     require: Sequence[Requirement],
     models: Mapping[str, tuple[Scored, Model]],
     arms: Sequence[Arm],
@@ -238,7 +238,7 @@ def _judged(
                         yield judge.judge(requirement, demand, model, other, on)
 
 
-def _judged_forgetting(
+def _judge_forgetting(
     require: Sequence[Requirement],
     models: Mapping[str, tuple[Scored, Model]],
     arms: Sequence[Arm],
@@ -273,12 +273,12 @@ def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> lis
     """
     found: dict[tuple[str, str], dict[float, list[Scored]]] = {}
     for step, several in _by_step(models).items():
-        rows = [_variables(model) for model in several]
-        for variable in _axes(rows):
+        rows = [_read_variables(model) for model in several]
+        for variable in _find_axes(rows):
             for model, row in zip(several, rows, strict=True):
                 number = _number(row.get(variable, ""))
                 if number is not None:
-                    others = [f"{k}={row[k]}" for k in _beside(variable, row, rows)]
+                    others = [f"{k}={row[k]}" for k in _other_variables(variable, row, rows)]
                     places = found.setdefault((",".join([step, *others]), variable), {})
                     places.setdefault(number, []).append(model)
     return [
@@ -295,7 +295,7 @@ def _by_step(models: Sequence[Scored]) -> dict[str, list[Scored]]:
     return found
 
 
-def _variables(model: Scored) -> dict[str, str]:
+def _read_variables(model: Scored) -> dict[str, str]:
     """Return the variables of a model's step but those that draw lots, its size and a state's step."""
     found = {k: v for k, v in variables_of(model.reference.step or "").items() if k not in LOTS}
     state = _STATE.search(model.name) if model.reference.part is not None else None
@@ -304,25 +304,29 @@ def _variables(model: Scored) -> dict[str, str]:
     return found if model.size is None else {**found, SIZE: str(model.size)}
 
 
-def _axes(rows: Sequence[Mapping[str, str]]) -> list[str]:
+def _find_axes(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the variables that are numbers; of those that follow each other the first."""
     found: list[str] = []
     for name in dict.fromkeys(name for row in rows for name in row):
         numbers = any(_number(row.get(name, "")) is not None for row in rows)
-        again = (_follows(name, other, rows) and _follows(other, name, rows) for other in found)
+        again = (
+            _follows_axis(name, other, rows) and _follows_axis(other, name, rows) for other in found
+        )
         if numbers and not any(again):
             found.append(name)
     return found
 
 
-def _beside(axis: str, row: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def _other_variables(
+    axis: str, row: Mapping[str, str], rows: Sequence[Mapping[str, str]]
+) -> Iterator[str]:
     """Yield the variables of a row that its number alone does not give."""
     for name in row:
-        if name != axis and not _follows(name, axis, rows):
+        if name != axis and not _follows_axis(name, axis, rows):
             yield name
 
 
-def _follows(name: str, axis: str, rows: Sequence[Mapping[str, str]]) -> bool:
+def _follows_axis(name: str, axis: str, rows: Sequence[Mapping[str, str]]) -> bool:
     """Return whether a variable changes over the rows, and one of the axis' values never has two of its."""
     pairs = {(row.get(axis), row.get(name)) for row in rows}
     changes = len({value for _, value in pairs}) > 1

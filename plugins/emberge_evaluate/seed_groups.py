@@ -46,7 +46,7 @@ class Scored:
         """Name of its arm: its own without the seed."""
         if not self.given and (self.step is None or SEED not in self.variables):
             return self.model
-        name = self.given or self.called or _without(str(self.step), {SEED})
+        name = self.given or self.called or _without_variables(str(self.step), {SEED})
         sized = name if self.size is None else f"{name}@{self.size}"
         return sized if self.index is None else f"{sized} on {self.index}"
 
@@ -105,7 +105,7 @@ def variables_of(step: str) -> dict[str, str]:
     return {name: value for name, equals, value in pairs if equals}
 
 
-def _without(step: str, names: set[str]) -> str:
+def _without_variables(step: str, names: set[str]) -> str:
     """Return the step's id with some variables left out."""
     group = step.partition(".")[0]
     left = [f"{n}={value}" for n, value in variables_of(step).items() if n not in names]
@@ -124,7 +124,7 @@ def arms_of(given: Iterable[Scored]) -> tuple[Arm, ...]:
     taken = {name for members in found.values() for name in members.values()}
     return tuple(
         Arm(
-            next(iter(members.values())) if len(members) == 1 else _free(name, taken),
+            next(iter(members.values())) if len(members) == 1 else _free_name(name, taken),
             members,
             {name: source for name, source in sources.items() if name in members.values()},
         )
@@ -132,6 +132,6 @@ def arms_of(given: Iterable[Scored]) -> tuple[Arm, ...]:
     )
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free_name(name: str, taken: set[str]) -> str:
     """Return an arm's name that is no model's."""
     return f"{name} (all)" if name in taken else name

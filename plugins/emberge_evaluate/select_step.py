@@ -126,17 +126,17 @@ class Select(Step):
         counts = [_count_of(reference, context) for reference in self.models]
         known = [count for count in counts if count is not None]
         if self.models and len(known) == len(counts) and sum(known) < self.top:
-            yield context.problem(self._too_few(sum(known)), "top")
+            yield context.problem(self._check_count(sum(known)), "top")
 
     def _check_tasks(self, context: Preflight) -> Iterator[Problem]:
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
         tasks = tasks_ahead(self.evaluators, context)
-        for option, message in self._faults(tasks) if tasks else ():
+        for option, message in self._check_ranking(tasks) if tasks else ():
             if option != "tasks" or self.tasks not in DOMAINS:
                 yield context.problem(message, option)
 
-    def _faults(self, tasks: Sequence[TaskInfo]) -> Iterator[tuple[str, str]]:
+    def _check_ranking(self, tasks: Sequence[TaskInfo]) -> Iterator[tuple[str, str]]:
         """Yield (option, message) for what keeps models from being ranked by these tasks."""
         if tested := [task.name for task in tasks if task.split == "test"]:
             yield (
@@ -155,7 +155,7 @@ class Select(Step):
         for message in unknown_words([self.tasks], tasks):
             yield "tasks", message
 
-    def _too_few(self, count: int, same: int = 0) -> str:
+    def _check_count(self, count: int, same: int = 0) -> str:
         equal = f" ({same} more equal to others)" if same else ""
         return (
             f"top: {self.top} of {count_noun(count, 'model')}{equal} cannot be chosen; "
@@ -167,9 +167,9 @@ class Select(Step):
     def run(self, workspace: Workspace) -> Artifact:
         plans = plan_tasks(self.evaluators, workspace)
         tasks = [task for _, plan in plans for task in plan]
-        for _, message in self._faults(tasks):
+        for _, message in self._check_ranking(tasks):
             raise RecipeError(message)
-        candidates = self._candidates(workspace)
+        candidates = self._list_candidates(workspace)
         for evaluator in self.evaluators:
             folders = [model.folder for _, model in candidates.values()]
             for note in evaluator.check_together(folders):
@@ -200,9 +200,9 @@ class Select(Step):
             losses=self.metric == LOSS,
         )
         (workspace.folder / TABLE).write_text(selection.table(), encoding="utf-8")
-        return _artifact(selection, files, candidates)
+        return _make_artifact(selection, files, candidates)
 
-    def _candidates(self, workspace: Workspace) -> Candidates:
+    def _list_candidates(self, workspace: Workspace) -> Candidates:
         """Return the models by their names in tables, of equal ones the first.
 
         Raises:
@@ -220,7 +220,7 @@ class Select(Step):
                 name = free_name([model.name, f"{model.name} ({reference})"], found)
                 found[name] = reference, model
         if len(found) < self.top and workspace.rehearsal is None:
-            raise RecipeError(self._too_few(len(found), same))
+            raise RecipeError(self._check_count(len(found), same))
         return found
 
     def _interval(
@@ -281,7 +281,9 @@ def _put(candidate: tuple[ModelRef, Model], out: Path, workspace: Workspace) -> 
         copy_model(folder, out, link=link)
 
 
-def _artifact(selection: Selection, files: Mapping[str, str], candidates: Candidates) -> Artifact:
+def _make_artifact(
+    selection: Selection, files: Mapping[str, str], candidates: Candidates
+) -> Artifact:
     choice = selection.choice
     chosen = [candidates[one.name][1] for one in choice.chosen]
     of_best = chosen[0].details

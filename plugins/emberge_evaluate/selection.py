@@ -83,13 +83,13 @@ def choose(
     best, best_mean = own[order[0]], max(mean.values())
     ranking = []
     for place, name in enumerate(order):
-        apart = _points(best_mean, mean[name])
+        apart = _points_below(best_mean, mean[name])
         ranking.append(
             Ranked(
                 name=name,
                 value=values[name],
                 mean=means[name],
-                behind=_points(best, own[name]),
+                behind=_points_below(best, own[name]),
                 mean_behind=apart,
                 first=place < top,
                 near=within is not None and apart <= within + _ROUNDING,
@@ -105,7 +105,7 @@ def _better_is_more(values: Mapping[str, float], less: bool) -> dict[str, float]
     }
 
 
-def _points(best: float, value: float) -> float:
+def _points_below(best: float, value: float) -> float:
     """Return how many points a value is below the best."""
     return 100 * (best - value) if math.isfinite(value) else math.inf
 
@@ -166,7 +166,7 @@ class Selection:
         """Return the ranking as a figure of a report: scores by model and task, with the table beside."""
         names = [one.name for one in self.choice.ranking]
         columns = [task.name for task in self.tasks]
-        head, *rows = self._cells()
+        head, *rows = self._table_cells()
         return {
             "title": f"Models by {self._title}",
             "caption": self.summary,
@@ -197,10 +197,10 @@ class Selection:
             yield "Values are losses, of which less is better; a point is a hundredth."
 
     def _rows(self) -> list[str]:
-        head, *rows = self._cells()
+        head, *rows = self._table_cells()
         return table_lines(head, rows, f"l{'r' * (len(head) - 2)}l")
 
-    def _cells(self) -> list[list[str]]:
+    def _table_cells(self) -> list[list[str]]:
         """Return the table's head and rows as text: models from the best on."""
         shown = [task.name for task in self.tasks] if 1 < len(self.tasks) <= FEW else []
         shown = [name for name in shown if name != self.by]

@@ -83,7 +83,7 @@ class TokenLossOnTexts(Evaluator):
     """Seed of the places that are hidden."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        checked = self._checked(context)
+        checked = self._check_texts(context)
         for problem in checked.problems:
             yield dataclasses.replace(problem, where=problem.where or context.where("evaluators"))
         for head in checked.heads:
@@ -109,20 +109,20 @@ class TokenLossOnTexts(Evaluator):
             )
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
-        checked = self._checked(context)
+        checked = self._check_texts(context)
         here = all(entry.path is None or context.data(entry.path) for entry in self.data)
         if checked.problems or not here:
             return None
-        return [self._task(head.info.name) for head in checked.heads]
+        return [self._make_task(head.info.name) for head in checked.heads]
 
-    def _checked(self, context: Preflight) -> CheckedData:
+    def _check_texts(self, context: Preflight) -> CheckedData:
         from emberge.data import check_datasets
 
         return check_datasets(context, self.data, show=False)
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return [
-            self._task(one.info.name, self._fingerprint(one, workspace))
+            self._make_task(one.info.name, self._hash_task(one, workspace))
             for one in self._load(workspace)
         ]
 
@@ -133,7 +133,7 @@ class TokenLossOnTexts(Evaluator):
 
         datasets = {dataset.info.name: dataset for dataset in self._load(workspace)}
         with open_session(
-            self._job(model.folder, [datasets[task.name] for task in tasks], workspace),
+            self._make_job(model.folder, [datasets[task.name] for task in tasks], workspace),
             work=workspace.work / f"token-loss-{model.fingerprint[:16]}",
             store=workspace.store,
             machine=dataclasses.replace(workspace.machine, ranks=1, shard=False),
@@ -178,7 +178,7 @@ class TokenLossOnTexts(Evaluator):
         whole = nats * (tokens / scored.sum() / math.log(2))
         return TaskScore(task, bits, Units("text", "ratio", whole.tolist(), sizes), result)
 
-    def _job(self, folder: Path, datasets: Sequence[Dataset], workspace: Workspace) -> FitJob:
+    def _make_job(self, folder: Path, datasets: Sequence[Dataset], workspace: Workspace) -> FitJob:
         from emberge.training import FitJob, FitOptions
 
         for dataset in datasets:
@@ -205,13 +205,13 @@ class TokenLossOnTexts(Evaluator):
 
         return step_datasets(workspace, self.data, warn=False)
 
-    def _fingerprint(self, dataset: Dataset, workspace: Workspace) -> str:
+    def _hash_task(self, dataset: Dataset, workspace: Workspace) -> str:
         """Return a hash of all that decides a score beside the model: texts, loss, windows and masks."""
         own = dataclasses.replace(self, data=(), token_budget=None)
         decisive = (dataset.fingerprint, own, workspace.rehearsal, version("emberge"))
         return hashlib.sha256(repr(decisive).encode()).hexdigest()
 
-    def _task(self, name: str, fingerprint: str = "") -> TaskInfo:
+    def _make_task(self, name: str, fingerprint: str = "") -> TaskInfo:
         metric = NATS_PER_TOKEN if self.metric == "loss" else BITS_PER_BYTE
         return TaskInfo(name, "text", metric, fingerprint=fingerprint, split="dev")
 

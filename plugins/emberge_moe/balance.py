@@ -70,13 +70,13 @@ def sums_of(routings: Sequence[Routing], mask: Tensor | None) -> RouterSums:
     counted = first.new_ones(len(first), dtype=torch.promote_types(first.dtype, torch.float32))
     if mask is not None and mask.numel() == len(first):  # else padding was taken out before
         counted = mask.flatten().to(counted)
-    layers = [_layer_sums(one, counted) for one in routings]
+    layers = [_sum_layer(one, counted) for one in routings]
     experts, gates, probabilities, squares = (torch.stack(s) for s in zip(*layers, strict=True))
     loads = Loads(experts, gates, counted.double().sum())
     return RouterSums(loads, probabilities, squares)
 
 
-def _layer_sums(routing: Routing, counted: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _sum_layer(routing: Routing, counted: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     logits = routing.logits.to(counted)
     probabilities = logits.softmax(-1)
     taken = one_hot(routing.chosen, logits.shape[1]).sum(1)
@@ -152,25 +152,25 @@ class RouterHealth(AuxiliaryMetrics):
         return min(_DEAD, _DEAD_OF_EVEN * self.top_k / self.experts)
 
     def values(self, counts: Tensor) -> Mapping[str, float]:
-        return dict(self._values(counts))
+        return dict(self._yield_values(counts))
 
-    def _values(self, counts: Tensor) -> Iterator[tuple[str, float]]:
+    def _yield_values(self, counts: Tensor) -> Iterator[tuple[str, float]]:
 
         loads = Loads.of(counts, len(self.layers))
         gates = (loads.gates / loads.tokens).tolist()
         for layer, shares, gate in zip(self.layers, loads.shares.tolist(), gates, strict=True):
             for expert, share in enumerate(shares):
                 yield f"load/{layer}/{expert}", share
-            yield f"load_entropy/{layer}", self._entropy(shares)
-            yield f"dead_experts/{layer}", float(self._dead(shares))
+            yield f"load_entropy/{layer}", self._measure_entropy(shares)
+            yield f"dead_experts/{layer}", float(self._count_dead(shares))
             yield f"gate_sum/{layer}", gate
 
-    def _entropy(self, shares: Sequence[float]) -> float:
+    def _measure_entropy(self, shares: Sequence[float]) -> float:
         parts = [share / self.top_k for share in shares if share > 0]
         entropy = -sum(part * math.log(part) for part in parts)
         return max(0.0, entropy) / math.log(self.experts) if self.experts > 1 else 1.0
 
-    def _dead(self, shares: Sequence[float]) -> int:
+    def _count_dead(self, shares: Sequence[float]) -> int:
         return sum(share < self.least for share in shares)
 
     def warnings(self, counts: Tensor) -> Sequence[str]:
@@ -180,7 +180,7 @@ class RouterHealth(AuxiliaryMetrics):
             f"the router of layer {layer} has collapsed: half of its {self.experts} experts or more get "
             f"less than {self.least:.2%} of the tokens; raise balance, or lower learning_rate"
             for layer, shares in by_layer
-            if 2 * self._dead(shares) >= self.experts
+            if 2 * self._count_dead(shares) >= self.experts
         ]
 
     def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> list[dict[str, Any]]:

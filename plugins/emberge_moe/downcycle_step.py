@@ -137,7 +137,7 @@ class Downcycle(Step):
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
             routed = RoutedModel(Checkpoint(folder))
-            shares = self._shares(routed, workspace) if self.weights == "load" else None
+            shares = self._measure_shares(routed, workspace) if self.weights == "load" else None
             self._build(routed, shares, model.fingerprint, workspace)
         details: dict[str, Any] = {
             "from": routed.target.name,
@@ -170,10 +170,12 @@ class Downcycle(Step):
             template=checkpoint,
             key=[content, sorted(shares.items()) if shares is not None else None],
             files={checkpoint.in_trunk("config.json"): routed.dense_config},
-            complete=lambda out: _code(out, checkpoint).unlink(missing_ok=True),
+            complete=lambda out: _code_path(out, checkpoint).unlink(missing_ok=True),
         )
 
-    def _shares(self, routed: RoutedModel, workspace: Workspace) -> Mapping[int, Sequence[float]]:
+    def _measure_shares(
+        self, routed: RoutedModel, workspace: Workspace
+    ) -> Mapping[int, Sequence[float]]:
         """Return each layer's shares of choices by expert, measured once."""
         if self.load_of is not None:
             folder, _ = workspace.artifact(self.load_of)
@@ -188,7 +190,7 @@ class Downcycle(Step):
         return {int(layer): one for layer, one in found.items()}
 
 
-def _code(out: Path, checkpoint: Checkpoint) -> Path:
+def _code_path(out: Path, checkpoint: Checkpoint) -> Path:
     """Return where the routed class would be in a copy of the folder."""
     return out / checkpoint.in_trunk(ROUTED.code.name)
 

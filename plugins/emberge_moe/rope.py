@@ -199,8 +199,8 @@ def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
                 parts = tuple(
                     names.specs[name.replace("query", p)] for p in ("query", "key", "value")
                 )
-                found.append(_joined(new, parts))
-        elif new := _renamed(name):
+                found.append(_join_rows(new, parts))
+        elif new := _rotary_name(name):
             found.append(spec.renamed(prefix + new))
         else:
             strays.append(name)
@@ -212,7 +212,7 @@ def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
     return found
 
 
-def _renamed(name: str) -> str:
+def _rotary_name(name: str) -> str:
     """Return the rotary class's name of a tensor that it has as it is, "" where it has none."""
     for old, new in _RENAMED:
         if re.match(old, name):
@@ -220,7 +220,7 @@ def _renamed(name: str) -> str:
     return name if _SAME.match(name) else ""
 
 
-def _joined(name: str, parts: tuple[TensorSpec, ...]) -> TensorSpec:
+def _join_rows(name: str, parts: tuple[TensorSpec, ...]) -> TensorSpec:
     """Return matrices or biases of one shape as one, each below the one before."""
     first = parts[0]
     shape = (sum(part.shape[0] for part in parts), *first.shape[1:])

@@ -80,7 +80,7 @@ class Routed(Backbone):
         if facts.problems:
             return facts
         try:
-            self._router(checkpoint)
+            self._find_router(checkpoint)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
         if getattr(self.inner, "torch_compile", False):
@@ -90,7 +90,7 @@ class Routed(Backbone):
     def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
         return self.inner.check_media(checkpoint, media)
 
-    def _router(self, checkpoint: Path) -> str:
+    def _find_router(self, checkpoint: Path) -> str:
         """Return the path of the model's routers.
 
         Raises:
@@ -118,7 +118,7 @@ class Routed(Backbone):
         from emberge_moe.routed_encoder import PredictingRoutedEncoder, RoutedEncoder
         from emberge_moe.routers import RouterTaps
 
-        path = self._router(checkpoint)
+        path = self._find_router(checkpoint)
         encoder = self.inner.load(checkpoint, device=device, dtype=dtype, predicts=predicts)
         losses = RouterLosses(self.balance, self.form, self.z_loss)
         kind = PredictingRoutedEncoder if predicts else RoutedEncoder

@@ -75,14 +75,16 @@ class RoutedEncoder:
     ) -> tuple[Tensor, Auxiliary | None]:
         with self._taps as taps:
             states: Tensor = self._inner.states(features)
-            return states, self._own(taps.taken, features)
+            return states, self._make_auxiliary(taps.taken, features)
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         with self._taps as taps:
             found: Embedded = self._inner(features, layers)
-            return Embedded(found.embeddings, found.layers, self._own(taps.taken, features))
+            return Embedded(
+                found.embeddings, found.layers, self._make_auxiliary(taps.taken, features)
+            )
 
-    def _own(
+    def _make_auxiliary(
         self, routings: Mapping[int, Routing], features: Mapping[str, Tensor]
     ) -> Auxiliary | None:
         """Return the losses of what routers gave for a chunk; None without routers."""

@@ -130,7 +130,7 @@ class Mteb(Evaluator):
             yield context.problem("only picks tasks of a benchmark; name it", "only")
         for option in ("tasks", "only"):
             names = [f"mteb task '{name}'" for name in getattr(self, option)]
-            yield from _repeated(names, partial(context.problem, option=option))
+            yield from _check_repeats(names, partial(context.problem, option=option))
         if self.dims and (min(self.dims) < 1 or len(set(self.dims)) < len(self.dims)):
             fault = f"dims are different sizes from 1 on, not {list(self.dims)}"
             yield context.problem(fault, "dims")
@@ -152,7 +152,7 @@ class Mteb(Evaluator):
             sets, faults = check_eval_sets(context, entry.path, entry.only, entry.split)
             seen += [f"evaluation set '{_local_name(one.name, entry.split)}'" for one in sets]
             yield from (context.problem(fault, "data") for fault in faults)
-        yield from _repeated(seen, lambda text: context.problem(text, "data"))
+        yield from _check_repeats(seen, lambda text: context.problem(text, "data"))
 
     def _check_named(self, context: Preflight) -> Iterator[Problem]:
         from emberge_mteb.hub_tasks import cached, hub_tasks, unknown
@@ -184,7 +184,7 @@ class Mteb(Evaluator):
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         contents = index_contents(self.documents_of, workspace)
         tasks = [source.info for source in self._sources(workspace)]
-        return self._at_sizes(self._on_indexes(tasks, contents))
+        return self._add_sizes(self._add_indexes(tasks, contents))
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterator[str]:
         if self.backbone is None:
@@ -196,9 +196,9 @@ class Mteb(Evaluator):
         if self.dims:
             yield from self._too_wide(facts.dimension)
         if self.tasks or self.benchmark:
-            yield from self._unread(self.backbone, checkpoint)
+            yield from self._check_media(self.backbone, checkpoint)
 
-    def _unread(self, backbone: Backbone, checkpoint: Path) -> Iterator[str]:
+    def _check_media(self, backbone: Backbone, checkpoint: Path) -> Iterator[str]:
         """Yield what the model does not read of mteb's tasks, once for each kind of media."""
         from emberge_mteb.hub_tasks import hub_tasks
 
@@ -217,14 +217,14 @@ class Mteb(Evaluator):
                 f"{', '.join(map(str, wide))}; take that out of the evaluator's dims"
             )
 
-    def _on_indexes(
+    def _add_indexes(
         self, tasks: Sequence[TaskInfo], contents: Sequence[str] = ()
     ) -> list[TaskInfo]:
         """Return each task on the model's own index and then on those of other models."""
         named = [*zip(self.documents_of, contents or [""] * len(self.documents_of), strict=True)]
         return [one for task in tasks for one in (task, *(task.on_index(*pair) for pair in named))]
 
-    def _at_sizes(self, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
+    def _add_sizes(self, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
         """Return each task at each size in turn, or the tasks as they are."""
         return [task.at_size(size) for task in tasks for size in self.dims] or list(tasks)
 
@@ -243,7 +243,7 @@ class Mteb(Evaluator):
                 found += [_named_info(task) for task in named]
         except DataError:
             return None
-        return self._at_sizes(self._on_indexes(found))
+        return self._add_sizes(self._add_indexes(found))
 
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
@@ -312,14 +312,14 @@ class Mteb(Evaluator):
             named = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
             inside = self._domains().inside(workspace.data)
             sources += [self._named(task, rows, inside) for task in named]
-        for problem in _repeated([f"task '{s.info.name}'" for s in sources], DataError):
+        for problem in _check_repeats([f"task '{s.info.name}'" for s in sources], DataError):
             raise problem
         return sources
 
     def _local(self, one: LocalSet, workspace: Workspace) -> _Source:
         from emberge_mteb.local_tasks import local_task, text_count
 
-        fingerprint = self._fingerprint(one.fingerprint)
+        fingerprint = self._hash_task(one.fingerprint)
         info = _local_info(one.set, one.split)
 
         def make() -> tuple[Any, int]:
@@ -353,11 +353,11 @@ class Mteb(Evaluator):
             _named_info(task),
             domain=domain,
             note=f"at most {rows} rows" if rows else "",
-            fingerprint=self._fingerprint(identity),
+            fingerprint=self._hash_task(identity),
         )
         return _Source(info, make, texts, {"instruction": instruction_of(task)})
 
-    def _fingerprint(self, data: str) -> str:
+    def _hash_task(self, data: str) -> str:
         """Return a hash of the data, of every option that changes a score on it, and of mteb's version."""
         options = repr((self.backbone, self.prompt, self.max_length, self.dtype))
         parts = (data, options, version("mteb"))
@@ -488,7 +488,7 @@ def _named_info(task: Any) -> TaskInfo:
     )
 
 
-def _repeated(names: Sequence[str], problem: Callable[[str], Any]) -> Iterator[Any]:
+def _check_repeats(names: Sequence[str], problem: Callable[[str], Any]) -> Iterator[Any]:
     for name, count in Counter(names).items():
         if count > 1:
             yield problem(f"{name} is named {count} times; once is enough")

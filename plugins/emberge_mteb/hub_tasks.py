@@ -49,7 +49,9 @@ def hub_tasks(
     from emberge_mteb.scoring import quiet
 
     with quiet():
-        tasks = [copy.deepcopy(task) for task in _pinned(benchmark, only)] if benchmark else []
+        tasks = (
+            [copy.deepcopy(task) for task in _pin_revision(benchmark, only)] if benchmark else []
+        )
         for name in names:
             try:
                 tasks.append(mteb.get_task(name, languages=list(languages) or None))
@@ -75,7 +77,7 @@ def _benchmark(name: str) -> Any:
         raise DataError(f"mteb has no benchmark '{name}'{nearest_benchmarks(name)}") from error
 
 
-def _pinned(benchmark: str, only: Sequence[str]) -> list[Any]:
+def _pin_revision(benchmark: str, only: Sequence[str]) -> list[Any]:
     tasks = {task.metadata.name: task for task in _benchmark(benchmark).tasks}
     for name in only:
         if name not in tasks:
@@ -128,11 +130,13 @@ def instruction_of(task: Any) -> str:
 def cached(task: Any) -> bool:
     """Return whether some of the task's data is in a cache or a folder on this machine."""
     return all(
-        any(place.is_dir() for place in _places(path)) for path in _repositories(task) if path
+        any(place.is_dir() for place in _yield_places(path))
+        for path in _list_repositories(task)
+        if path
     )
 
 
-def _places(repository: str) -> Iterator[Any]:
+def _yield_places(repository: str) -> Iterator[Any]:
     """Yield where data of the hub may be: the folder so named, and the caches of the two libraries."""
     from pathlib import Path
 
@@ -144,11 +148,11 @@ def _places(repository: str) -> Iterator[Any]:
     yield Path(HF_DATASETS_CACHE) / repository.replace("/", "___")
 
 
-def _repositories(task: Any) -> list[str]:
+def _list_repositories(task: Any) -> list[str]:
     """Return hub ids of a task's data; an aggregate has those of its parts."""
     parts = getattr(task, "tasks", None)
     if parts:
-        return [path for part in parts for path in _repositories(part)]
+        return [path for part in parts for path in _list_repositories(part)]
     return [task.metadata.dataset["path"]]
 
 
@@ -174,7 +178,7 @@ def load_task(task: Any, rows: int | None) -> None:
                     cut_task(part, rows)
     except (OSError, ValueError, RuntimeError) as error:
         first = str(error).strip().partition("\n")[0]
-        paths = ", ".join(f"'{path}'" for path in dict.fromkeys(_repositories(task)))
+        paths = ", ".join(f"'{path}'" for path in dict.fromkeys(_list_repositories(task)))
         raise DataError(
             f"mteb task '{name}': its data {paths} could not be loaded from the hub or its cache "
             f"({type(error).__name__}: {first}); run once with a network, or leave the task out"
@@ -319,11 +323,11 @@ class Domains:
 def task_texts(task: Any) -> Iterator[tuple[Side, str]]:
     """Yield the texts of a loaded task's evaluation splits; those of an aggregate are its parts'."""
     for part in getattr(task, "tasks", None) or [task]:
-        for half in _halves(part):
+        for half in _yield_halves(part):
             yield from _search(half) if isinstance(half, Mapping) else _rows(part, half)
 
 
-def _halves(task: Any) -> Iterator[Any]:
+def _yield_halves(task: Any) -> Iterator[Any]:
     """Yield the data of each evaluation split, of every subset."""
     for subset in task.hf_subsets:
         splits = task.dataset.get(subset, task.dataset)
@@ -333,16 +337,16 @@ def _halves(task: Any) -> Iterator[Any]:
 
 
 def _search(half: Mapping[str, Any]) -> Iterator[tuple[Side, str]]:
-    for row in _without_media(half["queries"]):
+    for row in _drop_media(half["queries"]):
         for text in _texts(row.get("text")):
             yield "query", text
-    for row in _without_media(half["corpus"]):
+    for row in _drop_media(half["corpus"]):
         text = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
         if text:
             yield "document", text
 
 
-def _without_media(rows: Any) -> Any:
+def _drop_media(rows: Any) -> Any:
     """Return rows without images and clips, which would be decoded."""
     return rows.remove_columns([name for name in ("image", "audio") if name in rows.column_names])
 

@@ -127,7 +127,7 @@ class Indexes:
         old = self._workspace.model(index.model) if index is not None else self._model
         if index is None or old.fingerprint == self._model.fingerprint:
             return self._own
-        translate = self._translation(index, old)
+        translate = self._find_translation(index, old)
         if old.fingerprint not in self._loaded:
             if old.adapter is not None:
                 raise CheckpointError(
@@ -141,14 +141,14 @@ class Indexes:
             return on_index
         return with_first_hits_anew(on_index, self._own, index.anew)
 
-    def _translation(self, index: KeptIndex, old: Model) -> Callable[[Matrix], Matrix] | None:
+    def _find_translation(self, index: KeptIndex, old: Model) -> Callable[[Matrix], Matrix] | None:
         """Return the function of the translations that lead from the index to the model, None without any."""
         from emberge.encoding import read_space_map
 
         if not index.translations:
             return None
         found = [read_space_map(self._workspace.data(one)) for one in index.translations]
-        way = _way(found, old.fingerprint, self._model.fingerprint)
+        way = _find_way(found, old.fingerprint, self._model.fingerprint)
         if way is not None:
             return lambda rows: functools.reduce(lambda moved, one: one.apply(moved), way, rows)
         raise DataError(
@@ -158,7 +158,7 @@ class Indexes:
         )
 
 
-def _way(found: Sequence[Any], source: str, target: str) -> list[Any] | None:
+def _find_way(found: Sequence[Any], source: str, target: str) -> list[Any] | None:
     """Return the fewest translations that lead from one model to another, in order; None without a way."""
     ways: dict[str, list[Any]] = {source: []}
     for _ in found:
@@ -233,23 +233,23 @@ def with_first_hits_anew(on_index: Any, own: Any, count: int) -> Any:
 
         def search(self, queries: Any, **given: Any) -> Hits:
             found: Hits = self._search.search(queries, **given)
-            first = {query: _first(hits, count) for query, hits in found.items()}
+            first = {query: _first_names(hits, count) for query, hits in found.items()}
             anew = {document for some in first.values() for document in some}
             rows = [row for row, name in enumerate(self._corpus["id"]) if name in anew]
             embedded = SearchEncoderWrapper(own)
             embedded.index(self._corpus.select(rows), **self._given)
             ranked = embedded.search(queries, **{**given, "top_ranked": first})
-            return {query: _joined(found[query], ranked[query]) for query in found}
+            return {query: _join_scores(found[query], ranked[query]) for query in found}
 
     return _Refreshed()
 
 
-def _first(hits: Mapping[str, float], count: int) -> list[str]:
+def _first_names(hits: Mapping[str, float], count: int) -> list[str]:
     """Return the names of the first hits; of equal ones those that come first by name."""
     return sorted(hits, key=lambda name: (-hits[name], name))[:count]
 
 
-def _joined(found: Mapping[str, float], anew: Mapping[str, float]) -> dict[str, float]:
+def _join_scores(found: Mapping[str, float], anew: Mapping[str, float]) -> dict[str, float]:
     """Return scores that put hits with vectors of their own first, and the others behind as they were."""
     others = {name: score for name, score in found.items() if name not in anew}
     above = max(others.values(), default=0.0) - min(anew.values(), default=0.0) + 1.0

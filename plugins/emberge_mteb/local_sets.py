@@ -121,7 +121,7 @@ def cut(data: EvalData, limits: SetLimits, name: str) -> EvalData:
             return _cut_retrieval(data, limits, name)
         case PairData() | RerankingData() | ClusteringData():
             columns = {f.name: getattr(data, f.name) for f in dataclasses.fields(data)}
-            rows = _chosen(range(len(next(iter(columns.values())))), limits.queries, name)
+            rows = _choose_rows(range(len(next(iter(columns.values())))), limits.queries, name)
             kept = {key: value and [value[row] for row in rows] for key, value in columns.items()}
             return type(data)(**kept)
         case ClassificationData():
@@ -129,7 +129,7 @@ def cut(data: EvalData, limits: SetLimits, name: str) -> EvalData:
 
 
 def _cut_retrieval(data: RetrievalData, limits: SetLimits, name: str) -> RetrievalData:
-    queries = _chosen(data.queries, limits.queries, name)
+    queries = _choose_rows(data.queries, limits.queries, name)
     relevant = {query: data.relevant[query] for query in queries}
     if limits.corpus is None:
         documents = list(data.corpus)
@@ -137,7 +137,7 @@ def _cut_retrieval(data: RetrievalData, limits: SetLimits, name: str) -> Retriev
         needed = {doc for judged in relevant.values() for doc, grade in judged.items() if grade > 0}
         others = [document for document in data.corpus if document not in needed]
         spare = max(0, limits.corpus - len(needed))
-        kept = needed.union(_chosen(others, spare, name))
+        kept = needed.union(_choose_rows(others, spare, name))
         documents = [document for document in data.corpus if document in kept]
     return RetrievalData(
         {document: data.corpus[document] for document in documents},
@@ -149,12 +149,12 @@ def _cut_retrieval(data: RetrievalData, limits: SetLimits, name: str) -> Retriev
 def _cut_classification(
     data: ClassificationData, limits: SetLimits, name: str
 ) -> ClassificationData:
-    labels = set(_chosen(sorted(set(data.train_labels)), limits.labels, name))
+    labels = set(_choose_rows(sorted(set(data.train_labels)), limits.labels, name))
     train = [row for row, label in enumerate(data.train_labels) if label in labels]
     if limits.labels is not None:
-        train = _chosen(train, 16 * limits.labels, name)
+        train = _choose_rows(train, 16 * limits.labels, name)
     test = [row for row, label in enumerate(data.test_labels) if label in labels]
-    test = _chosen(test, limits.queries, name)
+    test = _choose_rows(test, limits.queries, name)
     return ClassificationData(
         [data.train_texts[row] for row in train],
         [data.train_labels[row] for row in train],
@@ -163,7 +163,9 @@ def _cut_classification(
     )
 
 
-def _chosen(items: Collection[T] | Mapping[T, object], limit: int | None, name: str) -> list[T]:
+def _choose_rows(
+    items: Collection[T] | Mapping[T, object], limit: int | None, name: str
+) -> list[T]:
     """Return at most `limit` of them, in their order; a smaller limit keeps a part of a larger one's."""
     listed = list(items)
     if limit is None or limit >= len(listed):

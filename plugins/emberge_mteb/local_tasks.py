@@ -99,7 +99,7 @@ def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> An
     import mteb
 
     sides = media_sides(data)
-    fields, dataset = _content(one, data, split, sides)
+    fields, dataset = _task_content(one, data, split, sides)
     metadata = mteb.TaskMetadata(
         name=one.name,
         description=f"The {split} half of {one.name}, a local set.",
@@ -122,7 +122,7 @@ def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> An
     return task
 
 
-def _content(
+def _task_content(
     one: EvalSet, data: EvalData, split: str, sides: Sides | None
 ) -> tuple[dict[str, Any], Any]:
     """Return (the task's class and its attributes, the dataset in the layout that class reads)."""
@@ -186,8 +186,8 @@ def _retrieval(
 
     queries, documents = (["text"], ["text"]) if sides is None else sides
     return {
-        "corpus": Dataset.from_dict(_columns(data.corpus, documents)),
-        "queries": Dataset.from_dict(_columns(data.queries, queries)),
+        "corpus": Dataset.from_dict(_media_columns(data.corpus, documents)),
+        "queries": Dataset.from_dict(_media_columns(data.queries, queries)),
         "relevant_docs": {query: dict(data.relevant[query]) for query in data.queries},
         "top_ranked": top_ranked,
     }
@@ -210,7 +210,7 @@ def _reranking(data: RerankingData, sides: Sides | None) -> Any:
     return _retrieval(RetrievalData(by_id, queries, relevant), candidates, sides=sides)
 
 
-def _columns(texts: Mapping[str, str], modalities: Sequence[str]) -> dict[str, list[str]]:
+def _media_columns(texts: Mapping[str, str], modalities: Sequence[str]) -> dict[str, list[str]]:
     """Return the columns that mteb reads: all of an input is in the first of its side's, in its order."""
     first, *others = modalities
     empty = {name: [""] * len(texts) for name in others}

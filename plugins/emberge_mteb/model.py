@@ -38,14 +38,14 @@ class Prompts:
         looked up in mteb's order: task and side, task, kind and side, kind, side.
         """
         if self.template is not None:
-            return "" if side == "document" else _filled(self.template, asked)
+            return "" if side == "document" else _fill_template(self.template, asked)
         names = [f"{task}-{side}", task, f"{kind}-{side}", kind, side or ""]
         if side == "document":
             names.append("passage")
         return next((self.own[name] for name in names if name in self.own), self.default)
 
 
-def _filled(template: str, asked: Mapping[str, str]) -> str:
+def _fill_template(template: str, asked: Mapping[str, str]) -> str:
     for name, value in asked.items():
         template = template.replace(f"{{{name}}}", value)
     return template
@@ -123,9 +123,9 @@ class MtebModel:
         texts = [text for batch in inputs for text in batch_inputs(batch, folder)]
         side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
         prompt = self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
-        return self._remembered(texts, prompt)
+        return self._embed_new(texts, prompt)
 
-    def _remembered(self, texts: Sequence[str], prompt: str) -> Matrix:
+    def _embed_new(self, texts: Sequence[str], prompt: str) -> Matrix:
         import numpy as np
 
         if self._size is None:

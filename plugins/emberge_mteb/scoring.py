@@ -135,7 +135,7 @@ def read_units(
     parts = [(split, entry) for split, entries in scores.items() for entry in entries]
     metric = task.metadata.main_score
     if isinstance(task, abstasks.AbsTaskRetrieval):
-        return _together("query", "mean", parts, lambda s, e: _queries(queries, metric, s, e))
+        return _join_units("query", "mean", parts, lambda s, e: _queries(queries, metric, s, e))
     file = folder / task.prediction_file_name
     if not file.is_file():
         return None
@@ -149,21 +149,21 @@ def read_units(
         return task.dataset[subset][split] if subset in task.dataset else task.dataset[split]
 
     if isinstance(task, abstasks.AbsTaskSTS) and metric in _STS:
-        return _together(
+        return _join_units(
             "pair",
             "spearman",
             parts,
             lambda s, e: (of(s, e)[_STS[metric]], list(rows(s, e)["score"])),
         )
     if isinstance(task, abstasks.AbsTaskPairClassification):
-        return _together(
+        return _join_units(
             "pair",
             "average_precision",
             parts,
             lambda s, e: _pairs(of(s, e), rows(s, e)[task.label_column_name], metric, e),
         )
     if isinstance(task, abstasks.AbsTaskClassification) and not task.is_cross_validation:
-        return _together(
+        return _join_units(
             "text",
             "mean",
             parts,
@@ -172,7 +172,7 @@ def read_units(
     return None
 
 
-def _together(
+def _join_units(
     unit: str,
     statistic: Any,
     parts: Sequence[tuple[str, Mapping[str, Any]]],

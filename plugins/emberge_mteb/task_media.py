@@ -71,12 +71,12 @@ def media_sides(data: EvalData) -> Sides | None:
         queries = data.queries
         both = (*data.positives, *data.negatives)
         documents = (text for texts in both for text in texts)
-    sides = Sides(_modalities(queries), _modalities(documents))
+    sides = Sides(_list_modalities(queries), _list_modalities(documents))
     # Without a word for the pair mteb gives each side the columns of both.
     return sides if sides.category else Sides(sides.modalities, sides.modalities)
 
 
-def _modalities(texts: Iterable[str]) -> list[str]:
+def _list_modalities(texts: Iterable[str]) -> list[str]:
     """Return the modalities of one side, media first, as mteb writes its pairs."""
     found = list(texts)
     worded = any(isinstance(part, str) for text in found for part in split_parts(text))
@@ -102,19 +102,19 @@ def batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str]:
             [
                 part
                 for column, value in zip(given, row, strict=True)
-                for part in _parts(column, value, folder)
+                for part in _yield_parts(column, value, folder)
             ]
         )
         for row in rows
     ]
 
 
-def _parts(column: Any, value: Any, folder: MediaFolder) -> Iterator[str | Media]:
+def _yield_parts(column: Any, value: Any, folder: MediaFolder) -> Iterator[str | Media]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Sequence):
         for one in value:
-            yield from _parts(column, one, folder)
+            yield from _yield_parts(column, one, folder)
     elif column == "image":
         yield folder.add_image(value)
     elif value is not None:

@@ -64,10 +64,10 @@ class EvaluateDuringTraining:
             tasks = evaluator.preview(context)
             known &= tasks is not None
             ahead += tasks or ()
-        for fault in _losses(ahead):
+        for fault in _check_losses(ahead):
             yield context.problem(fault, "evaluate.evaluators")
         if known and self.metric not in _DOMAINS:
-            for fault in self._strays(ahead):
+            for fault in self._check_metric(ahead):
                 yield context.problem(fault, "evaluate.metric")
 
     def early_stopping(
@@ -85,14 +85,14 @@ class EvaluateDuringTraining:
 
         plans = [(evaluator, evaluator.plan(workspace)) for evaluator in self.evaluators]
         tasks = [task for _, plan in plans for task in plan]
-        for fault in (*self._strays(tasks), *_losses(tasks)):
+        for fault in (*self._check_metric(tasks), *_check_losses(tasks)):
             raise RecipeError(fault)
         parts = [[task.name for task in part] for part in self._parts(tasks)]
         wanted = {name for part in parts for name in part}
         quiet: Any = _Quiet(workspace)
 
         def score(folder: Path, step: int) -> float:
-            model = _model(f"{workspace.id}/step-{step}", folder, start if adapts else None)
+            model = _make_model(f"{workspace.id}/step-{step}", folder, start if adapts else None)
             found: dict[str, float] = {}
             for evaluator, plan in plans:
                 chosen = [task for task in plan if task.name in wanted]
@@ -110,7 +110,7 @@ class EvaluateDuringTraining:
         """Return the tasks that decide, those whose mean counts as one together."""
         return parts_of_group(tasks, GROUP_OF.get(self.metric, self.metric))
 
-    def _strays(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    def _check_metric(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield a problem where the metric means none of the tasks."""
         if self._parts(tasks):
             return
@@ -119,7 +119,7 @@ class EvaluateDuringTraining:
         yield f"evaluate: no task belongs to metric '{self.metric}'{hint}"
 
 
-def _losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+def _check_losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem where tasks give losses: of a score more is better."""
     if names := [task.name for task in tasks if task.less_is_better]:
         yield (
@@ -128,7 +128,7 @@ def _losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
         )
 
 
-def _model(name: str, folder: Path, base: Model | None) -> Model:
+def _make_model(name: str, folder: Path, base: Model | None) -> Model:
     from emberge.model_folder import model_fingerprint
 
     if base is None:

@@ -292,7 +292,7 @@ class Train(FitOptions, Step):
             )
         rehearsal = workspace.rehearsal
         datasets = step_datasets(workspace, self.data)
-        rate = self._rate(workspace)
+        rate = self._learning_rate(workspace)
         sampler = [one.resolved(workspace.data) for one in self.sampler]
         adapts = self.backbone.leaves_adapter
         evaluate = self.evaluate
@@ -338,14 +338,16 @@ class Train(FitOptions, Step):
             size=sum(result.pool.values()),
             parents=(model.name,),
             details={
-                **self._details(model, result, _used(tasks, result, bags), workspace.seed),
+                **self._describe_training(
+                    model, result, _used_rows(tasks, result, bags), workspace.seed
+                ),
                 "learning_rate": rate,
                 "sampler": [repr(one) for one in sampler],
-                **(_adapter(workspace.folder) if adapts else {}),
+                **(_adapter_ranks(workspace.folder) if adapts else {}),
             },
         )
 
-    def _rate(self, workspace: Workspace) -> float:
+    def _learning_rate(self, workspace: Workspace) -> float:
         """Return the learning rate, that of an earlier training where one is named.
 
         Raises:
@@ -362,7 +364,7 @@ class Train(FitOptions, Step):
             )
         return float(rate)
 
-    def _details(
+    def _describe_training(
         self, model: Model, result: FitResult, used: Mapping[str, Any], seed: int
     ) -> dict[str, Any]:
         return {
@@ -376,7 +378,7 @@ class Train(FitOptions, Step):
             "seconds": round(result.seconds, 3),
             "cpu_seconds": round(result.cpu_seconds, 3),
             "losses": dict(result.losses),
-            "last_loss": _last(result.step_losses),
+            "last_loss": _last_loss(result.step_losses),
             "loss_curve": [list(point) for point in result.curve],
             "scores_on_the_way": [list(scored) for scored in result.scores],
             "result_step": result.result_step,
@@ -400,13 +402,13 @@ def _changed_options(backbone: Backbone) -> dict[str, Any]:
     return {**found, **inner}
 
 
-def _last(losses: Sequence[tuple[str, float]]) -> float:
+def _last_loss(losses: Sequence[tuple[str, float]]) -> float:
     """Return the mean loss of the last tenth of steps, at least one."""
     last = losses[-max(1, len(losses) // 10) :]
     return sum(loss for _, loss in last) / len(last)
 
 
-def _adapter(folder: Path) -> dict[str, Any]:
+def _adapter_ranks(folder: Path) -> dict[str, Any]:
     """Return the ranks of an adapter's modules, from its config."""
     import json
 
@@ -416,7 +418,7 @@ def _adapter(folder: Path) -> dict[str, Any]:
     return {"adapter": {"ranks": ranks, "errors": {}, "whole": []}}
 
 
-def _used(
+def _used_rows(
     tasks: Mapping[str, tuple[str, int]], result: FitResult, bags: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the rows taken of each dataset, with the file of their numbers where they are not all."""

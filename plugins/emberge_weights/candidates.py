@@ -38,7 +38,7 @@ def draw_candidates(models: int, base: bool, count: int, seed: int) -> Array:
     """
     fixed = fixed_candidates(models, base)
     rng = np.random.default_rng(seed)
-    drawn = itertools.islice(_drawn(models, base, rng), max(0, count - len(fixed)))
+    drawn = itertools.islice(_yield_drawn(models, base, rng), max(0, count - len(fixed)))
     return np.concatenate([fixed, *(one[None] for one in drawn)])
 
 
@@ -65,7 +65,7 @@ def from_equal(weights: Array) -> NDArray[np.float64]:
     return distance
 
 
-def _drawn(models: int, base: bool, rng: np.random.Generator) -> itertools.chain[Array]:
+def _yield_drawn(models: int, base: bool, rng: np.random.Generator) -> itertools.chain[Array]:
     members = models + base
 
     def one(number: int) -> Array:

@@ -133,13 +133,13 @@ class SetEmbedder:
         """Return the vectors of every set by a member, kept in the store that steps share."""
         work = self.workspace
         with work.whole_model(model) as folder:
-            return self._embedded(folder, model.fingerprint, model.name, work.store)
+            return self._embed_sets(folder, model.fingerprint, model.name, work.store)
 
     def merged(self, folder: Path, key: str, name: str) -> list[SideVectors]:
         """Return the vectors of every set by a merged model, kept until the step is done."""
-        return self._embedded(folder, key, name, self.workspace.work / "vectors")
+        return self._embed_sets(folder, key, name, self.workspace.work / "vectors")
 
-    def _embedded(self, folder: Path, key: str, name: str, kept: Path) -> list[SideVectors]:
+    def _embed_sets(self, folder: Path, key: str, name: str, kept: Path) -> list[SideVectors]:
         from emberge.encoding import EmbeddingStore
 
         backbone = before_length_one(self.backbone)

@@ -97,14 +97,14 @@ def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     """Yield problems of the options, the sets and the models of a search."""
     if not step.data:
         yield context.problem("data names no evaluation set", "data")
-    yield from _trial_problems(step, context)
+    yield from _check_trials(step, context)
     if step.layers:
-        yield from _layer_problems(step, context)
-    yield from _set_problems(step, context)
-    yield from _model_problems(step, context)
+        yield from _check_layers(step, context)
+    yield from _check_sets(step, context)
+    yield from _check_models(step, context)
 
 
-def _trial_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
+def _check_trials(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     """Yield what is wrong with the number of trials, which are drawn among the random candidates."""
     from emberge_weights.candidates import fixed_candidates
 
@@ -126,7 +126,7 @@ def _trial_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem
         )
 
 
-def _set_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
+def _check_sets(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     keys: dict[str, Keys] = {}
     for option in ("data", "elsewhere", "tests"):
         entries: Sequence[SetEntry] = getattr(step, option)
@@ -135,10 +135,10 @@ def _set_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
         sets = [] if faults else list(_read_sets(step, entries, context))
         keys[option] = {one.name: one.keys for one in sets}
         if option == "data" and not faults:
-            yield from (context.problem(fault, option) for fault in _too_few(sets))
+            yield from (context.problem(fault, option) for fault in _check_size(sets))
             keys["their test halves"] = _test_halves(step, context)
     for option in ("elsewhere", "tests", "their test halves"):
-        for fault, severe in _overlaps(keys["data"], keys.get(option, {}), option):
+        for fault, severe in _check_overlaps(keys["data"], keys.get(option, {}), option):
             yield context.problem(fault, "data") if severe else context.warning(fault, "data")
     if any(entry.split == "test" for entry in step.data):
         yield context.warning(
@@ -197,7 +197,7 @@ def _seen_sets(
     state: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - changed files are read again
 ) -> tuple[_SeenSet, ...]:
     sets = read_sets([entry], lambda _: path, readers, metric)
-    return tuple(_SeenSet(one.name, one.unit, len(one.queries), _keys(one)) for one in sets)
+    return tuple(_SeenSet(one.name, one.unit, len(one.queries), _hash_queries(one)) for one in sets)
 
 
 def _set_faults(
@@ -209,7 +209,7 @@ def _set_faults(
         yield from (fault for one in sets if (fault := unusable(one, step.metric)))
 
 
-def _too_few(sets: Sequence[_SeenSet]) -> Iterator[str]:
+def _check_size(sets: Sequence[_SeenSet]) -> Iterator[str]:
     for one in sets:
         count = one.count
         if count < FEWEST:
@@ -221,7 +221,7 @@ def _too_few(sets: Sequence[_SeenSet]) -> Iterator[str]:
             )
 
 
-def _keys(one: WeightSet) -> frozenset[bytes]:
+def _hash_queries(one: WeightSet) -> frozenset[bytes]:
     """Return hashes of a set's queries, of pairs with both texts."""
     pairs = (
         zip(one.queries, one.documents, strict=True) if one.gold else ((q,) for q in one.queries)
@@ -229,7 +229,7 @@ def _keys(one: WeightSet) -> frozenset[bytes]:
     return frozenset(hashlib.sha256("\0".join(pair).encode()).digest() for pair in pairs)
 
 
-def _overlaps(data: Keys, others: Keys, where: str) -> Iterator[tuple[str, bool]]:
+def _check_overlaps(data: Keys, others: Keys, where: str) -> Iterator[tuple[str, bool]]:
     """Yield what the sets share with others, and True where that is more than a few queries."""
     for name, keys in data.items():
         for other, theirs in others.items():
@@ -242,7 +242,7 @@ def _overlaps(data: Keys, others: Keys, where: str) -> Iterator[tuple[str, bool]
                 yield fault, shared > SHARED * len(keys)
 
 
-def _model_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
+def _check_models(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     """Yield what keeps the members from being merged by their weights, seen without weights."""
     references = [*step.models, *([step.base] if step.base is not None else [])]
     for text, count in Counter(reference.text for reference in references).items():
@@ -258,12 +258,12 @@ def _model_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem
         folder = context.model(reference)
         if folder is not None:
             inputs.append(MergeInput(reference.text, folder, adapter=context.adapter(reference)))
-            yield from _alone(step, reference, folder, context)
+            yield from _check_model(step, reference, folder, context)
     if len({one.name for one in inputs}) > 1:
-        yield from _together(step, inputs, context)
+        yield from _check_together(step, inputs, context)
 
 
-def _together(
+def _check_together(
     step: SearchOptions, inputs: Sequence[MergeInput], context: Preflight
 ) -> Iterator[Problem]:
     """Yield problems of the models with each other, and note what weighing their layers costs."""
@@ -274,7 +274,7 @@ def _together(
         _describe_layers(plan, len(inputs), context)
 
 
-def _alone(
+def _check_model(
     step: SearchOptions, reference: ModelRef, folder: Path, context: Preflight
 ) -> Iterator[Problem]:
     """Yield problems of one model."""
@@ -287,7 +287,7 @@ def _alone(
         )
 
 
-def _layer_problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
+def _check_layers(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     """Yield problems of options that do not go with weights by layer."""
     if step.metric != "task":
         yield context.problem(

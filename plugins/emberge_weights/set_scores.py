@@ -73,17 +73,19 @@ def products_of(
         left = stacked([one.queries for one in members], part)
         places, back = np.unique(documents[part], return_inverse=True)
         right = stacked([one.documents for one in members], places)
-        lengths = _folded(right @ right.mT)
+        lengths = _fold_products(right @ right.mT)
         place_of = torch.from_numpy(back.reshape(documents[part].shape))
         pairs = right[place_of]  # [queries, of each, members, d]
         dots = torch.einsum("qmd,qpnd->qpmn", left, pairs)
         yield (
             part,
-            PairProducts(_folded(dots), _folded(left @ left.mT), lengths[:, place_of]),
+            PairProducts(
+                _fold_products(dots), _fold_products(left @ left.mT), lengths[:, place_of]
+            ),
         )
 
 
-def _folded(products: Tensor) -> Tensor:
+def _fold_products(products: Tensor) -> Tensor:
     """Return products [..., members, members] as terms [terms, ...]: i with j and j with i added up."""
     first, second = np.triu_indices(products.shape[-1])
     both = products[..., first, second] + products[..., second, first]
@@ -110,24 +112,24 @@ def score_set(
     if one.gold:
         pairs = np.arange(len(one.queries))[:, None]
         for part, products in products_of(members, pairs):
-            for some, cosines in _cosines(products, terms):
+            for some, cosines in _yield_cosines(products, terms):
                 values[some, part] = cosines[..., 0].numpy()
         return UnitScores(one.name, one.statistic, one.unit, values, np.asarray(one.gold))
     documents, known = _pool_documents(one, members, pool)
-    targets = _gains(one, documents, known) if one.metric == "ndcg_at_10" else None
+    targets = _read_gains(one, documents, known) if one.metric == "ndcg_at_10" else None
     for part, products in products_of(members, documents):
         here = torch.from_numpy(known[part])
         if targets is not None:
             measure = _ndcg(targets[0][part], targets[1][part])
         else:
             peer = quadratic(np.eye(len(members))[:peers])
-            measure = _consensus(one.metric, products.cosines(peer).mean(0), here)
-        for some, cosines in _cosines(products, terms):
+            measure = _measure_consensus(one.metric, products.cosines(peer).mean(0), here)
+        for some, cosines in _yield_cosines(products, terms):
             values[some, part] = measure(cosines.masked_fill_(~here, -2.0)).numpy()
     return UnitScores(one.name, one.statistic, one.unit, values)
 
 
-def _cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slice, Tensor]]:
+def _yield_cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Yield the cosines of some weightings after others."""
     step = max(1, CELLS // products.dots[0].numel())
     for start in range(0, len(terms), step):
@@ -183,7 +185,7 @@ def _sum_unit_rows(vectors: Sequence[VectorRows], weights: Array, places: slice)
     return torch.nn.functional.normalize(mixed, dim=1)
 
 
-def _gains(
+def _read_gains(
     one: WeightSet, documents: NDArray[np.int64], known: NDArray[np.bool_]
 ) -> tuple[Tensor, Tensor]:
     """Return gains of the documents [queries, of each], and the best possible sum of each query."""
@@ -211,11 +213,11 @@ def _ndcg(gains: Tensor, ideal: Tensor) -> Measure:
     return measure
 
 
-def _consensus(metric: str, kernel: Tensor, known: Tensor) -> Measure:
+def _measure_consensus(metric: str, kernel: Tensor, known: Tensor) -> Measure:
     """Return agreement with the members' mean kernel on each query's documents, or of the nearest ten."""
 
     def correlation(cosines: Tensor) -> Tensor:
-        return _correlation(cosines, kernel, known)
+        return _correlate(cosines, kernel, known)
 
     def shared(cosines: Tensor) -> Tensor:
         depth = min(TOP, int(known.sum(1).min()))
@@ -227,7 +229,7 @@ def _consensus(metric: str, kernel: Tensor, known: Tensor) -> Measure:
     return correlation if metric == "agreement" else shared
 
 
-def _correlation(cosines: Tensor, kernel: Tensor, known: Tensor) -> Tensor:
+def _correlate(cosines: Tensor, kernel: Tensor, known: Tensor) -> Tensor:
     """Return the correlation [weightings, queries] of cosines with a kernel over the known documents."""
     count = known.sum(1)
 

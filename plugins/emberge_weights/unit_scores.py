@@ -49,8 +49,8 @@ class UnitScores:
         assert self.gold is not None
         gold = self.gold if units is None else self.gold[units]
         if self.statistic == "spearman":
-            return _of_correlation(values, gold)
-        return _of_precision(values, gold)
+            return _correlation_parts(values, gold)
+        return _precision_parts(values, gold)
 
 
 def mean_score(contributions: Sequence[Array]) -> Array:
@@ -74,14 +74,14 @@ def _standard_ranks(values: NDArray[np.floating]) -> Array:
     return standard
 
 
-def _of_correlation(values: NDArray[np.float32], gold: Array) -> Array:
+def _correlation_parts(values: NDArray[np.float32], gold: Array) -> Array:
     x, y = _standard_ranks(values), _standard_ranks(gold)[None]
     products = x * y
     correlation = products.mean(1, keepdims=True)
     return np.asarray(products - correlation * (x * x + y * y) / 2 + correlation)
 
 
-def _of_precision(values: NDArray[np.float32], gold: Array) -> Array:
+def _precision_parts(values: NDArray[np.float32], gold: Array) -> Array:
     """Return contributions to average precision: a positive's own, and what each does to later ones'."""
     order = np.argsort(-values, axis=1, kind="stable")
     units = values.shape[1]

@@ -102,7 +102,7 @@ def read_sets(
             limits = [limit for limit in (entry.limit_queries, rows) if limit is not None]
             limit = min(limits) if limits else None
             data = load_eval_set(one, readers=readers, split=entry.split, limit=limit)
-            data = _thinned(data, entry.limit_documents, one.name)
+            data = _thin_documents(data, entry.limit_documents, one.name)
             yield _weight_set(one, entry.split, data, metric)
 
 
@@ -127,7 +127,7 @@ def _weight_set(one: EvalSet, split: Split, data: EvalData, metric: Metric) -> W
     name = one.name if split == "test" else f"{one.name}-{split}"
     asked = {"instruction": one.instruction, "prompt": one.prompt}
     if metric != "task":
-        queries, documents = _sides(data)
+        queries, documents = _unlabelled_texts(data)
         alike = not isinstance(data, RetrievalData)
         return WeightSet(
             name, one.task, "mean", metric, queries, documents, alike=alike, asked=asked
@@ -158,7 +158,7 @@ def _weight_set(one: EvalSet, split: Split, data: EvalData, metric: Metric) -> W
     )
 
 
-def _thinned(data: EvalData, limit: int | None, name: str) -> EvalData:
+def _thin_documents(data: EvalData, limit: int | None, name: str) -> EvalData:
     """Return the data with the documents that belong to queries and so many others, the same every time."""
     if not isinstance(data, RetrievalData) or limit is None:
         return data
@@ -170,7 +170,7 @@ def _thinned(data: EvalData, limit: int | None, name: str) -> EvalData:
     return RetrievalData(documents, data.queries, data.relevant)
 
 
-def _sides(data: EvalData) -> tuple[Sequence[str], Sequence[str]]:
+def _unlabelled_texts(data: EvalData) -> tuple[Sequence[str], Sequence[str]]:
     """Return the texts of a set whose labels do not count, once each: queries, and what they are to find."""
     if isinstance(data, RetrievalData):
         return list(data.queries.values()), list(data.corpus.values())

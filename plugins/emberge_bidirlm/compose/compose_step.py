@@ -104,7 +104,11 @@ class Compose(Step):
         for kind, reference in self.specialists.items():
             folder = context.whole_model(reference)
             try:
-                found |= {kind: _whole(Specialist(kind, Checkpoint(folder)))} if folder else {}
+                found |= (
+                    {kind: _check_specialist(Specialist(kind, Checkpoint(folder)))}
+                    if folder
+                    else {}
+                )
             except EmbergeError as error:
                 yield context.problem(str(error), kind)
         text = context.whole_model(self.text)
@@ -120,7 +124,7 @@ class Compose(Step):
             yield context.problem(str(error), "text")
             return
         if all(one.has_weights for one in plan.checkpoints.values()):
-            context.note("composition", _summary(plan))
+            context.note("composition", _summarise(plan))
         elif plan.tokens.lines:
             context.note("tokenizers", plan.tokens.lines)
 
@@ -136,7 +140,7 @@ class Compose(Step):
             found = {k: Specialist(k, Checkpoint(folders[k])) for k in self.specialists}
             plan = Composition(Checkpoint(folders["text"]), found, self.rope_from, self.names)
             _build(plan, [one.fingerprint for one in models.values()], workspace)
-            details = _details(plan, workspace.folder)
+            details = _describe_result(plan, workspace.folder)
         return Artifact(
             kind="model",
             size=models["text"].size,
@@ -145,7 +149,7 @@ class Compose(Step):
         )
 
 
-def _whole(one: Specialist) -> Specialist:
+def _check_specialist(one: Specialist) -> Specialist:
     """Return the specialist, if its tokens and processors are there."""
     _ = one.tokens, processor_config({one.kind: one}, "")
     return one
@@ -165,7 +169,7 @@ def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
     )
 
 
-def _details(plan: Composition, result: Path) -> dict[str, Any]:
+def _describe_result(plan: Composition, result: Path) -> dict[str, Any]:
     """Return what the artifact says of a finished result, whose towers are compared with their origins."""
     towers = {
         kind: {"of": plan.names[kind], **prove_tower(one, plan.target, result)}
@@ -185,7 +189,7 @@ def _details(plan: Composition, result: Path) -> dict[str, Any]:
     return facts
 
 
-def _summary(plan: Composition) -> list[str]:
+def _summarise(plan: Composition) -> list[str]:
     """Return lines on a result to come for the terminal."""
     lines = [f"{plan.target.architecture}, positions by a base of {plan.rope['rope_theta']:g}"]
     counts: Mapping[str, int] = {

@@ -150,25 +150,27 @@ class Composition:
     @cached_property
     def parts(self) -> list[ComposedTensor]:
         """The tensors of the result."""
-        return [*self._trunk_parts(), *self._module_parts(), *self._tower_parts()]
+        return [*self._yield_trunk(), *self._yield_modules(), *self._yield_towers()]
 
-    def _trunk_parts(self) -> Iterator[ComposedTensor]:
+    def _yield_trunk(self) -> Iterator[ComposedTensor]:
         text = self.names["text"]
         for name, spec in self.trunk.specs.items():
-            yield ComposedTensor(TRUNK + name, self._rows() if is_vocabulary(name) else spec, text)
+            yield ComposedTensor(
+                TRUNK + name, self._list_rows() if is_vocabulary(name) else spec, text
+            )
 
-    def _rows(self) -> TensorSpec:
+    def _list_rows(self) -> TensorSpec:
         found = [names.embedding() for names in self.trunks.values()]
         return owned_rows([one for one in found if one is not None], self.tokens, list(self.trunks))
 
-    def _module_parts(self) -> Iterator[ComposedTensor]:
+    def _yield_modules(self) -> Iterator[ComposedTensor]:
         """Yield the weights of modules behind the text model's trunk, which come behind the result's."""
         modules = tuple(part for part in self.text.parts if part)
         for name in self.trunk.left if modules else ():
             if name.startswith(modules):
                 yield ComposedTensor(name, self.text.specs[name], self.names["text"])
 
-    def _tower_parts(self) -> Iterator[ComposedTensor]:
+    def _yield_towers(self) -> Iterator[ComposedTensor]:
         for kind, one in self.specialists.items():
             for name, spec in one.tower.items():
                 yield ComposedTensor(self.target.name(name), spec, self.names[kind])
@@ -176,18 +178,18 @@ class Composition:
     @property
     def dropped(self) -> dict[str, list[str]]:
         """The tensors that the result does not get, by model."""
-        kept = {part.name for part in self._module_parts()}
+        kept = {part.name for part in self._yield_modules()}
         heads = [name for name in self.trunk.left if name not in kept]
         found = {self.names["text"]: heads} if heads else {}
         return found | {self.names[kind]: one.dropped for kind, one in self.specialists.items()}
 
     def _require_same_tensors(self) -> None:
         """Refuse a specialist whose trunk has other tensors than the text model's, beside rows of tokens."""
-        mine = _shapes(self.trunk)
+        mine = _trunk_shapes(self.trunk)
         for kind, one in self.specialists.items():
             if not one.checkpoint.has_weights:
                 continue
-            other = _shapes(one.trunk)
+            other = _trunk_shapes(one.trunk)
             unlike = [n for n in sorted({*mine, *other}) if mine.get(n) != other.get(n)]
             if unlike:
                 a, b = (shapes.get(unlike[0], "missing") for shapes in (mine, other))
@@ -219,10 +221,10 @@ class Composition:
         for name in REPLACED:
             if self.text.in_trunk(name) not in self.files:
                 (trunk / name).unlink(missing_ok=True)
-        self._layout().write(folder, int(text_config(self.text).hidden_size))
+        self._make_layout().write(folder, int(text_config(self.text).hidden_size))
         write_modalities(folder, ["text", *(_READS[kind] for kind in self.specialists)])
 
-    def _layout(self) -> Layout:
+    def _make_layout(self) -> Layout:
         own = Layout.read(self.text.folder)
         return encoder_layout(self.text, "mean") if own.bare else own
 
@@ -233,7 +235,7 @@ class Composition:
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _shapes(names: Names) -> dict[str, tuple[int, ...]]:
+def _trunk_shapes(names: Names) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a trunk's tensors, without the number of tokens."""
     return {
         name: spec.shape[1:] if is_vocabulary(name) else spec.shape

@@ -39,13 +39,15 @@ def processor_config(specialists: Mapping[Kind, Specialist], processor: str) -> 
     """
     found: dict[str, Any] = {"processor_class": processor}
     for one in specialists.values():
-        found |= {part: _part(one, part) for part in _PARTS[one.kind]}
+        found |= {part: _read_part(one, part) for part in _PARTS[one.kind]}
     if len(specialists) == 2:
-        found["feature_extractor"] = _spectra(specialists["audio"], found["feature_extractor"])
+        found["feature_extractor"] = _spectrum_config(
+            specialists["audio"], found["feature_extractor"]
+        )
     return found
 
 
-def _part(one: Specialist, part: str) -> dict[str, Any]:
+def _read_part(one: Specialist, part: str) -> dict[str, Any]:
     folder, alone = one.checkpoint.trunk, _PARTS[one.kind][part]
     for name in (_WHOLE, alone):
         content = read_object(folder / name) if (folder / name).is_file() else {}
@@ -57,7 +59,7 @@ def _part(one: Specialist, part: str) -> dict[str, Any]:
     )
 
 
-def _spectra(audio: Specialist, own: Mapping[str, Any]) -> dict[str, Any]:
+def _spectrum_config(audio: Specialist, own: Mapping[str, Any]) -> dict[str, Any]:
     """Return Whisper's way to a spectrum, which the thinker reads, with Qwen3-ASR's numbers.
 
     Both are equal from half a second on; Qwen3-ASR pads shorter clips to that first.

@@ -56,7 +56,7 @@ class ComposedClass:
         Raises:
             CheckpointError: for a text model or a specialist that the class cannot express.
         """
-        trunk = _trunk(text) | {"rope_parameters": dict(rope), "vocab_size": rows}
+        trunk = _trunk_config(text) | {"rope_parameters": dict(rope), "vocab_size": rows}
         own = {"model_type": self.model_type, "architectures": [self.architecture]}
         if len(self.specialists) == 1:
             (one,) = self.specialists.values()
@@ -66,9 +66,9 @@ class ComposedClass:
                 **own,
                 "text_config": {**trunk, "model_type": inner},
             }
-        return {**own, **self._thinker(trunk)}
+        return {**own, **self._thinker_config(trunk)}
 
-    def _thinker(self, trunk: Mapping[str, Any]) -> dict[str, Any]:
+    def _thinker_config(self, trunk: Mapping[str, Any]) -> dict[str, Any]:
         vision, audio = self.specialists["vision"], self.specialists["audio"]
         seen, heard = vision.tower_config, audio.tower_config
         if heard["n_window"] != _WINDOW:
@@ -119,7 +119,7 @@ def choose_target(specialists: Mapping[Kind, Specialist]) -> ComposedClass:
     return ComposedClass("qwen3_asr", "Qwen3ASRModel", "Qwen3ASRProcessor", specialists)
 
 
-def _trunk(text: Checkpoint) -> dict[str, Any]:
+def _trunk_config(text: Checkpoint) -> dict[str, Any]:
     """Return the text config that all three classes share, bidirectional.
 
     Raises:

@@ -67,9 +67,9 @@ class Bagging(Sampler):
         Nested bags and parts leave the ratio out of the draw: they are cuts of one order. Bags of large
         datasets are computed row by row as they are asked for.
         """
-        return {info: self._bag(info, rows, seed) for info, rows in pool.items()}
+        return {info: self._draw_bag(info, rows, seed) for info, rows in pool.items()}
 
-    def _bag(self, info: DatasetInfo, rows: Rows, seed: int) -> Rows:
+    def _draw_bag(self, info: DatasetInfo, rows: Rows, seed: int) -> Rows:
         size = len(rows)
         if not size:
             return rows
@@ -79,7 +79,7 @@ class Bagging(Sampler):
         key: tuple[Any, ...] = (seed, "bag", self.draw, info.name)
         bag_seed = stable_seed(*key) if one_order else stable_seed(*key, ratio)
         if self.replacement:
-            return _with_replacement(rows, count_of(size, ratio), bag_seed)
+            return _draw_with_replacement(rows, count_of(size, ratio), bag_seed)
         start, stop = 0, count_of(size, ratio)
         if self.part is not None:
             first = math.floor(round(size * ratio, 9))  # 0.29 · 100 is 28.999… in binary
@@ -103,7 +103,7 @@ def count_of(size: int, ratio: float) -> int:
     return max(1, round(ratio * size))
 
 
-def _with_replacement(rows: Rows, count: int, seed: int) -> Rows:
+def _draw_with_replacement(rows: Rows, count: int, seed: int) -> Rows:
     import numpy as np
 
     if len(rows) > SORTED_UP_TO:

@@ -68,10 +68,10 @@ class CoreSubset(Sampler):
         if not old:
             raise DataError("core_subset: every dataset is new; name the old data among the data")
         key = (seed, "core", self.draw)
-        core = self._of_each(old, key) if self.of == "dataset" else self._of_all(old, key)
+        core = self._draw_of_each(old, key) if self.of == "dataset" else self._draw_of_all(old, key)
         return {**pool, **core}
 
-    def _of_each(self, old: Pool, key: tuple[object, ...]) -> Mapping[DatasetInfo, Rows]:
+    def _draw_of_each(self, old: Pool, key: tuple[object, ...]) -> Mapping[DatasetInfo, Rows]:
         return {
             info: in_order(
                 RowSubset(
@@ -82,7 +82,7 @@ class CoreSubset(Sampler):
             for info, rows in old.items()
         }
 
-    def _of_all(self, old: Pool, key: tuple[object, ...]) -> Mapping[DatasetInfo, Rows]:
+    def _draw_of_all(self, old: Pool, key: tuple[object, ...]) -> Mapping[DatasetInfo, Rows]:
         return dict(self._cut(old, stable_seed(*key, *(info.name for info in old))))
 
     def _cut(self, old: Pool, seed: int) -> Iterator[tuple[DatasetInfo, Rows]]:

@@ -147,13 +147,13 @@ class Interactions(StudyOptions, Step):
             details={
                 "file": FILE,
                 "table": TABLE,
-                **_summary(study),
+                **_summarise(study),
                 "figures": figures_of(study),
             },
         )
 
 
-def _summary(study: Study) -> dict[str, Any]:
+def _summarise(study: Study) -> dict[str, Any]:
     """Return the study in short, as the artifact and the report have it."""
     return {
         "datasets": {

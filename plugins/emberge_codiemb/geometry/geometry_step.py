@@ -134,14 +134,14 @@ class GeometryStep(GeometryOptions, Step):
                 yield context.problem(f"model '{text}' is named {count} times", "models")
         if not self.data and self.drift is None:
             yield context.problem("there is nothing to measure on; name data, or a drift", "data")
-        yield from _checked(self.data, "data", context)[0]
+        yield from _check_data(self.data, "data", context)[0]
         if self.drift is not None:
             yield from self._check_probe(self.drift, context)
             yield from self._check_dimensions(self.drift.parent, context)
 
     def _check_probe(self, drift: Drift, context: Preflight) -> Iterator[Problem]:
         rows = drift.neighbours + 1
-        problems, texts = _checked(drift.data, "drift.data", context, max(100, rows))
+        problems, texts = _check_data(drift.data, "drift.data", context, max(100, rows))
         yield from problems
         if texts is not None and 0 < texts <= drift.neighbours:
             yield context.problem(few_texts(texts, drift.neighbours), "drift.neighbours")
@@ -161,7 +161,7 @@ class GeometryStep(GeometryOptions, Step):
     def run(self, workspace: Workspace) -> Artifact:
         found = [*self._read(workspace)]
         folders = [folder for folder, _ in found]
-        models = _renamed([model for _, model in found])
+        models = _rename_models([model for _, model in found])
         result = Geometry(models, self._how)
         if self.drift is not None:
             result = self._with_drift(self.drift, result, folders, workspace)
@@ -238,7 +238,7 @@ def _no_parent(parent: str, dimension: int, model: str, own: int) -> str:
     )
 
 
-def _checked(
+def _check_data(
     data: Sequence[DataEntry], option: str, context: Preflight, limit_rows: int = 100
 ) -> tuple[list[Problem], int | None]:
     """Return problems of the first rows of data, and the most texts that all have; None where not known."""
@@ -253,7 +253,7 @@ def _checked(
     return problems, sum(counts)
 
 
-def _renamed(models: Sequence[MeasuredModel]) -> tuple[MeasuredModel, ...]:
+def _rename_models(models: Sequence[MeasuredModel]) -> tuple[MeasuredModel, ...]:
     """Return models under distinct names: one that comes again gets a number."""
     found: dict[str, MeasuredModel] = {}
     for model in models:

@@ -85,7 +85,10 @@ class MeasureModel(GeometryOptions, Step):
             yield context.problem(message, "models")
 
     def run(self, workspace: Workspace) -> Artifact:
-        sets, probe = self._texts(self.data, workspace), self._texts(self.probe, workspace)
+        sets, probe = (
+            self._read_texts(self.data, workspace),
+            self._read_texts(self.probe, workspace),
+        )
         # A rehearsal has few texts, and takes as many neighbours as there are.
         _require_neighbours(probe, 1 if workspace.rehearsal else self.neighbours)
         models = workspace.models(self.model)
@@ -97,7 +100,7 @@ class MeasureModel(GeometryOptions, Step):
         write_text(workspace.folder / FILE, json.dumps(plain, indent=1, ensure_ascii=False))
         return Artifact(kind="file", parents=tuple(model.fingerprint for model in models))
 
-    def _texts(self, data: Sequence[DataEntry], workspace: Workspace) -> list[SetTexts]:
+    def _read_texts(self, data: Sequence[DataEntry], workspace: Workspace) -> list[SetTexts]:
         from emberge.data import step_datasets
 
         return [SetTexts.of(dataset) for dataset in step_datasets(workspace, data)]
@@ -130,7 +133,7 @@ class MeasureModel(GeometryOptions, Step):
             embedder = TextEmbedder(
                 encoder, store=workspace.store, progress=shown, model=model.name
             )
-            measured = self._measured_sets(model, sets, embedder, workspace, shown)
+            measured = self._measure_sets(model, sets, embedder, workspace, shown)
             if not probe:
                 return MeasuredModel(model.name, model.fingerprint, measured)
             shown.begin("the probe set")
@@ -140,7 +143,7 @@ class MeasureModel(GeometryOptions, Step):
             np.save(workspace.folder / file, embeddings)
             return MeasuredModel(model.name, model.fingerprint, measured, file)
 
-    def _measured_sets(
+    def _measure_sets(
         self,
         model: Model,
         sets: Sequence[SetTexts],
@@ -151,7 +154,9 @@ class MeasureModel(GeometryOptions, Step):
         """Return each set's measures; those that a killed run has finished are read."""
         # All are tokenised first, so that a set without a text to measure is found before any work.
         tokens = {one.name: one.tokens(embedder) for one in sets}
-        kept = {name: self._kept(name, texts, embedder) for name, texts in tokens.items()}
+        kept = {
+            name: self._measured_tokens(name, texts, embedder) for name, texts in tokens.items()
+        }
         found = {}
         for number, (name, texts) in enumerate(tokens.items()):
             path = workspace.work / f"{model.fingerprint[:32]}-{number}.json"
@@ -164,7 +169,9 @@ class MeasureModel(GeometryOptions, Step):
             write_text(path, json.dumps(dataclasses.asdict(found[name])))
         return found
 
-    def _kept(self, name: str, texts: Sequence[TokenisedText], embedder: TextEmbedder) -> Kept:
+    def _measured_tokens(
+        self, name: str, texts: Sequence[TokenisedText], embedder: TextEmbedder
+    ) -> Kept:
         """Return the mask of every text's tokens that are measured.
 
         Raises:

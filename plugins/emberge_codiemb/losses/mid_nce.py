@@ -87,12 +87,12 @@ class MidNCE(OuterLoss):
         inside = {layer: e.layers[layer] for one in self.loss for layer in one.layers}
         seen = e if self.layer is None else e.layers[self.layer]
         value = self.inner(
-            _by_match(replace(seen, layers=inside, guide=e.guide), matches), parameters
+            _repeat_by_match(replace(seen, layers=inside, guide=e.guide), matches), parameters
         )
         return torch.where(matches.any(), value, 0 * value)
 
 
-def _by_match(e: Embeddings, matches: Tensor) -> Embeddings:
+def _repeat_by_match(e: Embeddings, matches: Tensor) -> Embeddings:
     """Return the batch with each row's texts twice: as positives where they match, else as negatives."""
     import torch
 
@@ -106,6 +106,6 @@ def _by_match(e: Embeddings, matches: Tensor) -> Embeddings:
         positive_score=scores,
         negative_score=scores,
         in_batch=True,
-        layers={layer: _by_match(inner, matches) for layer, inner in e.layers.items()},
-        guide=None if e.guide is None else _by_match(e.guide, matches),
+        layers={layer: _repeat_by_match(inner, matches) for layer, inner in e.layers.items()},
+        guide=None if e.guide is None else _repeat_by_match(e.guide, matches),
     )

@@ -47,12 +47,12 @@ class RankKL(PairLoss):
             scaled = values / self.temperature
             return scaled.masked_fill(~there, lowest_score(scaled)).log_softmax(0)
 
-        found, wanted = log_shares(cosine), log_shares(_targets(score, there))
+        found, wanted = log_shares(cosine), log_shares(_rank_targets(score, there))
         total = (wanted.exp() * (wanted - found)).masked_fill(~there, 0.0).sum()
         return total / there.sum().clamp(min=1) if self.reduction == "mean" else total
 
 
-def _targets(score: Tensor, there: Tensor) -> Tensor:
+def _rank_targets(score: Tensor, there: Tensor) -> Tensor:
     """Return 1 for the highest score down to 0 for the lowest in even steps [m], equal ones at their mean."""
     import torch
 

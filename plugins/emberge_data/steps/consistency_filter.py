@@ -95,16 +95,16 @@ class ConsistencyFilter(TaughtStep):
         for place, rows in enumerate(cut):
             workspace.progress(place, len(cut), "shards", arranged.name)
             for space in spaces:
-                pairs, higher = _higher(arranged, space, rows, self.limits(workspace))
+                pairs, higher = _count_shard(arranged, space, rows, self.limits(workspace))
                 kept[pairs] &= higher < self.top_k
         if not kept.any():
-            raise DataError(self._nothing_stays(arranged, spaces))
+            raise DataError(self._explain_nothing(arranged, spaces))
         for row, example in enumerate(rows_of(arranged.dataset)):
             stays = kept[starts[row] : starts[row + 1]]
             note = f"no positive among the {self.top_k} nearest" if not stays.any() else "positives"
-            yield Outcome(row, example, _with(example, stays), note)
+            yield Outcome(row, example, _keep_positives(example, stays), note)
 
-    def _nothing_stays(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> str:
+    def _explain_nothing(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> str:
         from emberge_data.steps.taught_step import spread
 
         queries, documents = arranged.numbers(arranged.listed.positives)
@@ -132,7 +132,7 @@ def shards(size: int, shard_size: int, seed: int, name: str) -> list[NDArray[np.
     return found
 
 
-def _higher(
+def _count_shard(
     arranged: ArrangedSet, space: Space, rows: NDArray[np.int64], limits: SearchMemory
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the pairs of a shard's rows, and how many of its documents score higher than each positive."""
@@ -163,7 +163,7 @@ def _higher(
     return pairs, higher
 
 
-def _with(example: Example, stays: NDArray[np.bool_]) -> Example | None:
+def _keep_positives(example: Example, stays: NDArray[np.bool_]) -> Example | None:
     """Return the example with the positives that stay, and their scores; None without any."""
     places = stays.nonzero()[0].tolist()
     if len(places) == len(example.positives):
@@ -217,9 +217,9 @@ def count_higher(
                 found[part] += (sure := _count(tile > highest[part, None]))
                 close = np.flatnonzero(above > sure)
                 near, at = _places(tile, close, lowest[part], highest[part])
-                found += _exactly(space, queries, among, scores, near + row, at + first)
+                found += _count_exactly(space, queries, among, scores, near + row, at + first)
     if spared is not None:
-        found -= _spared(space, queries, scores, among, spared)
+        found -= _subtract_spared(space, queries, scores, among, spared)
     return found
 
 
@@ -245,7 +245,7 @@ def _places(
     return rows[at.cpu().numpy()], columns.cpu().numpy()
 
 
-def _exactly(
+def _count_exactly(
     space: Space,
     queries: NDArray[np.int64],
     among: NDArray[np.int64],
@@ -260,7 +260,7 @@ def _exactly(
     return np.bincount(rows[theirs > scores[rows]], minlength=len(queries))
 
 
-def _spared(
+def _subtract_spared(
     space: Space,
     queries: NDArray[np.int64],
     scores: NDArray[np.float64],
@@ -272,4 +272,4 @@ def _spared(
     rows, places = spared.pairs(np.arange(len(queries)))
     at = np.searchsorted(among, places)
     counted = among[np.minimum(at, len(among) - 1)] == places
-    return _exactly(space, queries, among, scores, rows[counted], at[counted])
+    return _count_exactly(space, queries, among, scores, rows[counted], at[counted])

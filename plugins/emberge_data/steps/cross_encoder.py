@@ -34,12 +34,12 @@ def is_cross_encoder(folder: Path) -> bool:
     """
     if read_modules(folder):
         return bool(read_settings(folder).get("model_type") == "CrossEncoder")
-    return _architecture(_config(folder)).endswith(_CLASSIFIER)
+    return _architecture(_read_config(folder)).endswith(_CLASSIFIER)
 
 
 def cross_encoder_problems(folder: Path) -> list[str]:
     """Return reasons why a cross-encoder cannot score pairs, from its configs alone."""
-    path, config = folder / "config.json", _config(folder)
+    path, config = folder / "config.json", _read_config(folder)
     outputs = len(config.get("id2label") or range(_LABELS))
     if _architecture(config).endswith(_CLASSIFIER) and outputs != 1:
         return [
@@ -49,7 +49,7 @@ def cross_encoder_problems(folder: Path) -> list[str]:
     return []
 
 
-def _config(folder: Path) -> Mapping[str, Any]:
+def _read_config(folder: Path) -> Mapping[str, Any]:
     path = folder / "config.json"
     return read_object(path) if path.is_file() else {}
 
@@ -59,7 +59,7 @@ def _architecture(config: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_loading() -> Iterator[None]:
     """Suppress transformers' loading bar and report; a head without weights is refused afterwards."""
     from transformers.utils import logging
 
@@ -97,7 +97,7 @@ class CrossEncoderModel:
 
         for problem in cross_encoder_problems(folder):
             raise CheckpointError(problem)
-        with _quiet():
+        with _silence_loading():
             self._model = CrossEncoder(
                 str(folder),
                 device=device,
@@ -108,7 +108,7 @@ class CrossEncoderModel:
             )
         require_vocabulary(self._model.tokenizer, folder)
         self._batch_size = batch_size
-        self._plain = _architecture(_config(folder)).endswith(_CLASSIFIER)
+        self._plain = _architecture(_read_config(folder)).endswith(_CLASSIFIER)
         self.limit: int | None = self._model.max_seq_length
         if self._plain:
             self._require_head(folder)

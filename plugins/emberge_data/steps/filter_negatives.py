@@ -56,14 +56,14 @@ class FilterNegatives(TaughtStep):
     def outcomes(
         self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
     ) -> Iterator[Outcome]:
-        kept = self._kept(arranged, spaces)
+        kept = self._keep_negatives(arranged, spaces)
         starts = arranged.listed.negatives.starts
         for row, example in enumerate(rows_of(arranged.dataset)):
             stays = kept[starts[row] : starts[row + 1]]
-            after = example if stays.all() else _without(example, stays)
+            after = example if stays.all() else _drop_negatives(example, stays)
             yield Outcome(row, example, after, "negatives above the threshold are gone")
 
-    def _kept(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> NDArray[np.bool_]:
+    def _keep_negatives(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> NDArray[np.bool_]:
         """Return whether each negative stays.
 
         Raises:
@@ -95,7 +95,7 @@ class FilterNegatives(TaughtStep):
         return kept
 
 
-def _without(example: Example, stays: NDArray[np.bool_]) -> Example:
+def _drop_negatives(example: Example, stays: NDArray[np.bool_]) -> Example:
     """Return the example with those negatives that stay, and their scores."""
     places = stays.nonzero()[0].tolist()
     scores = example.negative_scores

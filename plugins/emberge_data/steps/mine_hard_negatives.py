@@ -159,7 +159,7 @@ class MineHardNegatives(TaughtStep):
             lambda done, total: workspace.progress(done, total, "queries", arranged.name),
         )
         if not any((block >= 0).any() for block in blocks):
-            raise DataError(self._nothing_passed(arranged, spaces, passages))
+            raise DataError(self._explain_nothing(arranged, spaces, passages))
         for row, example in enumerate(rows_of(arranged.dataset)):
             places = blocks[int(arranged.query_of[row])]
             texts = [arranged.documents[int(place)] for place in places if place >= 0]
@@ -174,7 +174,7 @@ class MineHardNegatives(TaughtStep):
             after = dataclasses.replace(example, negatives=(*before, *texts), negative_scores=None)
             yield Outcome(row, example, after, note)
 
-    def _nothing_passed(
+    def _explain_nothing(
         self, arranged: ArrangedSet, spaces: Sequence[Space], passages: Passages
     ) -> str:
         import numpy as np
@@ -251,8 +251,8 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
     ids, texts, places = bytearray(), bytearray(), []
     for path in paths:
         for number, row in _rows(path, readers):
-            text = _text(row, f"{printable(path.name)}:{number}")
-            name = _id(row, f"{printable(path.name)}:{number}")
+            text = _passage_text(row, f"{printable(path.name)}:{number}")
+            name = _passage_id(row, f"{printable(path.name)}:{number}")
             if name is not None:
                 from emberge.hashes import text_keys
 
@@ -273,7 +273,7 @@ def _rows(path: Path, readers: Sequence[Reader]) -> Iterator[tuple[int, Mapping[
         yield number, row
 
 
-def _text(row: Mapping[str, Any], where: str) -> str:
+def _passage_text(row: Mapping[str, Any], where: str) -> str:
     from emberge.wording import printable
 
     text, title = row.get("text"), row.get("title")
@@ -290,7 +290,7 @@ def _text(row: Mapping[str, Any], where: str) -> str:
     return joined
 
 
-def _id(row: Mapping[str, Any], where: str) -> str | None:
+def _passage_id(row: Mapping[str, Any], where: str) -> str | None:
     found = next((row[key] for key in IDS if row.get(key) is not None), None)
     if isinstance(found, bool) or not isinstance(found, str | int | None):
         raise DataError(f"{where}: the id is text or a whole number, not a {type(found).__name__}")

@@ -112,7 +112,9 @@ def choose(
         first, last = choice.ranks
         last = min(last, len(passages.keys))
         found = nearest(spaces, queries, last, excluded=passages.excluded, limits=limits)
-        lists = [_passing(spaces, queries, one.places[:, first - 1 :], ceilings) for one in found]
+        lists = [
+            _move_passing(spaces, queries, one.places[:, first - 1 :], ceilings) for one in found
+        ]
     chosen = _chosen(lists, queries, passages, choice)
     if choice.fill:
         _fill(chosen, spaces, queries, passages, ceilings)
@@ -126,7 +128,7 @@ def in_turns(lists: Sequence[Sequence[int]]) -> list[int]:
     return list(dict.fromkeys(turns))
 
 
-def _passing(
+def _move_passing(
     spaces: Sequence[Space],
     queries: NDArray[np.int64],
     places: NDArray[np.int64],
@@ -179,16 +181,16 @@ def _fill(
 
     for row in np.flatnonzero((chosen == EMPTY).any(axis=1)):
         query = int(queries[row])
-        drawn = _draws(passages, query, DRAWS * chosen.shape[1])
+        drawn = _draw_places(passages, query, DRAWS * chosen.shape[1])
         drawn = drawn[passages.excluded.allows(query, drawn) & ~np.isin(drawn, chosen[row])]
         limit = None if ceilings is None else ceilings[:, row : row + 1]
-        passing = _passing(spaces, queries[row : row + 1], drawn[None], limit)[0]
+        passing = _move_passing(spaces, queries[row : row + 1], drawn[None], limit)[0]
         empty = np.flatnonzero(chosen[row] == EMPTY)
         found = passing[passing != EMPTY][: len(empty)]
         chosen[row, empty[: len(found)]] = found
 
 
-def _draws(passages: Passages, query: int, most: int) -> NDArray[np.int64]:
+def _draw_places(passages: Passages, query: int, most: int) -> NDArray[np.int64]:
     """Return places of passages in a random order, each once: all of them, or as many as `most`."""
     import numpy as np
 
@@ -240,7 +242,7 @@ def passages_of(arranged: ArrangedSet, seed: int, *, keep_negatives: bool = Fals
     never = [positives, itself]
     if keep_negatives:
         never.append(arranged.numbers(listed.negatives))
-    groups = _groups(arranged) if any(label is not None for label in listed.labels) else ()
+    groups = _group_labels(arranged) if any(label is not None for label in listed.labels) else ()
     return Passages(
         arranged.lists(positives),
         Exclusions(arranged.lists(*never), *groups),
@@ -248,7 +250,7 @@ def passages_of(arranged: ArrangedSet, seed: int, *, keep_negatives: bool = Fals
     )
 
 
-def _groups(arranged: ArrangedSet) -> tuple[NDArray[np.int64], Lists]:
+def _group_labels(arranged: ArrangedSet) -> tuple[NDArray[np.int64], Lists]:
     """Return the group of each query, which is the set of its rows' labels, and the texts of each group."""
     import numpy as np
 

@@ -98,13 +98,13 @@ def _shown(outcome: Outcome) -> dict[str, Any]:
 def _parts(example: Example) -> dict[str, Any]:
     parts = {
         "anchor": _cut(example.anchor),
-        "positives": _side(example.positives, example.positive_scores),
-        "negatives": _side(example.negatives, example.negative_scores),
+        "positives": _show_side(example.positives, example.positive_scores),
+        "negatives": _show_side(example.negatives, example.negative_scores),
     }
     return {name: value for name, value in parts.items() if value}
 
 
-def _side(texts: Sequence[str], scores: Sequence[float] | None) -> list[str]:
+def _show_side(texts: Sequence[str], scores: Sequence[float] | None) -> list[str]:
     """Return the first texts of one side, each with its score if it has one."""
     shown = [_cut(text) for text in texts[:SHOWN_TEXTS]]
     if scores is None:

@@ -59,7 +59,7 @@ class PairScores:
         `done` is called with the number of rows after each segment.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        for number, segment in enumerate(self._segments()):
+        for number, segment in enumerate(self._yield_segments()):
             path = self._path(number)
             if number % ranks == rank and not path.is_file():
                 scores, cut = score(segment)
@@ -74,7 +74,7 @@ class PairScores:
 
     def rows(self) -> Iterator[tuple[int, Example, tuple[float, ...], tuple[float, ...]]]:
         """Yield each row's number and example, the scores of its positives and those of its negatives."""
-        for number, segment in enumerate(self._segments()):
+        for number, segment in enumerate(self._yield_segments()):
             found = json.loads(self._path(number).read_text(encoding="utf-8"))
             scores = iter(found["scores"])
             for row, example in segment:
@@ -84,7 +84,7 @@ class PairScores:
     def _path(self, number: int) -> Path:
         return self._folder / f"{number}.json"
 
-    def _segments(self) -> Iterator[Segment]:
+    def _yield_segments(self) -> Iterator[Segment]:
         found: list[tuple[int, Example]] = []
         pairs = 0
         for row in range(len(self._dataset)):

@@ -96,14 +96,14 @@ class ScorePairs(DataStep):
             PairScores(workspace.work / "scores" / str(number), dataset)
             for number, dataset in enumerate(datasets)
         ]
-        with self._scorer(workspace) as (scale, scorer):
+        with self._load_scorer(workspace) as (scale, scorer):
             for dataset, scores in zip(datasets, found, strict=True):
                 self._fill(dataset, scores, scorer(dataset), workspace)
         if not join_ranks(workspace.machine.device).first:
             return Artifact(kind="data")
         figures = {dataset.info.name: _Figures() for dataset in datasets}
         sets = (
-            (dataset, _outcomes(scores, scale, figures[dataset.info.name]))
+            (dataset, _yield_outcomes(scores, scale, figures[dataset.info.name]))
             for dataset, scores in zip(datasets, found, strict=True)
         )
         artifact = self.finish(workspace, sets)
@@ -132,14 +132,14 @@ class ScorePairs(DataStep):
             )
 
     @contextmanager
-    def _scorer(
+    def _load_scorer(
         self, workspace: Workspace
     ) -> Iterator[tuple[Callable[[float], float], Callable[[StoredDataset], Score]]]:
         """Load the teacher; give the scale of its scores, and a function that scores a set's segments."""
         model = workspace.model(self.teacher.model)
         if not is_cross_encoder(model.folder):
             with self.teacher.opened(workspace) as teacher:
-                yield self._scale(_half), partial(pair_cosines, teacher, workspace=workspace)
+                yield self._scale(_score_half), partial(pair_cosines, teacher, workspace=workspace)
             return
         with workspace.whole_model(model) as folder:
             cross = CrossEncoderModel(
@@ -148,9 +148,11 @@ class ScorePairs(DataStep):
                 max_length=self.teacher.max_length,
                 batch_size=self.batch_size,
             )
-            yield self._scale(_sigmoid), lambda _: partial(self._logits, cross)
+            yield self._scale(_sigmoid), lambda _: partial(self._read_logits, cross)
 
-    def _logits(self, cross: CrossEncoderModel, segment: Segment) -> tuple[Sequence[float], int]:
+    def _read_logits(
+        self, cross: CrossEncoderModel, segment: Segment
+    ) -> tuple[Sequence[float], int]:
         """Return a cross-encoder's outputs for the pairs of a segment; equal pairs are read once."""
         before, between = self.teacher.query_prompt or "", self.teacher.document_prompt or ""
         pairs = [(before + anchor, between + text) for anchor, text in pairs_of(segment)]
@@ -181,7 +183,7 @@ def _sigmoid(logit: float) -> float:
     return (1.0 if logit >= 0 else small) / (1.0 + small)
 
 
-def _half(cosine: float) -> float:
+def _score_half(cosine: float) -> float:
     return (1.0 + cosine) / 2.0
 
 
@@ -207,7 +209,7 @@ class _Figures:
         return {"lowest": self.lowest, "highest": self.highest, **means}
 
 
-def _outcomes(
+def _yield_outcomes(
     scores: PairScores, scale: Callable[[float], float], figures: _Figures
 ) -> Iterator[Outcome]:
     """Yield every row with its scores."""

@@ -88,15 +88,15 @@ class Split(DataStep):
         from emberge_data.steps.row_texts import RowTexts
 
         datasets = self.load(workspace)
-        wanted = [self._wanted(dataset) for dataset in datasets]
+        wanted = [self._count_wanted(dataset) for dataset in datasets]
         texts = RowTexts(datasets, workspace.work)
-        groups = group_rows(len(texts), *self._links(texts, datasets))
+        groups = group_rows(len(texts), *self._link_rows(texts, datasets))
         chosen = choose_rows(groups, texts.set_of_row, wanted, workspace.seed)
         parts = _Parts(texts, chosen)
         for number, dataset in enumerate(datasets):
             found = parts.development(dataset)
             if not found and not workspace.rehearsal:
-                raise DataError(_too_large(dataset, groups[texts.set_of_row == number]))
+                raise DataError(_explain_too_large(dataset, groups[texts.set_of_row == number]))
             if found < wanted[number] / 2:
                 workspace.warn(
                     f"{dataset.info.name}: the development part has {found:,} of {wanted[number]:,} rows, "
@@ -112,7 +112,7 @@ class Split(DataStep):
             dev=((dataset, parts.dev_examples(dataset)) for dataset in datasets),
         )
 
-    def _wanted(self, dataset: StoredDataset) -> int:
+    def _count_wanted(self, dataset: StoredDataset) -> int:
         """Return how many rows of a set the development part may have.
 
         Raises:
@@ -127,7 +127,7 @@ class Split(DataStep):
             )
         return wanted
 
-    def _links(
+    def _link_rows(
         self, texts: RowTexts, datasets: Sequence[StoredDataset]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (rows, things) of all that rows of one group have in common."""
@@ -194,7 +194,7 @@ class _Parts:
         return without_negatives(example, gone) if gone else example
 
 
-def _too_large(dataset: StoredDataset, groups: NDArray[np.int64]) -> str:
+def _explain_too_large(dataset: StoredDataset, groups: NDArray[np.int64]) -> str:
     import numpy as np
 
     _, sizes = np.unique(groups, return_counts=True)

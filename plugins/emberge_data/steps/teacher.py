@@ -78,7 +78,7 @@ class Teacher:
             return
         for message in self.backbone.describe(folder).problems:
             yield context.problem(f"{self.model}: {message}", option)
-        unused = self._unused_prompts(folder)
+        unused = self._list_unused_prompts(folder)
         if unused and self.query_prompt is None:
             yield context.warning(
                 f"{self.model} has prompts that are not used: {unused}; write query_prompt and "
@@ -86,7 +86,7 @@ class Teacher:
                 option,
             )
 
-    def _unused_prompts(self, folder: Path) -> str:
+    def _list_unused_prompts(self, folder: Path) -> str:
         """Return prompts of the model that go by a name of their own, as text: its config's or its card's."""
         from emberge.model_folder import read_settings
 
@@ -134,19 +134,19 @@ class OpenTeacher:
 
     def queries(self, texts: Sequence[str], dataset: Dataset) -> Vectors:
         """Return embeddings of anchors, as the model gives them: not of length one."""
-        return self._embedded(texts, self._query_prompt(dataset), dataset)
+        return self._embedded(texts, self._find_query_prompt(dataset), dataset)
 
     def documents(self, texts: Sequence[str], dataset: Dataset) -> Vectors:
         """Return embeddings of positives, negatives or a corpus."""
         own = self._store.encoder.prompts
         prompt = self._options.document_prompt
         if prompt is None and dataset.symmetric:
-            prompt = self._query_prompt(dataset)
+            prompt = self._find_query_prompt(dataset)
         if prompt is None:
             prompt = own.get("document", own.get("passage", ""))
         return self._embedded(texts, prompt, dataset)
 
-    def _query_prompt(self, dataset: Dataset) -> str:
+    def _find_query_prompt(self, dataset: Dataset) -> str:
         if self._options.query_prompt is not None:
             return self._options.query_prompt
         return dataset.prompt or self._store.encoder.prompts.get("query", "")

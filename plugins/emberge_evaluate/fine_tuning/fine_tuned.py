@@ -136,7 +136,7 @@ class FineTuned(TuningOptions, Evaluator):
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
         try:
-            return [info for entry in self.entries() for info in self._infos(entry)]
+            return [info for entry in self.entries() for info in self._list_tasks(entry)]
         except DataError:
             return None
 
@@ -157,17 +157,17 @@ class FineTuned(TuningOptions, Evaluator):
         return [
             info
             for name, one in data.items()
-            for info in self._infos(one.entry, self._fingerprint(name, data, workspace))
+            for info in self._list_tasks(one.entry, self._hash_task(name, data, workspace))
         ]
 
-    def _infos(self, entry: TaskEntry, fingerprint: str = "") -> list[TaskInfo]:
+    def _list_tasks(self, entry: TaskEntry, fingerprint: str = "") -> list[TaskInfo]:
         """Return the task, or the task under each seed where there are several."""
         info = TaskInfo(
             entry.name, entry.head, entry.scored_by, fingerprint=fingerprint, split="test"
         )
         return [info] if len(self.seeds) == 1 else [info.at_seed(seed) for seed in self.seeds]
 
-    def _fingerprint(self, name: str, data: Mapping[str, TaskData], workspace: Workspace) -> str:
+    def _hash_task(self, name: str, data: Mapping[str, TaskData], workspace: Workspace) -> str:
         """Return a hash of all that decides a score beside the model."""
         start = data[name].entry.start
         options = replace(self, tasks=(), data=(), seeds=self.seeds if len(self.seeds) == 1 else ())

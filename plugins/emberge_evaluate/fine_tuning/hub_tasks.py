@@ -60,7 +60,7 @@ _MLQA = _listed("ar de en es hi vi zh")
 _XCOPA = _listed("et ht id it qu sw ta th tr vi zh")
 
 
-def _across(
+def _test_each_language(
     hub: str, subset: str, languages: Sequence[str], split: str = "test"
 ) -> tuple[TaskRowSource, ...]:
     """Return a test set for each language."""
@@ -70,7 +70,7 @@ def _across(
     )
 
 
-def _english(hub: str, subset: str) -> tuple[TaskRowSource, tuple[TaskRowSource, ...]]:
+def _split_english(hub: str, subset: str) -> tuple[TaskRowSource, tuple[TaskRowSource, ...]]:
     """Return the training rows and the development rows of a subset."""
     return TaskRowSource(hub=hub, subset=subset), (
         TaskRowSource(hub=hub, subset=subset, split="validation"),
@@ -78,8 +78,8 @@ def _english(hub: str, subset: str) -> tuple[TaskRowSource, tuple[TaskRowSource,
 
 
 def _pairs(name: str, hub: str, text: str, second: str, languages: Sequence[str]) -> TaskEntry:
-    train, dev = _english(hub, "en")
-    test = _across(hub, "{}", languages)
+    train, dev = _split_english(hub, "en")
+    test = _test_each_language(hub, "{}", languages)
     return TaskEntry(name=name, train=train, dev=dev, test=test, text=text, second=second)
 
 
@@ -92,13 +92,13 @@ def _words(
     labels: str,
     metric: Metric,
 ) -> TaskEntry:
-    train, dev = _english(_XTREME, subset.format(english))
+    train, dev = _split_english(_XTREME, subset.format(english))
     return TaskEntry(
         name=name,
         head="tokens",
         train=train,
         dev=dev,
-        test=_across(_XTREME, subset, languages),
+        test=_test_each_language(_XTREME, subset, languages),
         text="tokens",
         label=(label,),
         labels=_listed(labels),
@@ -158,14 +158,14 @@ _ALL = (
         "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X",
         "macro_f1",
     ),
-    _questions("xquad", _across(_XTREME, "XQuAD.{}", _XQUAD, "validation")),
-    _questions("mlqa", _across(_XTREME, "MLQA.{0}.{0}", _MLQA)),
+    _questions("xquad", _test_each_language(_XTREME, "XQuAD.{}", _XQUAD, "validation")),
+    _questions("mlqa", _test_each_language(_XTREME, "MLQA.{0}.{0}", _MLQA)),
     TaskEntry(
         name="xcopa",
         head="choice",
         train=TaskRowSource(hub="aps/super_glue", subset="copa"),
         dev=(TaskRowSource(hub="aps/super_glue", subset="copa", split="validation"),),
-        test=_across("cambridgeltl/xcopa", "{}", _XCOPA),
+        test=_test_each_language("cambridgeltl/xcopa", "{}", _XCOPA),
         text="premise",
         second="question",
         choices=("choice1", "choice2"),

@@ -27,17 +27,19 @@ def score(
         case "macro_f1":
             return _macro_f1(gold, predicted)
         case "f1":
-            return _f1_of(1, gold, predicted)
+            return _class_f1(1, gold, predicted)
         case "matthews":
-            return _matthews(gold, predicted)
+            return _matthews_correlation(gold, predicted)
         case "spearman":
-            return _spearman(gold, predicted)
+            return _rank_correlation(gold, predicted)
         case "entity_f1":
             counts = _entity_counts(classes, rows, found)
             both, all_ = (sum(one[i] for one in counts) for i in (0, 1))
             return 2 * both / all_ if all_ else 0.0
         case "span_f1" | "exact_match":
-            values = [_answered(metric, row, text) for row, text in zip(rows, found, strict=True)]
+            values = [
+                _match_answer(metric, row, text) for row, text in zip(rows, found, strict=True)
+            ]
             return float(np.mean(values))
 
 
@@ -72,7 +74,7 @@ def _build_units(
     if metric == "entity_f1":
         return None
     if metric in ("span_f1", "exact_match"):
-        values = [_answered(metric, row, text) for row, text in zip(rows, found, strict=True)]
+        values = [_match_answer(metric, row, text) for row, text in zip(rows, found, strict=True)]
         return Units("text", "mean", values)
     if isinstance(rows[0].gold, tuple):
         return None
@@ -97,7 +99,7 @@ def _flatten_pairs(
     return [numbers.get(str(row.gold), row.gold) for row in rows], list(found)
 
 
-def _f1_of(one: int, gold: Sequence[int], predicted: Sequence[int]) -> float:
+def _class_f1(one: int, gold: Sequence[int], predicted: Sequence[int]) -> float:
     """Return the F1 of a class: twice those found over those found and those there; 0 of none."""
     is_gold, is_found = np.asarray(gold) == one, np.asarray(predicted) == one
     both = int((is_gold & is_found).sum())
@@ -108,10 +110,10 @@ def _f1_of(one: int, gold: Sequence[int], predicted: Sequence[int]) -> float:
 def _macro_f1(gold: Sequence[int], predicted: Sequence[int]) -> float:
     """Return the mean F1 of the classes that are there or were found."""
     classes = sorted({*gold, *(value for value in predicted if value >= 0)})
-    return float(np.mean([_f1_of(one, gold, predicted) for one in classes]))
+    return float(np.mean([_class_f1(one, gold, predicted) for one in classes]))
 
 
-def _matthews(gold: Sequence[int], predicted: Sequence[int]) -> float:
+def _matthews_correlation(gold: Sequence[int], predicted: Sequence[int]) -> float:
     """Return the correlation of classes (Gorodkin, 2004); 0 where one side has one class."""
     known = sorted({*gold, *predicted})
     is_gold = np.asarray(gold)[:, None] == np.asarray(known)
@@ -123,7 +125,7 @@ def _matthews(gold: Sequence[int], predicted: Sequence[int]) -> float:
     return (right * count - float(there @ found)) / spread if spread else 0.0
 
 
-def _spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
+def _rank_correlation(gold: Sequence[float], predicted: Sequence[float]) -> float:
     """Return the correlation of ranks; 0 where one side is constant or no number."""
     from scipy.stats import spearmanr
 
@@ -138,13 +140,13 @@ def _entity_counts(
     """Return for each text how many entities were found, and how many there are on both sides together."""
     counts = []
     for row, numbers in zip(rows, found, strict=True):
-        gold = _entities(row.gold if isinstance(row.gold, tuple) else ())
-        mine = _entities(["O" if n < 0 else classes[n] for n in numbers])
+        gold = _find_entities(row.gold if isinstance(row.gold, tuple) else ())
+        mine = _find_entities(["O" if n < 0 else classes[n] for n in numbers])
         counts.append((len(gold & mine), len(gold) + len(mine)))
     return counts
 
 
-def _entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
+def _find_entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
     """Return (kind, first, last) of the entities that labels `B-…`, `I-…` and `O` mark, as seqeval does.
 
     An `I-` after another kind or `O` begins an entity.
@@ -161,7 +163,7 @@ def _entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
     return found
 
 
-def _answered(metric: Metric, row: TaskRow, text: str) -> float:
+def _match_answer(metric: Metric, row: TaskRow, text: str) -> float:
     """Return how well an answer is the best of the gold ones, as SQuAD counts (arXiv:1606.05250)."""
     assert isinstance(row.gold, Answers)
     mine = _plain(text)

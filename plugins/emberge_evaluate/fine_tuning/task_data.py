@@ -120,10 +120,10 @@ def load_task(
         seen = train if limit is None else [row for one in parsed for row in one]
         classes = entry.labels or _sorted_labels(seen)
         if limit is None:
-            sets = {found[0].place: train, **_places(entry, found[1:], parsed[1:])}
+            sets = {found[0].place: train, **_split_places(entry, found[1:], parsed[1:])}
             _refuse_lacking(entry, classes, sets)
     if not dev:
-        train, dev = _halved(entry, train)
+        train, dev = _draw_halves(entry, train)
     content = [entry.name, str(limit), *(one.key for one in found), repr(entry)]
     key = hashlib.sha256("\x1f".join(content).encode()).hexdigest()
     return TaskData(entry, train, dev, test, classes, key)
@@ -142,7 +142,7 @@ def _test_names(entry: TaskEntry, tests: Sequence[PlainRows]) -> list[str]:
     return names
 
 
-def _places(
+def _split_places(
     entry: TaskEntry, found: Sequence[PlainRows], parsed: Sequence[Sequence[TaskRow]]
 ) -> dict[str, Sequence[TaskRow]]:
     """Return the development rows as one set, and each test set, by their places."""
@@ -195,7 +195,7 @@ def _refuse_lacking(
         raise DataError("\n".join(faults))
 
 
-def _halved(entry: TaskEntry, rows: Sequence[TaskRow]) -> tuple[list[TaskRow], list[TaskRow]]:
+def _draw_halves(entry: TaskEntry, rows: Sequence[TaskRow]) -> tuple[list[TaskRow], list[TaskRow]]:
     """Return training rows and development rows, drawn by the task's name alone.
 
     Raises:

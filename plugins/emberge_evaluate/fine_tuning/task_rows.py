@@ -70,10 +70,10 @@ def parse_rows(entry: TaskEntry, found: PlainRows) -> list[TaskRow]:
 
 
 def _label_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
-    value = _gold(entry, row)
+    value = _read_gold(entry, row)
     if isinstance(value, list):  # of each step of a solution, which is right if all are
         value = all(value)
-    return TaskRow(_text(row, entry.text, "text"), _label(entry, value), _second(entry, row))
+    return TaskRow(_text(row, entry.text, "text"), _label(entry, value), _read_second(entry, row))
 
 
 def _number_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
@@ -85,11 +85,11 @@ def _number_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
     except (TypeError, ValueError, OverflowError):
         shown = ", ".join(map(repr, values))[:100]
         raise _UnfitError(f"{join_some(entry.label)}: no number to predict: {shown}") from None
-    return TaskRow(_text(row, entry.text, "text"), gold, _second(entry, row))
+    return TaskRow(_text(row, entry.text, "text"), gold, _read_second(entry, row))
 
 
 def _word_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
-    words, labels = _column(row, entry.text, "text"), _gold(entry, row)
+    words, labels = _column(row, entry.text, "text"), _read_gold(entry, row)
     for name, value in ((entry.text, words), (entry.label[0], labels)):
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise _UnfitError(f"'{name}' is no list, and head: tokens wants a label for each word")
@@ -97,7 +97,7 @@ def _word_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
         raise _UnfitError(
             f"{len(words)} words in '{entry.text}' and {len(labels)} labels in '{entry.label[0]}'"
         )
-    words = [_word(word, entry.text) for word in words]
+    words = [_read_word(word, entry.text) for word in words]
     spans, place = [], 0
     for word in words:
         spans.append((place, place + len(word)))
@@ -107,10 +107,10 @@ def _word_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
 
 
 def _answer_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
-    value = _gold(entry, row)
+    value = _read_gold(entry, row)
     passage = _text(row, str(entry.second), "second")
     try:
-        texts = tuple(_word(text, entry.label[0]) for text in value["text"])
+        texts = tuple(_read_word(text, entry.label[0]) for text in value["text"])
         starts = list(map(int, value["answer_start"]))
         answers = Answers(texts, starts[0])
     except (KeyError, TypeError, ValueError, IndexError):
@@ -128,8 +128,8 @@ def _answer_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
 def _choice_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
     found = [_column(row, name, "choices") for name in entry.choices]
     listed = found[0] if len(found) == 1 and isinstance(found[0], list | tuple) else found
-    choices = tuple(_word(choice, entry.choices[0]) for choice in listed)
-    value = _gold(entry, row)
+    choices = tuple(_read_word(choice, entry.choices[0]) for choice in listed)
+    value = _read_gold(entry, row)
     letters = "ABCDEFGHIJ"
     text = str(value)
     gold = letters.find(text) if len(text) == 1 and text in letters else None
@@ -141,7 +141,7 @@ def _choice_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
         raise _UnfitError(
             f"'{entry.label[0]}' is {value!r}, and there are {len(choices)} choices, from 0"
         )
-    return TaskRow(_text(row, entry.text, "text"), gold, _second(entry, row), choices=choices)
+    return TaskRow(_text(row, entry.text, "text"), gold, _read_second(entry, row), choices=choices)
 
 
 _PARSERS: Mapping[str, Callable[[TaskEntry, Mapping[str, Any]], TaskRow]] = {
@@ -161,7 +161,7 @@ def _column(row: Mapping[str, Any], name: str, option: str) -> Any:
     return row[name]
 
 
-def _gold(entry: TaskEntry, row: Mapping[str, Any]) -> Any:
+def _read_gold(entry: TaskEntry, row: Mapping[str, Any]) -> Any:
     return _column(row, entry.label[0], "label")
 
 
@@ -174,20 +174,20 @@ def _text(row: Mapping[str, Any], name: str, option: str) -> str:
     return value
 
 
-def _word(value: Any, name: str) -> str:
+def _read_word(value: Any, name: str) -> str:
     """Return a word, a label or a choice as text: a text or a number, and not nothing, NaN or a list."""
     if not isinstance(value, str | int | float) or value != value:
         raise _UnfitError(f"'{name}' has {value!r} where a word or a number belongs"[:200])
     return str(value)
 
 
-def _second(entry: TaskEntry, row: Mapping[str, Any]) -> str | None:
+def _read_second(entry: TaskEntry, row: Mapping[str, Any]) -> str | None:
     return None if entry.second is None else _text(row, entry.second, "second")
 
 
 def _label(entry: TaskEntry, value: Any) -> str:
     """Return a label as text; a number is a place among the task's `labels`, where it has such."""
-    text = str(int(value)) if isinstance(value, bool) else _word(value, entry.label[0])
+    text = str(int(value)) if isinstance(value, bool) else _read_word(value, entry.label[0])
     if text == _SECRET:
         raise _UnfitError(
             f"'{entry.label[0]}' is -1, which means that the label is not given; take another split"

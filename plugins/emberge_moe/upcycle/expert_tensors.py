@@ -43,7 +43,7 @@ class Normal(DerivedTensor):
 
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         for place, row in zip(into, rows, strict=True):
-            place.copy_(_normal(place.numel(), stable_seed(self.seed, row)) * self.deviation)
+            place.copy_(_draw_normal(place.numel(), stable_seed(self.seed, row)) * self.deviation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +56,13 @@ class Noisy(DerivedTensor):
 
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         deviation = self.share * float(
-            reader.remember(("deviation", self.origin), lambda: _deviation(reader, self.origin))
+            reader.remember(
+                ("deviation", self.origin), lambda: _measure_deviation(reader, self.origin)
+            )
         )
         reader.read(self.origin, rows.start * into.shape[1], into.view(-1))
         for place, row in zip(into, rows, strict=True):
-            place += (_normal(place.numel(), stable_seed(self.seed, row)) * deviation).to(
+            place += (_draw_normal(place.numel(), stable_seed(self.seed, row)) * deviation).to(
                 into.dtype
             )
 
@@ -125,7 +127,7 @@ class Averaged(DerivedTensor):
         into.copy_(mean.view_as(into))
 
 
-def _normal(size: int, seed: int) -> Tensor:
+def _draw_normal(size: int, seed: int) -> Tensor:
     """Return standard normal numbers, float64 [size]: the distribution's quantiles at 53 random bits each."""
     import torch
 
@@ -134,7 +136,7 @@ def _normal(size: int, seed: int) -> Tensor:
     return found
 
 
-def _deviation(reader: RowReader, spec: TensorSpec) -> Tensor:
+def _measure_deviation(reader: RowReader, spec: TensorSpec) -> Tensor:
     """Return the standard deviation of a tensor's numbers, float64, read in pieces."""
     import torch
 

@@ -96,7 +96,7 @@ class MixExperts(RoutingStep):
         base = None
         if self.base is not None:
             base = MergeInput(self.base.text, context.model(self.base))
-        plan = plan_merge(self._request(inputs, base))
+        plan = plan_merge(self._make_request(inputs, base))
         for problem in plan.problems:
             yield context.problem(str(problem), "models")
         if plan.tokens is not None and not plan.problems:
@@ -166,14 +166,14 @@ class MixExperts(RoutingStep):
                 found = workspace.model(self.base)
                 base = MergeInput(found.name, found.folder, fingerprint=found.fingerprint)
             merge_checkpoints(
-                self._request(inputs, base, workspace.seed),
+                self._make_request(inputs, base, workspace.seed),
                 out,
                 machine=workspace.machine,
                 side=workspace.work / "merging",
             )
         return out
 
-    def _request(
+    def _make_request(
         self, inputs: Sequence[MergeInput], base: MergeInput | None, seed: int = 0
     ) -> MergeRequest:
         return MergeRequest(inputs=tuple(inputs), strategy=self.strategy, base=base, seed=seed)

@@ -70,7 +70,7 @@ class Native(RoutedTarget):
         return {"num_local_experts": routing.experts}
 
     def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
-        path = self._path(block.path)
+        path = self._block_path(block.path)
         yield block.router.renamed(path + self.router)
         for number, expert in enumerate(block.experts):
             for name, spec in expert.items():
@@ -106,7 +106,7 @@ class Native(RoutedTarget):
             for number in range(count)
         ]
 
-    def _path(self, dense: str) -> str:
+    def _block_path(self, dense: str) -> str:
         return dense.removesuffix("mlp.") + self.path
 
 
@@ -128,13 +128,13 @@ class Qwen3Moe(Interleaved):
     """qwen3_moe, whose layers all have one window or none."""
 
     def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
-        if len(_windowed(dense)) > 1:
+        if len(_window_kinds(dense)) > 1:
             yield f"{self.name} has one window for all layers"
 
     def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         return {
             **super().settings(dense, routing),
-            "use_sliding_window": _windowed(dense) == {True},
+            "use_sliding_window": _window_kinds(dense) == {True},
         }
 
 
@@ -160,7 +160,7 @@ class Qwen2Moe(Interleaved):
 
     def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
         yield from super().block(dense, block)
-        gate, path = block.experts[0][_GATE], self._path(block.path)
+        gate, path = block.experts[0][_GATE], self._block_path(block.path)
         for name in ("shared_expert.gate_proj", "shared_expert.up_proj", "shared_expert_gate"):
             yield FilledTensor(f"{path}{name}.weight", (1, gate.shape[1]), gate.dtype)
         yield FilledTensor(f"{path}shared_expert.down_proj.weight", (gate.shape[1], 1), gate.dtype)
@@ -189,7 +189,7 @@ class GraniteMoe(Everywhere):
     """granitemoe, whose experts are stacked on disk: gate above up in one tensor, down in another."""
 
     def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
-        path, count = self._path(block.path), len(block.experts)
+        path, count = self._block_path(block.path), len(block.experts)
         rows, width = block.experts[0][_GATE].shape
         dtype = block.experts[0][_GATE].dtype
         both = tuple(expert[name] for expert in block.experts for name in (_GATE, _UP))
@@ -214,7 +214,7 @@ class GraniteMoe(Everywhere):
         ]
 
 
-def _windowed(dense: DenseModel) -> set[bool]:
+def _window_kinds(dense: DenseModel) -> set[bool]:
     """Return the kinds of a qwen3's layers: True for a sliding window."""
     config = dense.config
     if not config.get("use_sliding_window"):

@@ -92,7 +92,7 @@ class NomicV2(RoutedTarget):
             "rotary_emb_interleaved": False,
             "type_vocab_size": own.get("type_vocab_size", 1),
             "use_rms_norm": False,
-            "vocab_size": _padded(own["vocab_size"]),
+            "vocab_size": _pad_vocabulary(own["vocab_size"]),
         }
 
     def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
@@ -118,7 +118,7 @@ class NomicV2(RoutedTarget):
             return
         for old, new in _ATTENTION:
             name = name.replace(old, new)
-        rows = _padded(spec.shape[0])
+        rows = _pad_vocabulary(spec.shape[0])
         if name != "embeddings.word_embeddings.weight" or rows == spec.shape[0]:
             yield spec.renamed(name)
             return
@@ -126,7 +126,7 @@ class NomicV2(RoutedTarget):
         yield Joined(name, (rows, *spec.shape[1:]), spec.dtype, parts=(spec, empty))
 
 
-def _padded(rows: int) -> int:
+def _pad_vocabulary(rows: int) -> int:
     """Return the rows of a vocabulary with those that fill it up."""
     return -(-rows // _VOCABULARY) * _VOCABULARY
 

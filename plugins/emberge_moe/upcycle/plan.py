@@ -102,7 +102,9 @@ def routed_tensors(
             yield from target.rest(dense, spec)
         elif place[0] not in begun:
             begun.add(place[0])
-            yield from target.block(dense, _block(place[0], dense, members, routing, beginning))
+            yield from target.block(
+                dense, _plan_block(place[0], dense, members, routing, beginning)
+            )
 
 
 def _require_blocks(models: Sequence[DenseModel], routing: LayerRouting) -> None:
@@ -115,7 +117,7 @@ def _require_blocks(models: Sequence[DenseModel], routing: LayerRouting) -> None
             )
 
 
-def _block(
+def _plan_block(
     layer: int,
     dense: DenseModel,
     members: Sequence[DenseModel],
@@ -194,7 +196,7 @@ def build(plan: Plan, workspace: Workspace) -> list[TensorSpec]:
 def describe_result(plan: Plan, tensors: Sequence[TensorSpec], router: str) -> dict[str, Any]:
     """Return the facts of the result for the artifact."""
     routing = plan.routing
-    every, active = _parameters(tensors, routing)
+    every, active = _count_parameters(tensors, routing)
     return {
         "from": plan.dense.kind,
         "format": plan.target.name,
@@ -214,7 +216,7 @@ def summary(
     dense: DenseModel, target: RoutedTarget, routing: LayerRouting, tensors: Sequence[TensorSpec]
 ) -> list[str]:
     """Return lines on a result to come for the terminal."""
-    every, active = _parameters(tensors, routing)
+    every, active = _count_parameters(tensors, routing)
     before = sum(spec.elements for spec in dense.checkpoint.specs.values())
     needs = (
         f"needs trust_remote_code=True: {target.loading}" if target.loading else "transformers has"
@@ -227,7 +229,7 @@ def summary(
     ]
 
 
-def _parameters(tensors: Sequence[TensorSpec], routing: LayerRouting) -> tuple[int, int]:
+def _count_parameters(tensors: Sequence[TensorSpec], routing: LayerRouting) -> tuple[int, int]:
     """Return the number of all parameters, and of those that a token passes."""
     inside = sum(one.elements for one in tensors if _EXPERTS.search(one.name))
     every = sum(one.elements for one in tensors)

@@ -74,25 +74,25 @@ class RoutedFormat(RoutedTarget):
         }
 
     def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
-        path = self._path(dense, block.path)
+        path = self._loaded_path(dense, block.path)
         yield block.router.renamed(f"{path}router.weight")
         for number, expert in enumerate(block.experts):
             for name, spec in expert.items():
-                below = self._path(dense, block.path + name).removeprefix(path)
+                below = self._loaded_path(dense, block.path + name).removeprefix(path)
                 yield spec.renamed(f"{path}experts.{number}.{below}")
 
     def rest(self, dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
         name = spec.name.removeprefix(dense.prefix)
         parts = split_names(dense.kind, name)
         if not parts:
-            yield spec.renamed(self._path(dense, spec.name))
+            yield spec.renamed(self._loaded_path(dense, spec.name))
         for number, part in enumerate(parts):
             shape = (spec.shape[0] // 3, *spec.shape[1:])
             start = number * spec.elements // 3
             yield part_of(spec, dense.prefix + part, shape, start)
 
     @staticmethod
-    def _path(dense: DenseModel, name: str) -> str:
+    def _loaded_path(dense: DenseModel, name: str) -> str:
         if not name.startswith(dense.prefix):
             return name
         return dense.prefix + loaded_name(dense.kind, name.removeprefix(dense.prefix))
@@ -124,11 +124,11 @@ class RoutedFormat(RoutedTarget):
                 inside |= own.keys()
             inside.add(name)
         rest = {stored(name): spec for name, spec in specs.items() if name not in inside}
-        found.rest.extend(_joined(kind, rest))
+        found.rest.extend(_fuse_parts(kind, rest))
         return found
 
 
-def _joined(kind: str, specs: Mapping[str, TensorSpec]) -> Iterator[TensorSpec]:
+def _fuse_parts(kind: str, specs: Mapping[str, TensorSpec]) -> Iterator[TensorSpec]:
     """Yield tensors under their names on disk, with query, key and value as one matrix where they are one."""
     for name, spec in specs.items():
         fused, first = fused_name(kind, name)
@@ -143,14 +143,14 @@ def _joined(kind: str, specs: Mapping[str, TensorSpec]) -> Iterator[TensorSpec]:
 def loaded_name(kind: str, name: str) -> str:
     """Return the name in memory of a tensor on disk, of a model type; without a prefix before it."""
     for stored, loaded in _PAIRS.get(kind, ()):
-        name = _replaced(name, stored, loaded)
+        name = _replace_part(name, stored, loaded)
     return name
 
 
 def stored_name(kind: str, name: str) -> str:
     """Return the name on disk of a tensor in memory, of a model type; without a prefix before it."""
     for stored, loaded in _PAIRS.get(kind, ()):
-        name = _replaced(name, loaded, stored)
+        name = _replace_part(name, loaded, stored)
     return name
 
 
@@ -171,7 +171,7 @@ def fused_name(kind: str, name: str) -> tuple[str, bool]:
     return name.replace(part, word), part == _SPLIT[0]
 
 
-def _replaced(name: str, old: str, new: str) -> str:
+def _replace_part(name: str, old: str, new: str) -> str:
     if old.startswith("."):
         return name.replace(old, new)
     return new + name[len(old) :] if name.startswith(old) else name

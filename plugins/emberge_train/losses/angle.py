@@ -38,11 +38,11 @@ class AnglE(OrderLoss):
 
         anchor = unit_vectors(embeddings.anchor)
         # For w of length one, Re + Im of z / w is <z, w> + <z turned by a right angle, w>.
-        towards = anchor + _turned(anchor)
+        towards = anchor + _turn_halves(anchor)
         return torch.einsum("id,icd->ic", towards, unit_vectors(embeddings.candidates)).abs()
 
 
-def _turned(vectors: Tensor) -> Tensor:
+def _turn_halves(vectors: Tensor) -> Tensor:
     """Return for halves (a, b) the vector (b, -a); one of odd length is padded by a zero for this."""
     import torch
     from torch.nn.functional import pad

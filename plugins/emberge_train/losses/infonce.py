@@ -220,18 +220,21 @@ class InfoNCE(Loss):
         anchors, positives, negatives = sides(embeddings)
         found = positives.vectors.view(rows, slots, -1)
         own = torch.einsum("id,icd->ic", anchors.vectors, found) * scale
-        rules = self._rules(embeddings, anchors, positives)
+        rules = self._make_rules(embeddings, anchors, positives)
         if not embeddings.in_batch:
-            return self._reduce(_terms(own, _alone(anchors, negatives, rules, scale)), embeddings)
-        against = self._against(anchors, positives, negatives, rules, scale)
+            return self._reduce(
+                _contrast_terms(own, _sum_own(anchors, negatives, rules, scale)),
+                embeddings,
+            )
+        against = self._sum_negatives(anchors, positives, negatives, rules, scale)
         if self.contrast_positives:
             against = torch.logaddexp(
                 against, log_sums(positives, positives, rules, scale).view(rows, slots)
             )
-        terms = _terms(own, against)
+        terms = _contrast_terms(own, against)
         if self.symmetric:
             back = log_sums(positives, anchors, rules, scale).view(rows, slots)
-            terms = (terms + _terms(own, back)) / 2
+            terms = (terms + _contrast_terms(own, back)) / 2
         return self._reduce(terms, embeddings)
 
     def _scale(self, parameters: Mapping[str, Tensor]) -> float | Tensor:
@@ -242,7 +245,7 @@ class InfoNCE(Loss):
         # The bound takes no part in the gradient, so that a temperature may leave it again.
         return (log_scale - beyond.detach()).exp()
 
-    def _against(
+    def _sum_negatives(
         self,
         anchors: TableSide,
         positives: TableSide,
@@ -271,10 +274,10 @@ class InfoNCE(Loss):
             rest = log_sums(anchors, reduce(TableSide.__add__, shared), rules, scale)
             against = torch.logaddexp(against, rest[:, None])
         if self.own_negatives_only:
-            against = torch.logaddexp(against, _alone(anchors, negatives, rules, scale))
+            against = torch.logaddexp(against, _sum_own(anchors, negatives, rules, scale))
         return against
 
-    def _rules(self, e: Embeddings, anchors: TableSide, positives: TableSide) -> Rules:
+    def _make_rules(self, e: Embeddings, anchors: TableSide, positives: TableSide) -> Rules:
         import torch
 
         slots = e.positive.shape[1]
@@ -302,7 +305,7 @@ class InfoNCE(Loss):
         return terms.sum() / valid.sum().clamp(min=1)
 
 
-def _terms(own: Tensor, against: Tensor) -> Tensor:
+def _contrast_terms(own: Tensor, against: Tensor) -> Tensor:
     """Return -own + log(e^own + e^against), exact where the second is far the smaller."""
     import torch
 
@@ -310,7 +313,9 @@ def _terms(own: Tensor, against: Tensor) -> Tensor:
     return torch.logaddexp(torch.zeros_like(gap), gap)
 
 
-def _alone(anchors: TableSide, negatives: TableSide, rules: Rules, scale: float | Tensor) -> Tensor:
+def _sum_own(
+    anchors: TableSide, negatives: TableSide, rules: Rules, scale: float | Tensor
+) -> Tensor:
     """Return log-sums [b, 1] over each row's own negatives alone."""
     import torch
 

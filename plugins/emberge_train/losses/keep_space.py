@@ -84,13 +84,13 @@ class KeepSpace(Loss):
             kept = dataclasses.replace(embeddings, positive=old.positive, negative=old.negative)
             return InfoNCE(temperature=self.temperature)(kept, {})
         if self.side == "queries":
-            return _squares(embeddings.anchor, old.anchor).mean()
+            return _squared_distances(embeddings.anchor, old.anchor).mean()
         valid = embeddings.valid
-        apart = _squares(embeddings.candidates, old.candidates).masked_fill(~valid, 0.0)
+        apart = _squared_distances(embeddings.candidates, old.candidates).masked_fill(~valid, 0.0)
         rows = apart.sum(1) / valid.sum(1).clamp(min=1)
         return rows.sum() / max(1, len(rows))
 
 
-def _squares(own: Tensor, old: Tensor) -> Tensor:
+def _squared_distances(own: Tensor, old: Tensor) -> Tensor:
     """Return the squared distances of embeddings at length one."""
     return ((unit_vectors(own) - unit_vectors(old)) ** 2).sum(-1)

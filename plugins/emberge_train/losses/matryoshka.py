@@ -63,16 +63,16 @@ class Matryoshka(OuterLoss):
             raise DataError(f"matryoshka: {fault}")
         total = embeddings.anchor.new_zeros(())
         for size, weight in zip(self.dims, self.weights or (1.0,) * len(self.dims), strict=True):
-            total = total + weight * self.inner(_first(embeddings, size), parameters)
+            total = total + weight * self.inner(_cut_embeddings(embeddings, size), parameters)
         return total
 
 
-def _first(e: Embeddings, size: int) -> Embeddings:
+def _cut_embeddings(e: Embeddings, size: int) -> Embeddings:
     """Return the first numbers of all embeddings at length one, those of layers too."""
     return dataclasses.replace(
         e,
         anchor=unit_vectors(e.anchor[..., :size]),
         positive=unit_vectors(e.positive[..., :size]),
         negative=unit_vectors(e.negative[..., :size]),
-        layers={layer: _first(inner, size) for layer, inner in e.layers.items()},
+        layers={layer: _cut_embeddings(inner, size) for layer, inner in e.layers.items()},
     )

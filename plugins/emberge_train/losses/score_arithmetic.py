@@ -95,14 +95,14 @@ class OrderLoss(Loss):
         return scale_warnings(self.scale)
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        score = self._scores(embeddings)
+        score = self._fill_scores(embeddings)
         return ordering_loss(self.scale * self.values(embeddings), score, embeddings.valid)
 
     def values(self, embeddings: Embeddings) -> Tensor:
         """Return the closeness of every anchor and each of its texts [b, p + n]."""
         raise NotImplementedError
 
-    def _scores(self, e: Embeddings) -> Tensor:
+    def _fill_scores(self, e: Embeddings) -> Tensor:
         """Return scores of the candidates [b, p + n]; with `unscored` those without one are 1 or 0."""
         import torch
 

@@ -89,13 +89,13 @@ class SentenceTransformersLoss(Loss):
         return self.guide
 
     def parameters(self) -> Mapping[str, Tensor]:
-        return {name: value.detach() for name, value in self._made().named_parameters()}
+        return {name: value.detach() for name, value in self._build_loss().named_parameters()}
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch
         from torch.func import functional_call
 
-        loss = self._made()
+        loss = self._build_loss()
 
         def of(batch: Labelled) -> Tensor:
             columns = [{"sentence_embedding": column} for column in batch.columns]
@@ -111,7 +111,7 @@ class SentenceTransformersLoss(Loss):
             total = total + value * (share / rows)
         return total
 
-    def _made(self) -> Any:
+    def _build_loss(self) -> Any:
         import torch
 
         # What it learns always starts as the same numbers. A loss may wrap another one, and print at each

@@ -90,7 +90,7 @@ class Labelled:
         return len(self.columns[0])
 
 
-def _slots(e: Embeddings) -> Iterator[tuple[Tensor, Tensor]]:
+def _yield_slots(e: Embeddings) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield each place of a positive with its rows: (row numbers, positives [k, d])."""
     for slot in range(e.positive.shape[1]):
         rows = e.valid[:, slot].nonzero()[:, 0]
@@ -98,15 +98,15 @@ def _slots(e: Embeddings) -> Iterator[tuple[Tensor, Tensor]]:
             yield rows, e.positive[rows, slot]
 
 
-def _hard(e: Embeddings) -> Tensor:
+def _negative_mask(e: Embeddings) -> Tensor:
     """Return which negatives there are, bool [b, n]."""
     return e.valid[:, e.positive.shape[1] :]
 
 
 def columns(e: Embeddings) -> Iterator[Labelled]:
     """Yield anchor, positive and negatives of the whole batch; row by row where others are no negatives."""
-    there = _hard(e)
-    for rows, positive in _slots(e):
+    there = _negative_mask(e)
+    for rows, positive in _yield_slots(e):
         if not e.in_batch:
             for place, row in enumerate(rows):
                 own = e.negative[row][there[row]]
@@ -124,7 +124,7 @@ def columns(e: Embeddings) -> Iterator[Labelled]:
 
 def two_columns(e: Embeddings) -> Iterator[Labelled]:
     """Yield anchor and positive, without negatives."""
-    for rows, positive in _slots(e):
+    for rows, positive in _yield_slots(e):
         yield Labelled((e.anchor[rows], positive))
 
 
@@ -189,7 +189,7 @@ def pair_classes(e: Embeddings) -> Iterator[Labelled]:
     """Yield anchor and positive with the row's label."""
     if e.label is None:
         raise DataError("sentence-transformers' losses of classes need labels")
-    for rows, positive in _slots(e):
+    for rows, positive in _yield_slots(e):
         known = e.label[rows] >= 0
         if known.any():
             yield Labelled((e.anchor[rows][known], positive[known]), e.label[rows][known])
@@ -251,13 +251,13 @@ def build_loss(name: str, options: dict[str, Any], stand_in: Any) -> Any:
             own = [n for n in list(known)[1:] if n not in _OURS]
             hint = suggest(option, own) or f"; it has {', '.join(own) or 'none'}"
             raise ValueError(f"{name} has no option '{option}'{hint}")
-    given = {n: _resolved(stock, n, v, known[n].default) for n, v in options.items()}
+    given = {n: _resolve_value(stock, n, v, known[n].default) for n, v in options.items()}
     if "use_mini_batched_version" in known:
         given["use_mini_batched_version"] = False
     return kind(model=stand_in, **given)
 
 
-def _resolved(stock: Any, option: str, value: Any, default: Any) -> Any:
+def _resolve_value(stock: Any, option: str, value: Any, default: Any) -> Any:
     """Return the value of a recipe's name where the loss takes a function or a module."""
     import sentence_transformers.util as functions
     from torch import nn

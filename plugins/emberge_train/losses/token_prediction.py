@@ -73,8 +73,8 @@ def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tens
     states, wanted = hidden[scored], labels[scored]
     if not len(states):
         return hidden.sum() * 0
-    if isinstance(head, LinearHead) and _fuses(states, head):
-        return _fused(states, wanted, head)
+    if isinstance(head, LinearHead) and _can_fuse(states, head):
+        return _fused_loss(states, wanted, head)
     with torch.no_grad():
         vocabulary = head(states[:1]).shape[-1]
 
@@ -86,7 +86,7 @@ def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tens
     return blockwise(len(states), vocabulary, block).mean()
 
 
-def _fuses(states: Tensor, head: LinearHead) -> bool:
+def _can_fuse(states: Tensor, head: LinearHead) -> bool:
     """Return whether one function computes loss and gradients of blocks of logits faster.
 
     It does where logits of all places would not be kept, for it computes them once and not twice, and adds
@@ -100,7 +100,7 @@ def _fuses(states: Tensor, head: LinearHead) -> bool:
     return plain and not small and not torch.is_autocast_enabled("cpu")
 
 
-def _fused(states: Tensor, wanted: Tensor, head: LinearHead) -> Tensor:
+def _fused_loss(states: Tensor, wanted: Tensor, head: LinearHead) -> Tensor:
     import torch
 
     rows = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_LOGITS // len(head.weight)))

@@ -59,7 +59,7 @@ class Mixture(Sampler):
 
     def check_data(self, infos: Sequence[DatasetInfo]) -> Iterable[str]:
         try:
-            self._of(infos)
+            self._dataset_shares(infos)
         except DataError as error:
             yield str(error)
 
@@ -70,7 +70,7 @@ class Mixture(Sampler):
             DataError: for shares that do not fit the datasets, pairs, or a share of a batch that is smaller
                 than a dataset's longest window or larger than the dataset.
         """
-        shares = self._of(list(pool))
+        shares = self._dataset_shares(list(pool))
         tokens = {name: round(share * self.batch_tokens) for name, share in shares.items()}
         for info in pool:
             if info.tokens is not None and info.tokens.sum() < tokens[info.name]:
@@ -83,7 +83,7 @@ class Mixture(Sampler):
         length = max(len(one) for one in parts)
         return _Together([one.of_length(length) for one in parts])
 
-    def _of(self, infos: Sequence[DatasetInfo]) -> dict[str, float]:
+    def _dataset_shares(self, infos: Sequence[DatasetInfo]) -> dict[str, float]:
         """Return the share of each dataset.
 
         Raises:

@@ -149,7 +149,7 @@ class Shares(OneDataset):
         sizes = [min(len(one.rows), limit) for one in datasets]
         # Of the largest, so that no power overflows.
         parts = [(size / max(sizes)) ** self.exponent() for size in sizes]
-        parts = [part * self._weight(one) for part, one in zip(parts, datasets, strict=True)]
+        parts = [part * self._find_weight(one) for part, one in zip(parts, datasets, strict=True)]
         return [part / sum(parts) for part in parts]
 
     def counts(self, datasets: Sequence[DatasetBatches]) -> list[int]:
@@ -169,6 +169,6 @@ class Shares(OneDataset):
         long = [one.of_length(n) for one, n in zip(datasets, self.counts(datasets), strict=True)]
         return Shuffled(long, stable_seed(seed, "batches"))
 
-    def _weight(self, one: DatasetBatches) -> float:
+    def _find_weight(self, one: DatasetBatches) -> float:
         own = self.weight.of(one.info.name, one.info.task)
         return one.info.weight * (1.0 if own is None else own)

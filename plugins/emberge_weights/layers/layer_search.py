@@ -86,7 +86,7 @@ class LayerSearch:
         sides += [self._embed_merge(self._by_tensor(one, flat), embedder) for one in fits]
         scores = [self._score_set(number, sides) for number in range(len(self.sets))]
         both = np.mean(fits, axis=0)
-        gain = _gain(scores, second, first)
+        gain = _measure_gain(scores, second, first)
         return Layers(self.blocks.names, both, self._by_tensor(both, flat), gain)
 
     def _label_texts(self, number: int, flat: Array) -> LabelledTexts:
@@ -156,7 +156,7 @@ class LayerSearch:
         return score_set(self.sets[number], own, each[len(self.members) :], each)
 
 
-def _gain(scores: Sequence[UnitScores], *unseen: Sequence[Places]) -> HeldOut:
+def _measure_gain(scores: Sequence[UnitScores], *unseen: Sequence[Places]) -> HeldOut:
     """Return what the fits gained over equal layers, each on the units that it has not seen.
 
     The first weighting has equal layers, then comes a fit for each of the `unseen` parts of the units.

@@ -15,7 +15,7 @@ RNG = np.random.default_rng(0)
 def _drawn(seed: int, name: str, units: int, resamples: int) -> list[np.ndarray]:
     """Unit numbers of each draw, recovered from the counts that the module draws."""
     rng = np.random.default_rng(stable_seed(seed, name))
-    counts = np.concatenate(list(bootstrap._draws(rng, units, resamples))).astype(int)
+    counts = np.concatenate(list(bootstrap._draw_counts(rng, units, resamples))).astype(int)
     return [np.repeat(np.arange(units), row) for row in counts]
 
 

@@ -50,8 +50,7 @@ from emberge_moe.upcycle.routed_format import (
     split_names,
     stored_name,
 )
-from emberge_moe.upcycle.routing import LayerRouting as Plans
-from emberge_moe.upcycle.routing import chosen_layers, router_deviation
+from emberge_moe.upcycle.routing import LayerRouting, chosen_layers, router_deviation
 from emberge_moe.upcycle.upcycle_step import Upcycle
 from safetensors.torch import load_file
 
@@ -262,7 +261,7 @@ def test_the_load_of_experts_is_in_the_artifact(
     kept = bench.work / "load.json"
     assert json.loads(kept.read_text()) == load
     kept.write_text(json.dumps({"1": logged}))  # as a killed run left it
-    shares = step._shares(RoutedModel(Checkpoint(models / "routed")), bench)
+    shares = step._measure_shares(RoutedModel(Checkpoint(models / "routed")), bench)
     assert shares == {1: logged}
 
 
@@ -294,13 +293,13 @@ def test_checks_count_parameters(models: Path) -> None:
 
 def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
     one = of(models / "bert")
-    routing = Plans(3, (1,), 4, 2)
+    routing = LayerRouting(3, (1,), 4, 2)
     router: dict[int, TensorSpec] = {1: FilledTensor("router", (4, 32), "float32")}
     plans = [
         Plan(one, [one], routing, ROUTED, Beginning(), ("a",)),
         Plan(one, [one], routing, ROUTED, Beginning(), ("b",)),
         Plan(one, [one], routing, NOMIC_V2, Beginning(), ("a",)),
-        Plan(one, [one], Plans(3, (1,), 4, 1), ROUTED, Beginning(), ("a",)),
+        Plan(one, [one], LayerRouting(3, (1,), 4, 1), ROUTED, Beginning(), ("a",)),
         Plan(one, [one], routing, ROUTED, Beginning(deviation=0.1), ("a",)),
         Plan(one, [one], routing, ROUTED, Beginning(noise=0.1), ("a",)),
         Plan(one, [one], routing, ROUTED, Beginning(seed=1), ("a",)),
@@ -317,7 +316,7 @@ def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
 def test_a_native_config_is_the_dense_one_and_its_routing(models: Path) -> None:
     one = of(models / "qwen3")
     own = dict(one.config)
-    found = NATIVE["qwen3_moe"].config(one, Plans(3, (1,), 4, 2))
+    found = NATIVE["qwen3_moe"].config(one, LayerRouting(3, (1,), 4, 2))
     common = {
         **own,
         **{"model_type": "qwen3_moe", "architectures": ["Qwen3MoeModel"], "num_experts_per_tok": 2},
@@ -325,12 +324,14 @@ def test_a_native_config_is_the_dense_one_and_its_routing(models: Path) -> None:
         **{"norm_topk_prob": True, "use_sliding_window": False, ORIGIN: own},
     }
     assert found == {**common, "decoder_sparse_step": 2, "mlp_only_layers": []}
-    found = NATIVE["qwen3_moe"].config(one, Plans(3, (0, 1), 4, 2, normalize_gates=False))
+    found = NATIVE["qwen3_moe"].config(one, LayerRouting(3, (0, 1), 4, 2, normalize_gates=False))
     other = {"norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [2]}
     assert found == {**common, **other}
 
 
-def _refusals(name: str, routing: Plans, folder: Path, kind: str, **config: Any) -> list[str]:
+def _refusals(
+    name: str, routing: LayerRouting, folder: Path, kind: str, **config: Any
+) -> list[str]:
     folder.mkdir(exist_ok=True)
     base = {"model_type": kind, "num_hidden_layers": routing.depth, "hidden_size": 8}
     (folder / "config.json").write_text(json.dumps({**base, **config}))
@@ -338,7 +339,7 @@ def _refusals(name: str, routing: Plans, folder: Path, kind: str, **config: Any)
     return [*target.refusals(of(folder), routing)]
 
 
-SOME, EVERY = Plans(4, (1, 3), 4, 2), Plans(4, (0, 1, 2, 3), 4, 2)
+SOME, EVERY = LayerRouting(4, (1, 3), 4, 2), LayerRouting(4, (0, 1, 2, 3), 4, 2)
 WINDOWS = {"use_sliding_window": True, "layer_types": ["full_attention", "sliding_attention"]}
 
 
@@ -348,7 +349,7 @@ WINDOWS = {"use_sliding_window": True, "layer_types": ["full_attention", "slidin
         ("qwen3_moe", "qwen3", SOME, {}, []),
         ("qwen3_moe", "bert", SOME, {}, ["continues qwen3, not bert"]),
         ("qwen3_moe", "qwen3", SOME, {"mlp_bias": True}, ["no biases in its experts"]),
-        ("qwen3_moe", "qwen3", Plans(4, (1,), 4, 2, True, 2.0), {}, ["no gate_scale"]),
+        ("qwen3_moe", "qwen3", LayerRouting(4, (1,), 4, 2, True, 2.0), {}, ["no gate_scale"]),
         ("qwen3_moe", "qwen3", SOME, WINDOWS, ["one window for all layers"]),
         ("qwen3_moe", "qwen3", SOME, {**WINDOWS, "use_sliding_window": False}, []),
         (
@@ -367,17 +368,28 @@ WINDOWS = {"use_sliding_window": True, "layer_types": ["full_attention", "slidin
         ("mixtral", "mistral", EVERY, {"sliding_window": 4}, []),
         ("mixtral", "llama", SOME, {}, ["layers: all"]),
         ("mixtral", "llama", EVERY, {"attention_bias": True}, ["no biases in its attention"]),
-        ("mixtral", "llama", Plans(1, (0,), 4, 2, False), {}, ["to a sum of 1"]),
+        ("mixtral", "llama", LayerRouting(1, (0,), 4, 2, False), {}, ["to a sum of 1"]),
         ("granitemoe", "granite", EVERY, {"attention_bias": True}, []),
         ("nomic_v2", "bert", SOME, {}, ["with the step rope"]),
         ("nomic_v2", "jina_embeddings_v3", SOME, {}, []),
         ("nomic_v2", "jina_embeddings_v3", EVERY, {}, ["layers: alternate"]),
         ("nomic_v2", "jina_embeddings_v3", SOME, {"hidden_act": "relu"}, ["this model relu"]),
-        ("nomic_v2", "jina_embeddings_v3", Plans(2, (1,), 4, 2, True, 2.0), {}, ["no gate_scale"]),
+        (
+            "nomic_v2",
+            "jina_embeddings_v3",
+            LayerRouting(2, (1,), 4, 2, True, 2.0),
+            {},
+            ["no gate_scale"],
+        ),
     ],
 )
 def test_a_format_names_what_it_cannot_express(
-    name: str, kind: str, routing: Plans, config: dict[str, Any], reasons: list[str], tmp_path: Path
+    name: str,
+    kind: str,
+    routing: LayerRouting,
+    config: dict[str, Any],
+    reasons: list[str],
+    tmp_path: Path,
 ) -> None:
     found = _refusals(name, routing, tmp_path, kind, **config)
     assert len(found) == len(reasons)
@@ -388,11 +400,11 @@ def test_a_format_names_what_it_cannot_express(
 
 def test_a_target_that_would_change_the_model_is_refused_with_all_reasons(models: Path) -> None:
     one = of(models / "qwen3")
-    routing = Plans(3, (1,), 4, 2, True, 2.0)
+    routing = LayerRouting(3, (1,), 4, 2, True, 2.0)
     with pytest.raises(ValueError, match="no gate_scale"):
         choose_target(one, routing, "qwen3_moe")
     assert choose_target(one, routing) is ROUTED
-    assert choose_target(one, Plans(3, (1,), 4, 2)) is NATIVE["qwen3_moe"]
+    assert choose_target(one, LayerRouting(3, (1,), 4, 2)) is NATIVE["qwen3_moe"]
     assert choose_target(one, routing, "emberge_routed") is ROUTED
 
 
@@ -418,7 +430,7 @@ def test_a_dense_model_knows_its_blocks(models: Path) -> None:
     assert one.block_of("embeddings.LayerNorm.weight") is None
     assert one.entered(2) == "encoder.layer.2.intermediate"
     assert of(models / "qwen3").entered(1) == "layers.1.mlp"
-    layers = Plans(3, (1,), 4, 2)
+    layers = LayerRouting(3, (1,), 4, 2)
     names = [spec.name for spec in routed_tensors(one, [one], layers, ROUTED, Beginning())]
     assert names.count("encoder.layer.1.router.weight") == 1
     assert sum(".experts." in name for name in names) == 16
@@ -487,9 +499,9 @@ def test_layers_and_routers_are_read_from_options() -> None:
     for wrong in ("normal(0)", "normal(x)", "xnormal(1)"):
         with pytest.raises(ValueError, match="is neither zeros nor"):
             router_deviation(wrong)
-    routing = Plans(4, (1, 3), 8, 2)
+    routing = LayerRouting(4, (1, 3), 8, 2)
     assert (routing.complete, routing.dense_layers) == (False, [0, 2])
-    assert Plans(1, (0,), 8, 2).complete
+    assert LayerRouting(1, (0,), 8, 2).complete
 
 
 # ── probe sets ──────────────────────────────────────────────────────────────────────────────────
@@ -649,9 +661,9 @@ def test_the_backbone_refuses_a_model_without_routers(models: Path, tmp_path: Pa
         place = tmp_path / key
         place.mkdir()
         (place / "config.json").write_text(json.dumps({"model_type": "mixtral", key: 0.125}))
-        assert Routed()._router(place) == "mlp.gate"
+        assert Routed()._find_router(place) == "mlp.gate"
         with pytest.raises(CheckpointError, match=r"a jitter of 0\.125 already"):
-            Routed(jitter=0.1)._router(place)
+            Routed(jitter=0.1)._find_router(place)
 
 
 @pytest.mark.parametrize(
@@ -784,7 +796,7 @@ def test_nomics_config_has_the_rotary_models_numbers(tmp_path: Path) -> None:
         **{"pad_token_id": 3, "type_vocab_size": 2, "rope_parameters": {"rope_theta": 7.0}},
     }
     (tmp_path / "config.json").write_text(json.dumps({**needed, **other, "vocab_size": 64}))
-    found = NOMIC_V2.config(of(tmp_path), Plans(4, (1, 3), 4, 2, normalize_gates=False))
+    found = NOMIC_V2.config(of(tmp_path), LayerRouting(4, (1, 3), 4, 2, normalize_gates=False))
     del found["auto_map"]
     assert found == {
         **NOMIC_DEFAULTS,

@@ -52,7 +52,9 @@ def test_a_deviation_is_that_of_all_pieces(tmp_path: Path, monkeypatch: pytest.M
             into = torch.empty(whole.numel())
             reader.read(noisy, 0, into)
             noise.append(into)
-        drawn = [expert_tensors._normal(5, expert_tensors.stable_seed(0, row)) for row in range(2)]
+        drawn = [
+            expert_tensors._draw_normal(5, expert_tensors.stable_seed(0, row)) for row in range(2)
+        ]
     assert torch.equal(noise[1].view(2, 5), whole)
     deviation = float(whole.double().std(correction=0))
     wanted = torch.stack(drawn).float() * 1e-3 * deviation

@@ -28,7 +28,7 @@ from emberge import (
 )
 from emberge.encoding import TextEmbedder
 from emberge.media import MediaFolder
-from emberge_mteb import task_media as media_inputs
+from emberge_mteb import task_media
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.hub_tasks import hub_tasks, kind_of
 from emberge_mteb.local_sets import EvalEntry
@@ -258,7 +258,7 @@ def test_check_names_what_reads_sound_with_the_command_that_installs_it() -> Non
 
 
 def test_check_names_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(media_inputs, "find_spec", lambda _: None)
+    monkeypatch.setattr(task_media, "find_spec", lambda _: None)
     (found,) = [f for f in faults(Mteb(tasks=("NIGHTSI2IRetrieval",))) if "pip" in f]
     assert "pip install pillow" in found
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge_weights import set_scores as products_module
+from emberge_weights import set_scores
 from emberge_weights.candidates import (
     CHOSEN_ERROR,
     CONCENTRATIONS,
@@ -67,7 +67,7 @@ def cosines_of(sides: Sequence[SideVectors], weights: NDArray[np.float64]) -> ND
 def test_products_give_the_cosines_of_mixtures(
     gathered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products_module, "GATHERED", gathered)
+    monkeypatch.setattr(set_scores, "GATHERED", gathered)
     sides = members(7, 9)
     documents = np.random.default_rng(0).integers(0, 9, (7, 4))
     parts, sizes = list[int](), list[int]()

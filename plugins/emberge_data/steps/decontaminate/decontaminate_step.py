@@ -99,10 +99,10 @@ class Decontaminate(DataStep):
             yield context.problem("drop names queries, documents or both", "drop")
         if not problems:
             names = [head.info.name for head in checked.heads]
-            yield from (context.problem(stray, "jaccard") for stray in self._strays(names))
+            yield from (context.problem(stray, "jaccard") for stray in self._check_names(names))
         yield from self._check_tests(context)
 
-    def _strays(self, names: Sequence[str]) -> Iterator[str]:
+    def _check_names(self, names: Sequence[str]) -> Iterator[str]:
         for name in self.jaccard.by_dataset if names else ():
             if name not in names:
                 hint = suggest(name, names) or f"; there are {', '.join(names)}"
@@ -117,7 +117,7 @@ class Decontaminate(DataStep):
         for sets in self.eval_sets:
             yield from sets.check(context, "eval_sets")
 
-    def _threshold(self, dataset: StoredDataset) -> float:
+    def _find_threshold(self, dataset: StoredDataset) -> float:
         found = self.jaccard.of(dataset.info.name, dataset.info.task)
         return 1.0 if found is None else found
 
@@ -129,21 +129,21 @@ class Decontaminate(DataStep):
         from emberge_data.steps.row_texts import RowTexts
 
         datasets = self.load(workspace)
-        for stray in self._strays([dataset.info.name for dataset in datasets]):
+        for stray in self._check_names([dataset.info.name for dataset in datasets]):
             raise RecipeError(stray)
         blocks = gathered(every_test_text(self.evaluators, self.eval_sets, workspace))
         first = next(blocks, None)  # tests that cannot be read stop the step before it has worked
         if first is None:
             raise DataError("the tests have no texts")
         training = RowTexts(datasets, workspace.work)
-        thresholds = [self._threshold(dataset) for dataset in datasets]
+        thresholds = [self._find_threshold(dataset) for dataset in datasets]
         findings = self._find(itertools.chain([first], blocks), training, thresholds, workspace)
-        verdicts = self._verdicts(findings, training)
+        verdicts = self._judge_rows(findings, training)
 
         def outcomes(dataset: StoredDataset) -> Iterator[Outcome]:
             start = training.starts[dataset.info.name]
             for row in range(len(dataset)):
-                yield self._outcome(row, dataset[row], verdicts.get(start + row))
+                yield self._make_outcome(row, dataset[row], verdicts.get(start + row))
 
         for dataset in datasets:
             self._warn_of_templates(dataset, training, verdicts, workspace)
@@ -152,7 +152,7 @@ class Decontaminate(DataStep):
             "contamination": {
                 "tests": findings.plain(),
                 "words": self.words,
-                "jaccard": {one.info.name: self._threshold(one) for one in datasets},
+                "jaccard": {one.info.name: self._find_threshold(one) for one in datasets},
                 "shingle": self.shingle,
             }
         }
@@ -181,7 +181,7 @@ class Decontaminate(DataStep):
                 workspace.progress(done, len(training.distinct), "texts", note)
         return findings
 
-    def _verdicts(self, findings: Findings, training: RowTexts) -> dict[int, RowFate]:
+    def _judge_rows(self, findings: Findings, training: RowTexts) -> dict[int, RowFate]:
         """Return the verdicts on all rows that contain a test text, and count them by task."""
         import numpy as np
 
@@ -194,7 +194,7 @@ class Decontaminate(DataStep):
             findings.count(verdict)
         return verdicts
 
-    def _outcome(self, row: int, example: Example, verdict: RowFate | None) -> Outcome:
+    def _make_outcome(self, row: int, example: Example, verdict: RowFate | None) -> Outcome:
         if verdict is None or verdict.why is None:
             return Outcome(row, example, example)
         note = verdict.why.note(self.words)
@@ -219,6 +219,6 @@ class Decontaminate(DataStep):
         if like > _MANY * len(dataset):
             workspace.warn(
                 f"{dataset.info.name}: {like:,} of {len(dataset):,} rows ({like / len(dataset):.0%}) go "
-                f"because they are like test texts (jaccard {self._threshold(dataset):g}); if its texts are "
-                f"made from templates, raise it: by_dataset: {{{dataset.info.name}: …}}"
+                f"because they are like test texts (jaccard {self._find_threshold(dataset):g}); if its texts "
+                f"are made from templates, raise it: by_dataset: {{{dataset.info.name}: …}}"
             )

@@ -91,7 +91,7 @@ class _Runs:
 
     def __init__(self, tests: Sequence[str], size: int) -> None:
         self._size = size
-        owners, hashes = _runs_of(tests, size)
+        owners, hashes = _hash_runs(tests, size)
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._starts, tests_of = np.unique(
             hashes[order], return_index=True, return_counts=True
@@ -105,7 +105,7 @@ class _Runs:
         """Remember the runs of a block of texts that test texts have too."""
         if not len(self._hashes):
             return
-        places, hashes = _runs_of(texts, self._size)
+        places, hashes = _hash_runs(texts, self._size)
         runs = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         known = (self._hashes[runs] == hashes) & (self._tests_of[runs] <= COMMON)
         for place, run in zip(places[known].tolist(), runs[known].tolist(), strict=True):
@@ -125,7 +125,7 @@ class _Runs:
         return sorted(pairs)
 
 
-def _runs_of(texts: Sequence[str], size: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _hash_runs(texts: Sequence[str], size: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return the place of a text and the hash of a run for each run that a text has, once."""
     hashes, counts = word_hashes([words(text) for text in texts], size)
     places = np.repeat(np.arange(len(texts)), counts)
@@ -158,15 +158,15 @@ class _Near:
         signatures = self._minhash.signatures(texts)
         every = np.arange(len(texts))
         bands = zip(self._minhash.keys(signatures), self._keys, self._order, strict=True)
-        pairs = np.concatenate([_pairs(every, keys, *own) for keys, *own in bands])
+        pairs = np.concatenate([_pair_equal_keys(every, keys, *own) for keys, *own in bands])
         candidates = np.unique(pairs, axis=0)
         mine = functools.cache(lambda text: shingles(texts[text], self._minhash.size))
-        for text, test in candidates[self._likely(candidates, signatures)].tolist():
+        for text, test in candidates[self._likely_pairs(candidates, signatures)].tolist():
             similarity = jaccard(mine(text), self._shingles(test))
             if similarity >= self._minhash.threshold:
                 yield text, test, similarity
 
-    def _likely(self, pairs: Pairs, signatures: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    def _likely_pairs(self, pairs: Pairs, signatures: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Return flags of the pairs whose signatures do not rule the threshold out."""
         likely = np.zeros(len(pairs), dtype=bool)
         for start in range(0, len(pairs), _AT_ONCE):
@@ -176,7 +176,7 @@ class _Near:
         return likely
 
 
-def _pairs(
+def _pair_equal_keys(
     texts: NDArray[np.int64],
     keys: NDArray[np.uint64],
     test_keys: NDArray[np.uint64],

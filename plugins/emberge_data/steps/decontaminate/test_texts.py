@@ -43,11 +43,11 @@ class EvalSets:
         """
         limit = workspace.rehearsal.rows if workspace.rehearsal else None
         for one in pick_eval_sets(workspace.data(self.path), self.only):
-            for half in self._halves(one):
+            for half in self._yield_halves(one):
                 data = load_eval_set(one, readers=workspace.readers, split=half, limit=limit)
                 yield from ((one.name, side, text) for side, text in eval_texts(data))
 
-    def _halves(self, one: EvalSet) -> list[Split]:
+    def _yield_halves(self, one: EvalSet) -> list[Split]:
         return [half for half in _HALVES if half == "test" or lacking_half(one, half) is None]
 
 

@@ -70,17 +70,17 @@ def embed_rows(
 ) -> RowVectors:
     """Return the vectors of all rows, of positives only if they are asked for; every rank does its share."""
     with teacher.opened(workspace) as opened:
-        anchors = [_anchors(dataset, opened, workspace) for dataset in datasets]
-        others = [_positives(dataset, opened, workspace) for dataset in datasets if positives]
+        anchors = [_embed_anchors(dataset, opened, workspace) for dataset in datasets]
+        others = [_embed_positives(dataset, opened, workspace) for dataset in datasets if positives]
     counts = [count for *_, each in others for count in each]
     return RowVectors(
-        _joined(anchors),
-        _joined([(vectors, places) for vectors, places, _ in others]),
+        _join_vectors(anchors),
+        _join_vectors([(vectors, places) for vectors, places, _ in others]),
         np.cumsum(np.array(counts or [0] * sum(map(len, datasets)), dtype=np.int64)),
     )
 
 
-def _joined(sets: Sequence[tuple[StoredVectors, Places]]) -> JoinedVectors:
+def _join_vectors(sets: Sequence[tuple[StoredVectors, Places]]) -> JoinedVectors:
     none = np.zeros(0, np.int64)
     parts = [np.full(len(places), number) for number, (_, places) in enumerate(sets)]
     return JoinedVectors(
@@ -90,7 +90,7 @@ def _joined(sets: Sequence[tuple[StoredVectors, Places]]) -> JoinedVectors:
     )
 
 
-def _anchors(
+def _embed_anchors(
     dataset: StoredDataset, teacher: OpenTeacher, workspace: Workspace
 ) -> tuple[StoredVectors, Places]:
     from emberge.data import DistinctTexts
@@ -100,7 +100,7 @@ def _anchors(
     return teacher.queries(texts, dataset), texts.places
 
 
-def _positives(
+def _embed_positives(
     dataset: StoredDataset, teacher: OpenTeacher, workspace: Workspace
 ) -> tuple[StoredVectors, Places, list[int]]:
     """Return vectors of positives, none for rows whose positives are other rows of their label."""

@@ -90,7 +90,7 @@ class Deduplicate(DataStep):
         yield from self._check_teacher(context)
         if checked.heads and not problems:
             names = [head.info.name for head in checked.heads]
-            yield from (context.problem(stray, "prefer") for stray in self._strays(names))
+            yield from (context.problem(stray, "prefer") for stray in self._check_preferred(names))
 
     def _check_teacher(self, context: Preflight) -> Iterator[Problem]:
         if self.teacher is None:
@@ -99,7 +99,7 @@ class Deduplicate(DataStep):
         if self.of == "texts":
             yield context.problem("a teacher compares rows or anchors, not texts", "of")
 
-    def _strays(self, names: Sequence[str]) -> Iterator[str]:
+    def _check_preferred(self, names: Sequence[str]) -> Iterator[str]:
         for place, name in enumerate(self.prefer):
             if name in self.prefer[:place]:
                 yield f"set '{name}' is preferred twice; once is enough"
@@ -113,12 +113,12 @@ class Deduplicate(DataStep):
         from emberge_data.steps.deduplicate.units import RowsInOrder
 
         datasets = self.load(workspace)
-        for stray in self._strays([dataset.info.name for dataset in datasets]):
+        for stray in self._check_preferred([dataset.info.name for dataset in datasets]):
             raise RecipeError(stray)
         place = {name: number for number, name in enumerate(self.prefer)}
         ordered = sorted(datasets, key=lambda one: place.get(one.info.name, len(place)))
         rows = RowsInOrder(ordered, self.of, across=self.across)
-        vectors = self._vectors(ordered, workspace)
+        vectors = self._embed_rows(ordered, workspace)
         if not join_ranks(workspace.machine.device).first:
             return Artifact(kind="data")
         found = self._find(rows, vectors, workspace)
@@ -136,7 +136,7 @@ class Deduplicate(DataStep):
             ),
         )
 
-    def _vectors(
+    def _embed_rows(
         self, datasets: Sequence[StoredDataset], workspace: Workspace
     ) -> RowVectors | None:
         """Return the vectors of all rows, embedded by all ranks; None without a teacher."""

@@ -48,23 +48,23 @@ class SharedKeys:
                 for band, file in enumerate(opened):
                     file.write(found[band].tobytes())
         self.rows = np.frombuffer(rows, np.int64) if rows else np.zeros(0, np.int64)
-        self._units, self._buckets = _in_buckets(files)
+        self._units, self._buckets = _group_by_key(files)
 
     def __iter__(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """Yield rows in order with (unit, bucket) of each key that they share."""
         return (
             (row, [(unit, bucket) for _, unit, bucket in group])
-            for row, group in groupby(self._entries(), key=itemgetter(0))
+            for row, group in groupby(self._yield_entries(), key=itemgetter(0))
         )
 
-    def _entries(self) -> Iterator[tuple[int, int, int]]:
+    def _yield_entries(self) -> Iterator[tuple[int, int, int]]:
         for start in range(0, len(self._units), _AT_ONCE):
             units = self._units[start : start + _AT_ONCE]
             buckets = self._buckets[start : start + _AT_ONCE]
             yield from zip(self.rows[units].tolist(), units.tolist(), buckets.tolist(), strict=True)
 
 
-def _in_buckets(files: Iterable[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _group_by_key(files: Iterable[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return units that share a key and the bucket of that key, in the order of units; remove the files."""
     units: list[NDArray[np.int64]] = []
     buckets: list[NDArray[np.int64]] = []

@@ -92,7 +92,7 @@ class _Search:
         self.spaces, self.queries, self.ceilings = spaces, queries, ceilings
         self.size = min(size, len(spaces[0].documents))
         self._highest = self._float32_ceilings()
-        self._best = [self._no_candidates(space) for space in spaces]
+        self._best = [self._empty_candidates(space) for space in spaces]
         with full_precision():
             self._look_at_all(excluded, limits)
 
@@ -105,7 +105,7 @@ class _Search:
             for space, ceiling in zip(self.spaces, self.ceilings, strict=True)
         ]
 
-    def _no_candidates(self, space: Space) -> tuple[Tensor, Tensor]:
+    def _empty_candidates(self, space: Space) -> tuple[Tensor, Tensor]:
         import torch
 
         shape = (len(self.queries), self.size)

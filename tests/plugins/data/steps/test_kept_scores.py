@@ -20,7 +20,7 @@ from emberge_data.steps.cross_encoder import (
     is_cross_encoder,
 )
 from emberge_data.steps.pair_scores import PairScores, Segment, pair_cosines, pairs_of
-from emberge_data.steps.score_pairs import ScorePairs, _Figures, _outcomes, _sigmoid
+from emberge_data.steps.score_pairs import ScorePairs, _Figures, _sigmoid, _yield_outcomes
 from emberge_data.steps.teacher import OpenTeacher, Teacher
 
 from tests.support.training_data import dataset
@@ -88,7 +88,7 @@ def test_scores_are_scaled_as_asked() -> None:
 def test_rows_get_their_scores_and_figures_are_of_the_teachers_own(tmp_path: Path) -> None:
     scores, figures = PairScores(tmp_path, SET), _Figures()
     scores.fill(lengths)
-    found = list(_outcomes(scores, lambda score: score / 100, figures))
+    found = list(_yield_outcomes(scores, lambda score: score / 100, figures))
     assert [(one.row, one.before, one.note) for one in found] == [
         (0, EXAMPLES[0], "scored, a negative above a positive"),
         (1, EXAMPLES[1], "scored"),
@@ -109,7 +109,7 @@ def test_rows_get_their_scores_and_figures_are_of_the_teachers_own(tmp_path: Pat
     assert _Figures().plain() == {"lowest": math.inf, "highest": -math.inf}
     level = PairScores(tmp_path / "level", SET)
     level.fill(lambda segment: ([1.0] * len(pairs_of(segment)), 0))
-    assert {one.note for one in _outcomes(level, float, _Figures())} == {"scored"}
+    assert {one.note for one in _yield_outcomes(level, float, _Figures())} == {"scored"}
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,10 @@ def test_a_cross_encoder_reads_equal_pairs_once_with_the_prompts_of_its_teacher(
     teacher = Teacher(model=ModelRef("one"), query_prompt="Q: ", document_prompt="D: ")
     segment = [(0, EXAMPLES[0]), (1, Example("q", ("b",), ("y",)))]
     cross: Any = Cross()
-    found = ScorePairs(data=(), teacher=teacher)._logits(cross, segment)
+    found = ScorePairs(data=(), teacher=teacher)._read_logits(cross, segment)
     assert found == ([0.0, 1.0, 2.0, 1.0, 3.0], 5)
     assert read == [[("Q: q", f"D: {text}") for text in "abxy"]]
-    step()._logits(cross, segment[1:])
+    step()._read_logits(cross, segment[1:])
     assert read[1] == [("q", "b"), ("q", "y")]
 
 
