@@ -77,7 +77,7 @@ def import_names(distribution: str) -> list[str]:
 
 
 def missing_package(name: str) -> str:
-    """Return what to do about a package that is not installed, or not under that name."""
+    """Return the advice for a package that is not installed, or not under that name."""
     imported = import_names(name)
     if imported:
         return f"package '{name}' is imported as '{imported[0]}'; write that"
@@ -197,7 +197,7 @@ def _dedent(line: str, columns: int) -> str:
 
 
 def _cut(line: str, start: int, end: int | None) -> str:
-    """Part of a line by offsets in UTF-8 bytes, which is what `ast` counts."""
+    """Return the part of a line between offsets in UTF-8 bytes, which `ast` counts."""
     return line.encode()[start:end].decode()
 
 

@@ -91,7 +91,7 @@ class Drawing:
         return buffer.getvalue()
 
     def pixels(self, draws: Draws) -> NDArray[np.uint8]:
-        """Return the image [SIDE, SIDE, 3], each shape of a size and at a place that are drawn."""
+        """Return the image [SIDE, SIDE, 3], with shapes of random sizes and places."""
         import numpy as np
 
         half = SIDE // 2
@@ -143,7 +143,7 @@ class Tones:
         return buffer.getvalue()
 
     def samples(self, draws: Draws) -> NDArray[np.int16]:
-        """Return a second of samples, of which begin, loudness and the exact pitch are drawn.
+        """Return a second of samples, with random begin, loudness and exact pitch.
 
         Phases are whole numbers and the sine is a table of them, so that all machines make equal samples.
         """
@@ -229,7 +229,7 @@ class DrawnMedia(Step):
     def _split_contents(
         self, contents: Sequence[_Content]
     ) -> tuple[list[_Content], list[_Content]]:
-        """Return what is trained on and what is tested on, the same for every seed."""
+        """Return the contents to train on and those to test on, equal for every seed."""
         ranked = sorted(contents, key=lambda one: even_place("held out", one.caption))
         held = min(len(ranked) - 1, max(1, round(self.held_out * len(ranked))))
         return ranked[held:], ranked[:held]

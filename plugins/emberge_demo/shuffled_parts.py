@@ -1,4 +1,4 @@
-"""The `shuffled_parts` step: a control, of which some parts have their numbers in a random order."""
+"""The `shuffled_parts` step: a control model with the numbers of some parts in random order."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class _Shuffled(DerivedTensor):
 
     @property
     def row_width(self) -> int:
-        """Elements that are shuffled among each other; a vector is one row."""
+        """Elements that are shuffled together; a vector is one row."""
         return self.elements if len(self.shape) < 2 else self.elements // self.shape[0]
 
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:

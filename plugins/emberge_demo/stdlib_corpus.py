@@ -1,4 +1,4 @@
-"""A code-search data set of what is installed: no download, no network."""
+"""The `stdlib_corpus` step: a code-search data set of installed packages, without a download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `stdlib_texts` step: what people and machines read in Python files, as texts to train on."""
+"""The `stdlib_texts` step: prose and code of Python files as texts to train on."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class StdlibTexts(Step):
 
 @dataclass
 class _Rows:
-    """Texts by half and set, without those that came before."""
+    """Texts by half and set, without repeats."""
 
     found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)

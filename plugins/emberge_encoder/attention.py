@@ -1,4 +1,4 @@
-"""Attention of a loaded model: for each module that mixes tokens, whether it reads later ones."""
+"""Attention of a loaded model: which modules that mix tokens read later ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Low-rank adapters: small trained factors beside frozen weights."""
+"""Low-rank adapters: small trained factors added to frozen weights."""
 
 from __future__ import annotations
 

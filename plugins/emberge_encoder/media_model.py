@@ -1,4 +1,4 @@
-"""An encoder of text, images and clips: a native class of transformers with towers beside its text stack."""
+"""Encoder of text, images and clips: a native class of transformers with towers and a text stack."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Rendering:
         return self._place.sub(repeat, shown)
 
     def _cut_text(self, ids: list[int], limit: int | None, text: str) -> list[int]:
-        """Return at most `limit` ids: the last ones that are text are dropped, those of media never."""
+        """Return at most `limit` ids, cut at the last text tokens; media tokens are never dropped."""
         over = len(ids) - limit if limit is not None else 0
         if over <= 0:
             return ids

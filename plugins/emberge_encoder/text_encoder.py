@@ -219,13 +219,13 @@ class TextEncoder(Backbone):
         return find_mask_id(layout.folder, tokenizer, self.mask_token, int(text.vocab_size))
 
     def _prompt_problems(self, layout: Layout) -> tuple[str, ...]:
-        """Return the problem of prompts that are to be left out, where the model has none of its own."""
+        """Return the problem of leaving prompts out of a model that has none."""
         named = any(layout.prompts.get(name) for name in ("query", "document", "passage"))
         # Of the model's prompts a training takes no others.
         return () if self.include_prompt is not False or named else (_NO_PROMPT,)
 
     def _list_changes(self, checkpoint: Path) -> tuple[str, ...]:
-        """Return attention and pooling that are not the checkpoint's own."""
+        """Return attention and pooling where they differ from the checkpoint's own."""
         layout = Layout.read(checkpoint)
         causal = is_causal(read_object(layout.trunk_folder / "config.json"))
         stored = {

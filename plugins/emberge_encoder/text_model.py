@@ -261,7 +261,7 @@ class TextModel:
         return self._adapter.folded() if self._adapter else self._chain.trunk
 
     def _dropped_parts(self) -> tuple[str, ...]:
-        """Return the first words of the names of tensors that are not saved."""
+        """Return the name prefixes of tensors that are not saved."""
         return ()
 
 

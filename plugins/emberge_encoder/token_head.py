@@ -177,7 +177,7 @@ def find_mask_id(folder: Path, tokenizer: Any, given: str | None, vocabulary: in
 
 
 def language_model_loader(folder: Path, config: Mapping[str, Any]) -> Any:
-    """Return transformers' loader of the language model, masked where there is one."""
+    """Return transformers' loader of the language model, the masked one if it exists."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
         MODEL_FOR_MASKED_LM_MAPPING,
@@ -199,12 +199,12 @@ def language_model_loader(folder: Path, config: Mapping[str, Any]) -> Any:
 
 
 def _head_names(model: Any) -> list[str]:
-    """Return the names of a language model's parts beside its trunk, in order."""
+    """Return the names of a language model's parts other than its trunk, in order."""
     return [name for name, _ in model.named_children() if name != model.base_model_prefix]
 
 
 def _build_head(model: Any) -> nn.Sequential:
-    """Return a language model's parts beside its trunk as one module."""
+    """Return a language model's parts other than its trunk as one module."""
     return nn.Sequential(*[model.get_submodule(name) for name in _head_names(model)])
 
 

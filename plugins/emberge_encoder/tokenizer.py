@@ -59,7 +59,7 @@ def prompt_lengths(tokenizer: Any, encoded: Any, texts: Sequence[str], prompt: s
 
 
 def _count_prompt_tokens(encoding: Any, text: str, characters: int) -> int:
-    """Return the number of a text's tokens before the first one of what follows its first `characters`."""
+    """Return the number of tokens that a text's first `characters` take."""
     places = (encoding.char_to_token(place) for place in range(characters, len(text)))
     first = next((token for token in places if token is not None), None)
     if first is not None:

@@ -45,7 +45,7 @@ def load_trunk(
 def load_weights(
     loader: Any, folder: Path, config: Mapping[str, Any], dtype: str, kernel: str | None
 ) -> tuple[Any, Mapping[str, Any]]:
-    """Return the model that a loader of transformers makes, and its report of what was missing.
+    """Return the model that a loader of transformers makes, and its report of missing weights.
 
     The transformer is complete; weights of a head may be missing.
 
@@ -75,7 +75,7 @@ def load_weights(
 
 
 def refuse_pickles(folder: Path) -> None:
-    """Refuse weights that only a pickle holds.
+    """Refuse a model whose only weights are in a pickle.
 
     Raises:
         CheckpointError: with the command that converts them.

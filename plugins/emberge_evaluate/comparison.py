@@ -248,7 +248,7 @@ class Judge:
         return noisy
 
     def _draw_means(self, on: str) -> Array | None:
-        """Return means on every draw, [models, resamples]; None where there is nothing to draw from."""
+        """Return means on every draw, [models, resamples]; None without units to draw from."""
         if on not in self._means_of:
             found = parts_of_group(self.tasks, on)
             varies = any(len(part) > 1 or self._task(part[0]) is not None for part in found)
@@ -327,7 +327,7 @@ def _welch_error(one: tuple[float, float], other: tuple[float, float]) -> tuple[
 
 
 def _have_equal_units(units: Units, first: Units | None) -> bool:
-    """Return whether the units of two models are the same ones."""
+    """Return whether two models have the same units."""
     return (
         first is not None
         and len(units.values) == len(first.values)

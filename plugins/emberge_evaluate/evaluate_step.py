@@ -120,7 +120,7 @@ class Evaluate(Step):
     """Steps that score models, by the text of the models' references."""
 
     def expand(self) -> Mapping[str, Step]:
-        """Return a step for every model, where there are several."""
+        """Return one step a model, if there are several models."""
         parts = scoring_parts(self._references, self.evaluators, self._about)
         return parts if len(parts) > 1 else {"": self}
 
@@ -129,7 +129,7 @@ class Evaluate(Step):
 
     @property
     def _entries(self) -> tuple[EvaluatedModel, ...]:
-        """The models of the recipe, and its base and members that are none of them."""
+        """The recipe's models, and its base and members where they are other models."""
         more = [*self.headroom, *([self.base] if self.base is not None else [])]
         known = {entry.model.text for entry in self.models}
         added = {one.text: EvaluatedModel(model=one) for one in more if one.text not in known}
@@ -280,7 +280,7 @@ class Evaluate(Step):
         return (fault for one in self.require for fault in one.index_problems(known))
 
     def _check_required_models(self) -> Iterator[str]:
-        """Yield problems with models of requirements that are not scored."""
+        """Yield problems with requirements on models that are not scored."""
         scored = {entry.model.text for entry in self._entries}
         for requirement in self.require:
             for reference in requirement.references():
@@ -291,7 +291,7 @@ class Evaluate(Step):
 def _add_notes(
     plans: Iterable[tuple[Evaluator, Sequence[TaskInfo]]], folders: Sequence[Path]
 ) -> Iterator[TaskInfo]:
-    """Yield all tasks, with notes on what keeps these models' scores on them from being compared."""
+    """Yield all tasks, with notes where these models' scores cannot be compared."""
     for evaluator, plan in plans:
         found = list(evaluator.check_together(folders))
         for task in plan:

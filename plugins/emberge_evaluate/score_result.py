@@ -127,7 +127,7 @@ def _pool_seeds(
 
 
 def _facts_of_first(known: Mapping[str, _Fact], arms: Sequence[Arm]) -> dict[str, _Fact]:
-    """Return by arm what is known of its first model."""
+    """Return by arm the facts of its first model."""
     return {arm.name: known[arm.members[0]] for arm in arms if arm.members[0] in known}
 
 
@@ -143,7 +143,7 @@ def _count_parameters(models: Mapping[str, Model]) -> dict[str, ParameterCount]:
 
 
 def _list_costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:
-    """Return what each model cost to train, against one training on the most data that any had."""
+    """Return each model's training cost, in trainings on the largest data of any model."""
     costs = {name: _find_cost(model.artifact) for name, model in models.items()}
     most = max((cost.of for cost in costs.values() if cost and cost.of), default=0)
     return {
@@ -246,7 +246,7 @@ def _judge_forgetting(
     bases: Mapping[str, str],
     elsewhere: str | None,
 ) -> Iterator[Verdict]:
-    """Yield the verdict on what each model or arm may forget, once."""
+    """Yield the verdict on the forgetting of each model or arm, once."""
     arm_of = {model: arm.name for arm in arms for model in arm.members}
     for requirement in require:
         if requirement.forgetting is None or elsewhere is None:
@@ -296,7 +296,7 @@ def _by_step(models: Sequence[Scored]) -> dict[str, list[Scored]]:
 
 
 def _read_variables(model: Scored) -> dict[str, str]:
-    """Return the variables of a model's step but those that draw lots, its size and a state's step."""
+    """Return the variables of a model's step without draws and seeds, its size and a state's step."""
     found = {k: v for k, v in variables_of(model.reference.step or "").items() if k not in LOTS}
     state = _STATE.search(model.name) if model.reference.part is not None else None
     if state is not None:
@@ -305,7 +305,7 @@ def _read_variables(model: Scored) -> dict[str, str]:
 
 
 def _find_axes(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the variables that are numbers; of those that follow each other the first."""
+    """Return the numeric variables; of several that change together the first."""
     found: list[str] = []
     for name in dict.fromkeys(name for row in rows for name in row):
         numbers = any(_number(row.get(name, "")) is not None for row in rows)
@@ -327,7 +327,7 @@ def _other_variables(
 
 
 def _follows_axis(name: str, axis: str, rows: Sequence[Mapping[str, str]]) -> bool:
-    """Return whether a variable changes over the rows, and one of the axis' values never has two of its."""
+    """Return whether a variable changes, and has one value for each value of the axis."""
     pairs = {(row.get(axis), row.get(name)) for row in rows}
     changes = len({value for _, value in pairs}) > 1
     return changes and len(pairs) == len({at for at, _ in pairs})

@@ -35,7 +35,7 @@ GROUPS = {
 
 
 def table(scores: Scores) -> str:
-    """Return scores, means, differences and costs as Markdown; by arm first where there are seeds."""
+    """Return scores, means, differences and costs as Markdown, with arms first if there are seeds."""
     lines: list[str] = []
     if scores.pooled is not None:
         lines += [*_arms(scores.pooled), "Each model:", ""]
@@ -96,7 +96,7 @@ def _estimates(label: str, on: str, pooled: Scores) -> str:
 
 
 def _perplexities(scores: Scores) -> Iterator[str]:
-    """Yield the perplexity on each task of which the loss a token is known."""
+    """Yield the perplexity on each task with a known loss per token."""
     for task in scores.tasks:
         if task.metric == NATS_PER_TOKEN:
             values = [scores.values[model][task.name] for model in scores.models]
@@ -105,7 +105,7 @@ def _perplexities(scores: Scores) -> Iterator[str]:
 
 
 def _new_means(scores: Scores) -> Iterator[tuple[str, str]]:
-    """Yield the means that all models have and that are not those of one task or of all once more."""
+    """Yield the means of all models that repeat neither one task's scores nor another mean."""
     kinds = {mean: f"mean of {title}" for mean, title in _kinds(scores).items()}
     for mean, label in (kinds | MEANS).items():
         known = all(mean in scores.means[model] for model in scores.models)
@@ -121,7 +121,7 @@ def _kinds(scores: Scores) -> dict[str, str]:
 
 
 def _repeats_another(mean: str, scores: Scores) -> bool:
-    """Return whether a mean is over one task or one kind of task, or over all tasks once more."""
+    """Return whether a mean repeats one task's scores, a kind's mean or the mean over all tasks."""
     tasks = scores.tasks
     if (kind := kind_of_group(mean)) is not None:
         return sum(task.kind == kind for task in tasks) == 1
@@ -170,7 +170,7 @@ def _interval(low: float, high: float, scores: Scores, sign: str = "") -> str:
 
 
 def _forgetting(scores: Scores) -> Iterator[str]:
-    """Yield the row of what each model forgot of its base, of which less is better, if that is known."""
+    """Yield the row of each model's forgetting of its base (less is better), if it is known."""
     if not scores.forgetting:
         return
     cells = []
@@ -182,7 +182,7 @@ def _forgetting(scores: Scores) -> Iterator[str]:
 
 
 def _ranks(scores: Scores) -> Iterator[str]:
-    """Yield the row of normalised ranks, of which less is better, if there are any."""
+    """Yield the row of normalised ranks (less is better), if there are any."""
     if ranks := scores.ranks:
         cells = [f"{ranks[model]:.2f}" if model in ranks else "–" for model in scores.models]
         best = f"{min(ranks.values()):.2f}"

@@ -137,7 +137,7 @@ class Select(Step):
                 yield context.problem(message, option)
 
     def _check_ranking(self, tasks: Sequence[TaskInfo]) -> Iterator[tuple[str, str]]:
-        """Yield (option, message) for what keeps models from being ranked by these tasks."""
+        """Yield (option, message) for every reason why models cannot be ranked by these tasks."""
         if tested := [task.name for task in tasks if task.split == "test"]:
             yield (
                 "evaluators",

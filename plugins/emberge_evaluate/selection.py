@@ -56,7 +56,7 @@ class RankedModels:
 
     @property
     def second(self) -> Ranked | None:
-        """Model that the best one is compared with, None where there is none."""
+        """Model that the best one is compared with; None for a single model."""
         return self.ranking[1] if len(self.ranking) > 1 else None
 
     @property
@@ -163,7 +163,7 @@ class Selection:
         return "\n".join(lines) + "\n"
 
     def figure(self) -> dict[str, Any]:
-        """Return the ranking as a figure of a report: scores by model and task, with the table beside."""
+        """Return the ranking as a figure of a report: a chart of scores and their table."""
         names = [one.name for one in self.choice.ranking]
         columns = [task.name for task in self.tasks]
         head, *rows = self._table_cells()

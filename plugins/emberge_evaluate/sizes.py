@@ -16,7 +16,7 @@ TaskScores = Mapping[str, Mapping[str, TaskScore]]
 
 @dataclass(frozen=True)
 class ScoredModels:
-    """Models with what they scored on tasks, by the name that tables give a model."""
+    """Models and their scores on tasks, by a model's name in tables."""
 
     models: Models
     tasks: Sequence[TaskInfo]

@@ -206,7 +206,7 @@ class TokenLossOnTexts(Evaluator):
         return step_datasets(workspace, self.data, warn=False)
 
     def _hash_task(self, dataset: Dataset, workspace: Workspace) -> str:
-        """Return a hash of all that decides a score beside the model: texts, loss, windows and masks."""
+        """Return a hash of everything but the model that decides a score: texts, loss, windows, masks."""
         own = dataclasses.replace(self, data=(), token_budget=None)
         decisive = (dataset.fingerprint, own, workspace.rehearsal, version("emberge"))
         return hashlib.sha256(repr(decisive).encode()).hexdigest()

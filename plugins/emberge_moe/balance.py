@@ -43,7 +43,7 @@ class Loads:
 
     @classmethod
     def of(cls, counts: Tensor, layers: int) -> Loads:
-        """Return the counts of a row, which may be the sum of several."""
+        """Return the counts that `flat` wrote into a row, or into several rows that were added up."""
         experts, gates = counts[: -layers - 1].view(layers, -1), counts[-layers - 1 : -1]
         return cls(experts, gates, counts[-1])
 
@@ -55,7 +55,7 @@ class Loads:
 
 @dataclass(frozen=True, eq=False)
 class RouterSums:
-    """Sums over a chunk's tokens: counts, and what has a gradient."""
+    """Sums over a chunk's tokens: counts without a gradient, and differentiable sums."""
 
     loads: Loads
     probabilities: Tensor
@@ -65,7 +65,7 @@ class RouterSums:
 
 
 def sums_of(routings: Sequence[Routing], mask: Tensor | None) -> RouterSums:
-    """Return the sums over all tokens of which `mask` is not 0; None counts all of them."""
+    """Return the sums over all tokens with a `mask` other than 0; None counts all of them."""
     first = routings[0].logits
     counted = first.new_ones(len(first), dtype=torch.promote_types(first.dtype, torch.float32))
     if mask is not None and mask.numel() == len(first):  # else padding was taken out before
@@ -134,7 +134,7 @@ class RouterLosses:
 
 @dataclass(frozen=True)
 class RouterHealth(AuxiliaryMetrics):
-    """Health of the routers of `layers`, each with `experts` of which a token gets `top_k`.
+    """Health of the routers of `layers`, each of which sends a token to `top_k` of its `experts`.
 
     By layer: `load/<layer>/<expert>`, the share of tokens that an expert gets; `load_entropy/<layer>`, 1
     where all get equally many and 0 where one gets all; `dead_experts/<layer>`, those with less than 1 % of

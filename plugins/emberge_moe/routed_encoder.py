@@ -87,7 +87,7 @@ class RoutedEncoder:
     def _make_auxiliary(
         self, routings: Mapping[int, Routing], features: Mapping[str, Tensor]
     ) -> Auxiliary | None:
-        """Return the losses of what routers gave for a chunk; None without routers."""
+        """Return the losses of a chunk's router outputs; None without routers."""
         if not routings:
             return None
         sums = sums_of(list(routings.values()), features.get("attention_mask"))

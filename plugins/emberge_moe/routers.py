@@ -29,7 +29,7 @@ class Routing(NamedTuple):
 
 
 class RouterTaps:
-    """Hooks on the routers of a model that keep what they give, while it is asked for.
+    """Hooks on a model's routers that keep their outputs while a `with` block is open.
 
     With `jitter` a router's input is multiplied by random numbers from 1 - `jitter` to 1 + `jitter` in
     training.

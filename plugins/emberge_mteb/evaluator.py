@@ -199,7 +199,7 @@ class Mteb(Evaluator):
             yield from self._check_media(self.backbone, checkpoint)
 
     def _check_media(self, backbone: Backbone, checkpoint: Path) -> Iterator[str]:
-        """Yield what the model does not read of mteb's tasks, once for each kind of media."""
+        """Yield a problem for each kind of media in mteb's tasks that the model does not read."""
         from emberge_mteb.hub_tasks import hub_tasks
 
         try:
@@ -399,7 +399,7 @@ class Mteb(Evaluator):
     def _embed(
         self, model: Model, encoder: Encoder, workspace: Workspace, shown: _EvaluatorProgress
     ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
-        """Return the function of texts and a prompt that embeds them, or reads what is kept."""
+        """Return the function that embeds texts after a prompt, or reads their stored embeddings."""
         from emberge.encoding import EmbeddingStore, TextEmbedder
 
         length = self.max_length

@@ -89,7 +89,7 @@ def _pin_revision(benchmark: str, only: Sequence[str]) -> list[Any]:
 
 
 def unknown(names: Sequence[str]) -> dict[str, str]:
-    """Yield the names that are no mteb task's, each with those that may have been meant."""
+    """Return the names that mteb does not have, each with a hint at similar ones."""
     import mteb
 
     from emberge_mteb.scoring import quiet
@@ -137,7 +137,7 @@ def cached(task: Any) -> bool:
 
 
 def _yield_places(repository: str) -> Iterator[Any]:
-    """Yield where data of the hub may be: the folder so named, and the caches of the two libraries."""
+    """Yield the places of hub data: a folder of that name, and the caches of the two libraries."""
     from pathlib import Path
 
     from datasets.config import HF_DATASETS_CACHE
@@ -310,7 +310,7 @@ class Domains:
                 yield context.problem(f"mteb has no task '{name}'{hint}", option)
 
     def show(self, names: Sequence[str], context: Preflight) -> None:
-        """Show which of the tasks to be scored are in domain; `check` reports what cannot be read."""
+        """Note which tasks are in domain; unreadable catalogues are left to `check`."""
         try:
             inside = [name for name in names if name in self.inside(context.data)]
         except DataError:

@@ -31,7 +31,7 @@ _SEARCHED = ("retrieval", "reranking")
 def index_faults(
     indexes: Sequence[KeptIndex], backbone: Backbone | None, context: Preflight
 ) -> Iterator[str]:
-    """Yield what is wrong with indexes before a run: names, numbers, models that cannot embed documents."""
+    """Yield problems of indexes before a run: names, numbers, models that cannot embed documents."""
     for label, count in Counter(index.label for index in indexes).items():
         if count > 1:
             yield f"{count} indexes are called '{label}'; give each a `name`"
@@ -78,7 +78,7 @@ def wrong_width(label: str, width: int | None, wanted: int | None) -> str:
 
 
 def index_contents(indexes: Sequence[KeptIndex], workspace: Workspace) -> list[str]:
-    """Return of each index what decides its vectors: fingerprints of its model and its translations."""
+    """Return the fingerprints of each index's model and translations, which decide its vectors."""
     from emberge.encoding import read_space_map
 
     return [
@@ -114,7 +114,7 @@ class Indexes:
         self._loaded: dict[str, MtebModel] = {}
 
     def searched(self, task: TaskInfo, asked: Mapping[str, str]) -> Any:
-        """Return what mteb scores on a task; `asked` are texts for a template of prompts.
+        """Return the model that mteb scores on a task; `asked` has the texts for a prompt template.
 
         On an index of the model itself it is the model alone.
 

@@ -1,4 +1,4 @@
-"""mteb's leaderboard: a published model's ModelMeta and a folder of its results, and who trained on what."""
+"""mteb's leaderboard: a published model's ModelMeta, results folder and training data."""
 
 from __future__ import annotations
 

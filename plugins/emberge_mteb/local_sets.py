@@ -45,7 +45,7 @@ class EvalEntry:
 
 @dataclass(frozen=True)
 class SetLimits:
-    """Limits on the rows of a set that are used; `labels` limits classes, in rehearsals only."""
+    """Limits on the used rows of a set; `labels` limits classes, in rehearsals only."""
 
     queries: int | None = None
     corpus: int | None = None
@@ -115,7 +115,7 @@ def local_sets(
 
 
 def cut(data: EvalData, limits: SetLimits, name: str) -> EvalData:
-    """Return at most so many queries and documents, the same ones for every model."""
+    """Return the data cut to the limits, with the same queries and documents for every model."""
     match data:
         case RetrievalData():
             return _cut_retrieval(data, limits, name)

@@ -111,7 +111,7 @@ def quiet() -> Iterator[None]:
 
 
 def record_queries(task: Any) -> Queries:
-    """Record what a retrieval task computes for each query; filled while the task runs."""
+    """Return a record of a retrieval task's figures by query, which fills while the task runs."""
     kept: Queries = {}
     original = task.task_specific_scores
 

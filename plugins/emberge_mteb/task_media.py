@@ -132,7 +132,7 @@ def first_tasks(tasks: Sequence[Any]) -> dict[MediaKind, str]:
 
 
 def missing_packages(tasks: Sequence[Any]) -> Iterator[str]:
-    """Yield what has to be installed for the data of mteb's tasks, with the first that needs it."""
+    """Yield the packages to install for the data of mteb's tasks, with the first task that needs each."""
     for kind, name in first_tasks(tasks).items():
         module, package = _PACKAGES[kind]
         if find_spec(module) is None:

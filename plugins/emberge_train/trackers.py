@@ -21,7 +21,7 @@ Metric = Callable[..., None]
 
 
 def tracker_problems(names: Sequence[str]) -> Iterator[str]:
-    """Yield problems with names of trackers: unknown ones, and those that are not installed."""
+    """Yield problems with names of trackers: unknown, or not installed."""
     for name in names:
         if name in _MODULES:
             if importlib.util.find_spec(name) is None:

@@ -1,4 +1,4 @@
-"""Warnings of training options that are legal and surely a mistake."""
+"""Warnings of training options that are legal but surely a mistake."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIGN_FORGOTTEN = 1e3
 
 
 def option_warnings(options: FitOptions) -> Iterator[tuple[str, str]]:
-    """Yield (option, warning) for what the options alone show."""
+    """Yield (option, warning) for mistakes that the options alone show."""
     rate, warmup = options.learning_rate, options.warmup_share(options.max_steps)
     if rate == 0:
         yield "learning_rate", "learning_rate 0 leaves the model as it is"
@@ -53,7 +53,7 @@ def _warn_of_rest(warmup: float) -> str:
 
 
 def loss_warnings(losses: PerDataset[tuple[Loss | TokenLoss, ...]]) -> Iterator[str]:
-    """Yield what the losses themselves warn of, each with the loss's class."""
+    """Yield the losses' own warnings, each with the loss's class."""
     given = [losses.default, *losses.by_task.values(), *losses.by_dataset.values()]
     for loss in (one for several in given for one in several or ()):
         for warning in loss.warnings():

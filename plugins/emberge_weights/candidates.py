@@ -158,7 +158,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class ChosenWeighting:
-    """Weighting that was chosen, by its place, and what choosing gained over equal weights, held out.
+    """Chosen weighting, by its place, and its held-out gain over equal weights.
 
     `worth` is for each member what choosing gained over choosing without it.
     """
@@ -169,7 +169,7 @@ class ChosenWeighting:
 
 
 def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> ChosenWeighting:
-    """Return the weighting to take, and what each member is worth.
+    """Return the chosen weighting, and the worth of each member.
 
     Ten times the units of every set are halved; weights chosen on one half are compared on the other
     (cross-fitting) with equal weights, and with those chosen among weightings without a member (leave one

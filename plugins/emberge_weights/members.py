@@ -42,7 +42,7 @@ class Prompting:
     own: Mapping[str, str]
 
     def of(self, one: WeightSet, side: str) -> str:
-        """Return the prompt of a side of a set; sides that are alike have the queries'."""
+        """Return the prompt of a side of a set; both sides of a symmetric set have the queries' prompt."""
         if self.template is not None:
             if side == "document" and not one.alike:
                 return ""
@@ -99,7 +99,7 @@ def plan_problems(plan: MergePlan) -> Iterator[str]:
 
 
 def plan_members(models: Sequence[Model], strategy: Stage) -> MergePlan:
-    """Return the plan of a merge of members, all of which are there.
+    """Return the plan of a merge of members whose folders all exist.
 
     Raises:
         CheckpointError: for fewer than two, the same twice, and models that do not fit each other.

@@ -1,4 +1,4 @@
-"""Candidates that are merged for real, so that what was foretold is held against what is."""
+"""Candidates that are merged for real, to compare predicted with real scores."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def merged_sides(
 def merged_folder(
     inputs: Sequence[MergeInput], strategy: Stage, workspace: Workspace
 ) -> Iterator[Path]:
-    """Yield the folder of merged models, named after what is in it, until the end."""
+    """Yield the folder of merged models, named by a hash of its content, and remove it at the end."""
     facts = [(one.fingerprint, one.weight.plain()) for one in inputs]
     key = hashlib.sha256(json.dumps([facts, repr(strategy)]).encode()).hexdigest()
     out = workspace.work / "anchors" / key

@@ -105,7 +105,7 @@ def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
 
 
 def _check_trials(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
-    """Yield what is wrong with the number of trials, which are drawn among the random candidates."""
+    """Yield problems of the number of trials, which are drawn from the random candidates."""
     from emberge_weights.candidates import fixed_candidates
 
     if step.trials and step.trials < FEWEST_TRIALS:
@@ -230,7 +230,7 @@ def _hash_queries(one: WeightSet) -> frozenset[bytes]:
 
 
 def _check_overlaps(data: Keys, others: Keys, where: str) -> Iterator[tuple[str, bool]]:
-    """Yield what the sets share with others, and True where that is more than a few queries."""
+    """Yield the queries that sets share with others in words, and True for more than a few."""
     for name, keys in data.items():
         for other, theirs in others.items():
             shared = len(keys & theirs)
@@ -243,7 +243,7 @@ def _check_overlaps(data: Keys, others: Keys, where: str) -> Iterator[tuple[str,
 
 
 def _check_models(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
-    """Yield what keeps the members from being merged by their weights, seen without weights."""
+    """Check from headers alone that the members can be merged; yield each problem."""
     references = [*step.models, *([step.base] if step.base is not None else [])]
     for text, count in Counter(reference.text for reference in references).items():
         if count > 1:
@@ -266,7 +266,7 @@ def _check_models(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
 def _check_together(
     step: SearchOptions, inputs: Sequence[MergeInput], context: Preflight
 ) -> Iterator[Problem]:
-    """Yield problems of the models with each other, and note what weighing their layers costs."""
+    """Yield problems of the models together, and note the cost of weights by layer."""
     plan = plan_of(inputs, step.strategy)
     for fault in plan_problems(plan):
         yield context.problem(fault, "models")
@@ -310,7 +310,7 @@ def _check_layers(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
 
 
 def _describe_layers(plan: MergePlan, members: int, context: Preflight) -> None:
-    """Note for the terminal what weights by layer cost in passes, memory and disk."""
+    """Note for the terminal the cost of weights by layer in passes, memory and disk."""
     bytes_ = 4 * sum(tensor.out.elements for tensor in plan.tensors if tensor.action == "merge")
     context.note(
         "weights by layer",

@@ -118,7 +118,7 @@ def _spread(places: Sequence[int], count: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """Models and what a search has found of them; the base, where there is one, is the last.
+    """Models and the findings of a search on them; a base is the last of them.
 
     `real` are the merges that were scored themselves, None without any.
     """
@@ -278,7 +278,7 @@ class SearchResult:
 
 
 def describe_trials(found: Search, real: RealMerges, chosen: int) -> dict[str, Any] | None:
-    """Return what the trials show, as JSON; None without trials.
+    """Return the results of the trials as JSON; None without trials.
 
     That is the rank correlation of foretold and real scores in the data, the largest error of what is
     foretold there, and on the tests the real scores of equal weights (always the first merge), of the

@@ -1,4 +1,4 @@
-"""Scores of weightings, unit by unit: of queries, or of pairs and what each adds to a rank statistic."""
+"""Scores of weightings by unit: of queries, or of pairs by their part in a rank statistic."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _correlation_parts(values: NDArray[np.float32], gold: Array) -> Array:
 
 
 def _precision_parts(values: NDArray[np.float32], gold: Array) -> Array:
-    """Return contributions to average precision: a positive's own, and what each does to later ones'."""
+    """Return each unit's contribution to average precision, its effect on later positives included."""
     order = np.argsort(-values, axis=1, kind="stable")
     units = values.shape[1]
     hit = gold[order]

@@ -1,4 +1,4 @@
-"""Sets that weights are found on: their texts by side, and what decides a score."""
+"""Sets to find weights on: texts by side, and the labels and metrics of their scores."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class WeightSet:
 
     @property
     def unit(self) -> str:
-        """Word for what the score is computed from."""
+        """Word for the unit of the score, such as queries."""
         return "pair" if self.gold else "query"
 
     @property
@@ -88,7 +88,7 @@ def read_sets(
     metric: Metric,
     rows: int | None = None,
 ) -> Iterator[WeightSet]:
-    """Yield the sets of entries that are there; `rows` limits each in a rehearsal.
+    """Yield the sets of all readable entries; `rows` limits each in a rehearsal.
 
     Raises:
         DataError: naming file and line, for what cannot be read; for a set that cannot be scored so.
@@ -159,7 +159,7 @@ def _weight_set(one: EvalSet, split: Split, data: EvalData, metric: Metric) -> W
 
 
 def _thin_documents(data: EvalData, limit: int | None, name: str) -> EvalData:
-    """Return the data with the documents that belong to queries and so many others, the same every time."""
+    """Return the data with the queries' own documents and a fixed sample of others."""
     if not isinstance(data, RetrievalData) or limit is None:
         return data
     own = {document for grades in data.relevant.values() for document in grades}
@@ -171,7 +171,7 @@ def _thin_documents(data: EvalData, limit: int | None, name: str) -> EvalData:
 
 
 def _unlabelled_texts(data: EvalData) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the texts of a set whose labels do not count, once each: queries, and what they are to find."""
+    """Return the distinct texts of a set without its labels: queries, and documents."""
     if isinstance(data, RetrievalData):
         return list(data.queries.values()), list(data.corpus.values())
     if isinstance(data, PairData):

@@ -170,7 +170,7 @@ def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
 
 
 def _describe_result(plan: Composition, result: Path) -> dict[str, Any]:
-    """Return what the artifact says of a finished result, whose towers are compared with their origins."""
+    """Compare the finished towers with their origins, and return the artifact's details."""
     towers = {
         kind: {"of": plan.names[kind], **prove_tower(one, plan.target, result)}
         for kind, one in plan.specialists.items()

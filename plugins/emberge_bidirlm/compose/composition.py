@@ -1,4 +1,4 @@
-"""Plan of a composed model from configs, tokenizers and headers: tensors, files, and what does not fit."""
+"""Plan of a composed model from configs, tokenizers and headers: tensors, files, conflicts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ComposedTensor:
 
 @dataclass(frozen=True)
 class Composition:
-    """A text model and specialists that make one encoder; `names` are those that the recipe gives them.
+    """Text model and specialists of one encoder; `names` are the recipe's names for them.
 
     Raises:
         CheckpointError: when they do not fit, before anything is read but configs, tokenizers and headers.
@@ -184,7 +184,7 @@ class Composition:
         return found | {self.names[kind]: one.dropped for kind, one in self.specialists.items()}
 
     def _require_same_tensors(self) -> None:
-        """Refuse a specialist whose trunk has other tensors than the text model's, beside rows of tokens."""
+        """Refuse a specialist whose trunk differs from the text model's in any tensor but token rows."""
         mine = _trunk_shapes(self.trunk)
         for kind, one in self.specialists.items():
             if not one.checkpoint.has_weights:
@@ -202,7 +202,7 @@ class Composition:
 
     @cached_property
     def files(self) -> dict[str, Any]:
-        """The content of the result's files beside weights, tokens and modules, by path."""
+        """The content of the result's config, processor and template files, by path."""
         names = tokenizer_names(self.specialists)
         found: dict[str, Any] = {
             "config.json": self.target.config(self.text, self.rope, self.rows),
@@ -212,7 +212,7 @@ class Composition:
         return {self.text.in_trunk(name): content for name, content in found.items()}
 
     def complete(self, folder: Path) -> None:
-        """Write the modules and the tokenizer into a result that has everything else."""
+        """Write the modules and the tokenizer into an otherwise finished result."""
         trunk = folder / self.text.parts[""]
         self.tokens.write(folder, trunk)
         place = trunk / "tokenizer_config.json"
@@ -319,7 +319,7 @@ def join_tokens(models: Mapping[str, Checkpoint], names: Mapping[str, Names]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedRows(DerivedTensor):
-    """Embeddings of which each row is that of the first model that has the row's token.
+    """Embeddings whose rows come from the first model that has the row's token.
 
     `origins` are the models' embeddings; a row is row `places` of the one numbered `owners`, and zero where
     that is -1.

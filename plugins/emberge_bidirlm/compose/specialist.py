@@ -1,4 +1,4 @@
-"""Specialists of one more kind of input: the tower and projector beside a text trunk."""
+"""Specialists of one more kind of input: a tower and a projector on a text trunk."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class StudySampler(Sampler):
         return self.members(read_study(locate(self.of)))
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        """Note what an existing study shows of the choice, and yield a problem where it does not fit.
+        """Note the choice that an existing study gives, and yield a problem if the study does not fit.
 
         A study that the recipe makes may be left from an earlier run with other options, so that a misfit is
         a warning.

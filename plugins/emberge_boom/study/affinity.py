@@ -1,4 +1,4 @@
-"""Affinities of datasets: joint losses beside those apart, and the distances computed from them."""
+"""Affinities of datasets: joint and separate losses, and the distances computed from them."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _check_losses(
 
 
 def _preview_samples(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
-    """Note the rows that are sampled and the steps they make, if the data can be counted quickly."""
+    """Note the number of sampled rows and steps, if the data can be counted quickly."""
     try:
         whole = _preview(study, context, study.data)
     except EmbergeError as error:
@@ -81,7 +81,7 @@ def _preview_samples(study: StudyOptions, context: Preflight) -> Iterator[Proble
 def _check_scores(
     study: StudyOptions, context: Preflight, whole: TrainingPreview
 ) -> Iterator[Problem]:
-    """Yield what the losses have against the scores of whole datasets."""
+    """Yield the losses' problems with the scores of whole datasets."""
     for info in whole.datasets:
         for fault in loss_problems(study.loss, info, scored=info.scores is not None):
             yield context.problem(fault, "loss")

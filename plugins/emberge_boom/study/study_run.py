@@ -1,4 +1,4 @@
-"""One training of a study: a dataset alone, or two of them, of which only losses are kept."""
+"""One training of a study, on one dataset or two, whose losses alone are kept."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StudyOptions(FitOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRun(StudyOptions, Step):
-    """A training on equal samples of some datasets, of which the losses of steps are kept and no model.
+    """Training on equal samples of some datasets that keeps its steps' losses and no model.
 
     The samples have `rows` rows, by default as many as the smallest of `data` and `beside` has.
     """

@@ -35,7 +35,7 @@ class MeasuredSet:
 
     @classmethod
     def of(cls, found: Mapping[str, NDArray[np.float64]], states: str) -> MeasuredSet:
-        """Return the set of measures by text, NaN for those that are skipped."""
+        """Return the set of measures by text, NaN for skipped texts."""
         import numpy as np
 
         measured = ~np.isnan(found[MEASURES[0]])
@@ -188,7 +188,7 @@ def drift_rows(result: Geometry) -> list[list[str]]:
 
 
 def how_measured(result: Geometry) -> str:
-    """Return sentences on precision, tolerance and what was left out."""
+    """Return sentences on precision, tolerance and omissions."""
     return " ".join(_sentences(result))
 
 

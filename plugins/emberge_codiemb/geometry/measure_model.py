@@ -151,7 +151,7 @@ class MeasureModel(GeometryOptions, Step):
         workspace: Workspace,
         shown: _MeasureProgress,
     ) -> dict[str, MeasuredSet]:
-        """Return each set's measures; those that a killed run has finished are read."""
+        """Measure each set, or read the measures that a killed run finished, and return them."""
         # All are tokenised first, so that a set without a text to measure is found before any work.
         tokens = {one.name: one.tokens(embedder) for one in sets}
         kept = {
@@ -172,7 +172,7 @@ class MeasureModel(GeometryOptions, Step):
     def _measured_tokens(
         self, name: str, texts: Sequence[TokenisedText], embedder: TextEmbedder
     ) -> Kept:
-        """Return the mask of every text's tokens that are measured.
+        """Return the mask of each text's measured tokens.
 
         Raises:
             DataError: for a set in which no text has two.
@@ -222,7 +222,7 @@ def measure_texts(
 
 
 def _require_neighbours(probe: Sequence[SetTexts], neighbours: int) -> None:
-    """Refuse a probe set whose texts have not so many others."""
+    """Refuse a probe set with fewer texts than the neighbours asked for."""
     count = sum(len(one) for one in probe)
     if probe and count <= neighbours:
         raise DataError(few_texts(count, neighbours))

@@ -46,7 +46,7 @@ class PairLoss(Loss):
         return self.of_pairs(cosine, score.masked_fill(~there, 0.0), there)
 
     def of_pairs(self, cosine: Tensor, score: Tensor, there: Tensor) -> Tensor:
-        """Return the loss of pairs [m]; `there` masks those that have a score, and others are 0."""
+        """Return the loss of pairs [m]; `there` marks pairs with a score, and other values are 0."""
         raise NotImplementedError
 
 

@@ -52,7 +52,7 @@ class PRO(PairLoss):
         scaled = cosine / self.temperature
 
         def block(rows: slice) -> Tensor:
-            """Return each pair's term, and whether it has one [rows, 2]."""
+            """Return each pair's term, and 1 for pairs that have one [rows, 2]."""
             gap = score[rows, None] - score[None]
             below = (gap > TIE) & there[rows, None] & there[None]
             logits = (scaled * gap).masked_fill(~below, lowest_score(scaled))

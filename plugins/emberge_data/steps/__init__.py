@@ -1,1 +1,1 @@
-"""Steps that take training sets and leave training sets: filters, miners, and what they share."""
+"""Steps from training sets to training sets: filters, miners, and their shared parts."""

@@ -146,7 +146,7 @@ class CrossEncoderModel:
         return scores
 
     def count_cut(self, pairs: Sequence[tuple[str, str]]) -> int:
-        """Return how many pairs are longer than what the model reads; 0 where it has no limit."""
+        """Return the number of pairs that are longer than the model's limit; 0 without a limit."""
         if not pairs or self.limit is None or not self._plain:
             return 0
         first, second = zip(*pairs, strict=True)

@@ -47,7 +47,7 @@ class DataStep(Step):
         yield from self.checked_data(context)[0]
 
     def checked_data(self, context: Preflight) -> tuple[list[Problem], CheckedData]:
-        """Return problems of the first rows of `data`, which are shown, and what was read."""
+        """Check and show the first rows of `data`; return the problems and the rows."""
         from emberge.data import check_datasets
 
         checked = check_datasets(context, self.data)
@@ -73,7 +73,7 @@ class DataStep(Step):
         details: Mapping[str, Any] | None = None,
         dev: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
     ) -> Artifact:
-        """Write the catalogue of what is kept, and the counts; outcomes are consumed as they come.
+        """Write the catalogue of kept rows and the counts, consuming outcomes; return the artifact.
 
         `dev` are sets that are kept from training, which the catalogue lists apart.
 

@@ -64,7 +64,7 @@ class FilterNegatives(TaughtStep):
             yield Outcome(row, example, after, "negatives above the threshold are gone")
 
     def _keep_negatives(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> NDArray[np.bool_]:
-        """Return whether each negative stays.
+        """Return the mask of negatives that stay, by listed place.
 
         Raises:
             DataError: when none does, with the scores seen.

@@ -176,7 +176,7 @@ class ArrangedSet:
         return self.query_of[parts.rows], self.document_of[parts.places]
 
     def lists(self, *pairs: tuple[NDArray[np.int64], NDArray[np.int64]]) -> Lists:
-        """Return the documents of each query from pairs of both; what is no document is left out."""
+        """Return the documents of each query from pairs of both, without places that are no documents."""
         import numpy as np
 
         queries, documents = (np.concatenate(side) for side in zip(*pairs, strict=True))

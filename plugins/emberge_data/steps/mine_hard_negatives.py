@@ -241,7 +241,7 @@ def _write(path: Path, values: NDArray[Any]) -> None:
 
 
 def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[str]:
-    """Yield the passages of files in the layout of BEIR: `text`, with a `title` before it where there is one.
+    """Yield the passages of files in the layout of BEIR: `text`, after a `title` if there is one.
 
     Raises:
         DataError: for a row without text, and, at the end, for an `_id` that two different passages have.

@@ -25,7 +25,7 @@ EMPTY = -1
 
 
 def thresholds(positives: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
-    """Return the highest score of a negative beside positives of these scores: s - (1 - margin) |s|.
+    """Return the highest score that a negative of these positives may have: s - (1 - margin) |s|.
 
     For a positive score that is `margin` times the score (NV-Retriever, arXiv:2407.15831); for a negative
     one, where the product would be above the score, it is as far below.
@@ -73,7 +73,7 @@ class Passages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mined:
-    """Negatives of queries: places [n, count], -1 where there are fewer, and thresholds [teachers, n]."""
+    """Negatives of queries: places [n, count], padded with -1, and thresholds [teachers, n]."""
 
     places: NDArray[np.int64]
     thresholds: NDArray[np.float64] | None
@@ -134,7 +134,7 @@ def _move_passing(
     places: NDArray[np.int64],
     ceilings: NDArray[np.float64] | None,
 ) -> NDArray[np.int64]:
-    """Move the candidates to the front that pass every threshold; the rest becomes empty."""
+    """Move the candidates that pass every threshold to the front, and empty the other places."""
     import numpy as np
 
     kept = places != EMPTY

@@ -52,11 +52,11 @@ class SetChanges:
 
     @property
     def dropped(self) -> int:
-        """Number of rows that are gone."""
+        """Number of dropped rows."""
         return self.rows - self.kept
 
     def watch(self, outcomes: Iterable[Outcome]) -> Iterator[Example]:
-        """Yield the examples that are kept, and count all."""
+        """Count all outcomes, and yield the examples of kept rows."""
         for outcome in outcomes:
             self.rows += 1
             self.kept += outcome.after is not None

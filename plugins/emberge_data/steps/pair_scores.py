@@ -68,7 +68,7 @@ class PairScores:
                 done(segment[-1][0] + 1)
 
     def cut(self) -> int:
-        """Return how many pairs were longer than what the model reads."""
+        """Return the number of pairs that were longer than the model's limit."""
         paths = self._folder.glob("[!.]*.json")
         return sum(json.loads(path.read_text(encoding="utf-8"))["cut"] for path in paths)
 

@@ -114,7 +114,7 @@ class ScorePairs(DataStep):
     def _fill(
         self, dataset: StoredDataset, scores: PairScores, score: Score, workspace: Workspace
     ) -> None:
-        """Score a set's pairs on all ranks, and count those that are too long for the teacher."""
+        """Score a set's pairs on all ranks, and count the pairs that are too long for the teacher."""
         from emberge.ranks import join_ranks
 
         ranks = join_ranks(workspace.machine.device)

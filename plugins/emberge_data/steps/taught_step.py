@@ -82,7 +82,7 @@ class TaughtStep(DataStep):
         )
 
     def _embedded(self, sets: Sequence[ArrangedSet], workspace: Workspace) -> list[list[Space]]:
-        """Return the vectors of each set by each teacher, of which one is in memory at a time."""
+        """Return the vectors of each set by each teacher, with one teacher in memory at a time."""
         from emberge_data.steps.search.space import Space
 
         found: list[list[Space]] = [[] for _ in sets]

@@ -72,7 +72,7 @@ class Teacher:
     """Numbers of the embeddings on disk."""
 
     def check(self, context: Preflight, option: str = "teacher") -> Iterator[Problem]:
-        """Yield problems of the checkpoint, and a warning of prompts that it has and nobody uses."""
+        """Yield problems of the checkpoint, and a warning if its own prompts are not used."""
         folder = context.whole_model(self.model)
         if folder is None:
             return

@@ -1,4 +1,4 @@
-"""Similarity of texts: as they are compared, as shingles, and by MinHash, so that few pairs need be compared.
+"""Similarity of texts: their normal form, shingles and Jaccard similarity, and MinHash to find candidates.
 
 MinHash is own code, as both libraries were slower in a measurement over 6,000 texts of 416 characters (128
 hashes of shingles of 5): 0.23 s here, 0.48 s with rensa 0.5, 7.6 s with datasketch 2.0. They also keep an

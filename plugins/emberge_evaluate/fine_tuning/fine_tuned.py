@@ -141,7 +141,7 @@ class FineTuned(TuningOptions, Evaluator):
             return None
 
     def entries(self) -> list[TaskEntry]:
-        """Return all tasks, those that others start from before them.
+        """Return all tasks, each after the task that it starts from.
 
         Raises:
             DataError: for a name that is no task of the hub.
@@ -161,14 +161,14 @@ class FineTuned(TuningOptions, Evaluator):
         ]
 
     def _list_tasks(self, entry: TaskEntry, fingerprint: str = "") -> list[TaskInfo]:
-        """Return the task, or the task under each seed where there are several."""
+        """Return the task, or one for each of several seeds."""
         info = TaskInfo(
             entry.name, entry.head, entry.scored_by, fingerprint=fingerprint, split="test"
         )
         return [info] if len(self.seeds) == 1 else [info.at_seed(seed) for seed in self.seeds]
 
     def _hash_task(self, name: str, data: Mapping[str, TaskData], workspace: Workspace) -> str:
-        """Return a hash of all that decides a score beside the model."""
+        """Return a hash of everything but the model that decides a score."""
         start = data[name].entry.start
         options = replace(self, tasks=(), data=(), seeds=self.seeds if len(self.seeds) == 1 else ())
         parts = (

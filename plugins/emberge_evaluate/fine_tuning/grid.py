@@ -231,7 +231,7 @@ class Grid:
 
 
 def _read_tuned(path: Path) -> Tuned | None:
-    """Return a cell's result; None where there is none, or a damaged one."""
+    """Return a cell's stored result; None without one, or for a damaged one."""
     try:
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         curve = [(int(at), float(loss), float(dev)) for at, loss, dev in kept["curve"]]

@@ -1,4 +1,4 @@
-"""Tasks of the hub by name: GLUE, XTREME, XTREME-R, and those that BidirLM is judged by.
+"""Tasks of the hub by name: GLUE, XTREME, XTREME-R, and those of BidirLM's paper.
 
 Of XTREME (arXiv:2003.11080) and XTREME-R (arXiv:2104.07412) training is in English, and each language is a
 test set; their retrieval is that of `mteb`. GLUE's test labels are secret, so its development data is tested

@@ -1,4 +1,4 @@
-"""Kinds of task: what the model reads of a row, the loss of a batch, and predictions."""
+"""Kinds of task: the inputs of a row, the loss of a batch, and predictions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TextHead(nn.Module):
         _draw_weights(self)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Return logits [b, c] of hidden states [b, t, d], of which `mask` [b, t] are real."""
+        """Return logits [b, c] of hidden states [b, t, d]; `mask` [b, t] marks real tokens."""
         if self.pooling == "late":
             return _mean_over_tokens(self._compute_logits(states), mask)
         return self._compute_logits(_pool_states(states, mask, self.pooling))
@@ -101,7 +101,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class TaskInput:
-    """Row as the model reads it: its texts (several for choices and windows) and what is to be learned.
+    """Input of a row: its texts (several for choices and windows) and its target.
 
     `places` are the tokens that words' labels are on, -1 for a word that was cut off. `windows` locate the
     tokens of a passage.
@@ -139,7 +139,7 @@ class Kind:
     def locate(
         self, encoder: TokenEncoder, texts: Sequence[str], seconds: Sequence[str | None]
     ) -> list[LocatedText]:
-        """Return texts, or pairs if there are second ones, with the places of their tokens."""
+        """Return texts, or pairs of texts, with the places of their tokens."""
         pairs = [second for second in seconds if second is not None]
         return encoder.locate(
             texts,
@@ -149,7 +149,7 @@ class Kind:
         )
 
     def target(self, row: TaskRow) -> Any:
-        """Return what is to be learned of a row."""
+        """Return the target of a row."""
         raise NotImplementedError
 
     def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:

@@ -108,7 +108,7 @@ def _class_f1(one: int, gold: Sequence[int], predicted: Sequence[int]) -> float:
 
 
 def _macro_f1(gold: Sequence[int], predicted: Sequence[int]) -> float:
-    """Return the mean F1 of the classes that are there or were found."""
+    """Return the mean F1 of all classes in the gold labels or the predictions."""
     classes = sorted({*gold, *(value for value in predicted if value >= 0)})
     return float(np.mean([_class_f1(one, gold, predicted) for one in classes]))
 
@@ -137,7 +137,7 @@ def _rank_correlation(gold: Sequence[float], predicted: Sequence[float]) -> floa
 def _entity_counts(
     classes: Sequence[str], rows: Sequence[TaskRow], found: Sequence[Any]
 ) -> list[tuple[int, int]]:
-    """Return for each text how many entities were found, and how many there are on both sides together."""
+    """Return for each text the number of entities found, and the sum of gold and predicted entities."""
     counts = []
     for row, numbers in zip(rows, found, strict=True):
         gold = _find_entities(row.gold if isinstance(row.gold, tuple) else ())

@@ -37,7 +37,7 @@ class TaskData:
 
 
 def entry_problems(entry: TaskEntry, known: Mapping[str, TaskEntry]) -> Iterator[str]:
-    """Yield what contradicts itself in an entry; `known` are all tasks by name."""
+    """Yield the contradictions of an entry; `known` has all tasks by name."""
     head, start = entry.head, entry.start
     origin = known.get(start) if start is not None else None
     fits = METRICS[head]

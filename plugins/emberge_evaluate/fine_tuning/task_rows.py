@@ -1,4 +1,4 @@
-"""Rows of tasks as a head needs them: texts and what is to be learned of them."""
+"""Rows of tasks as a head needs them: texts and targets."""
 
 from __future__ import annotations
 

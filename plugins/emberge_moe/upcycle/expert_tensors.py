@@ -1,4 +1,4 @@
-"""Tensors of routed models that are computed while they are read: drawn, joined, shaken, averaged."""
+"""Derived tensors of routed models, computed while they are read: random, joined, noisy, averaged."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class NomicV2(RoutedTarget):
 
 
 def _pad_vocabulary(rows: int) -> int:
-    """Return the rows of a vocabulary with those that fill it up."""
+    """Return the rows of a vocabulary, rounded up to a multiple of 64."""
     return -(-rows // _VOCABULARY) * _VOCABULARY
 
 

@@ -230,7 +230,7 @@ def summary(
 
 
 def _count_parameters(tensors: Sequence[TensorSpec], routing: LayerRouting) -> tuple[int, int]:
-    """Return the number of all parameters, and of those that a token passes."""
+    """Return the number of all parameters, and of those active for one token."""
     inside = sum(one.elements for one in tensors if _EXPERTS.search(one.name))
     every = sum(one.elements for one in tensors)
     return every, every - inside + inside * routing.top_k // routing.experts

@@ -42,7 +42,7 @@ _SPLIT = tuple(f".self_attn.{one}_proj." for one in "qkv")
 
 @dataclass(frozen=True)
 class RoutedFormat(RoutedTarget):
-    """Any dense class, wrapped; others need the one file beside the weights, and must trust it."""
+    """Format that wraps any dense class; loading it elsewhere takes the folder's own code file."""
 
     @property
     def code(self) -> Path:

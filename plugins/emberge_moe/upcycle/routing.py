@@ -1,4 +1,4 @@
-"""Routing of a model to be, and its format: names, config, and what that cannot express."""
+"""Routing of a planned model, and its format: names, config, limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NORMAL = re.compile(r"normal\((\d+(?:\.\d+)?(?:e-?\d+)?)\)")
 
 @dataclass(frozen=True)
 class LayerRouting:
-    """Layers that are routed, of a model with `depth` layers, and how each of them is."""
+    """Routed layers of a model with `depth` layers, and the options of their routing."""
 
     depth: int
     layers: tuple[int, ...]
@@ -70,7 +70,7 @@ class RoutedTarget:
 
     @property
     def code(self) -> Path | None:
-        """The file that a folder must have beside it and that others must trust; None for a native class."""
+        """The code file that the folder needs and others must trust; None for a native class."""
         return None
 
     @property
@@ -100,7 +100,7 @@ class RoutedTarget:
         yield spec
 
     def dense_config(self, config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the dense model's config, of which a routed one keeps a copy; None without one."""
+        """Return the copy of the dense model's config in a routed model's config; None without one."""
         raise NotImplementedError
 
     def restored(self, config: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> Restored:

@@ -112,7 +112,7 @@ class RoutingStep(Step):
     def check_dense(
         self, folder: Path | None, option: str, context: Preflight
     ) -> Iterator[Problem]:
-        """Yield the problems of the dense model that `option` names, and note what becomes of it."""
+        """Yield the problems of the dense model that `option` names, and note the planned result."""
         if folder is None:
             return
         try:

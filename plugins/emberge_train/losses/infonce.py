@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TableSide:
-    """Texts on one side of a table of scores, with their ids and groups, which decide what counts.
+    """Candidates of one side of a score table, with the ids and groups that decide which pairs count.
 
     vectors [m, d] of length one; row [m] is whose text it is, text [m] its id, valid [m] whether it is one;
     `own` [m] is whether it may be a negative of its own row; guide [m, g] its direction in a guide.
@@ -94,7 +94,7 @@ def sides(e: Embeddings) -> tuple[TableSide, TableSide, TableSide]:
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """Rules that bar a text from a row's denominator, beside filling and the row's own positives.
+    """Rules that keep a text out of a row's denominator.
 
     texts [b, k] are ids of texts that are no negatives of the row, label [b] its label, threshold [b] the
     similarity to the guide from which on a text counts as one more positive. None switches a rule off.

@@ -40,7 +40,7 @@ def scale_warnings(scale: float) -> list[str]:
 
 
 def teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
-    """Return the teacher's scores of the candidates [b, p + n], zeros where there are none, and their mask.
+    """Return the teacher's scores of the candidates [b, p + n], 0 where missing, and their mask.
 
     Raises:
         ValueError: where positives or negatives have none at all.

@@ -99,7 +99,7 @@ def _yield_slots(e: Embeddings) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _negative_mask(e: Embeddings) -> Tensor:
-    """Return which negatives there are, bool [b, n]."""
+    """Return the mask of a batch's hard negatives, bool [b, n]."""
     return e.valid[:, e.positive.shape[1] :]
 
 

@@ -25,7 +25,7 @@ BLOCK_LOGITS, LEAST_ROWS, MOST_ROWS = 2**24, 64, 512
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenTokens(TokenLoss):
-    """Loss of hidden tokens, drawn with the probability `share` from those that are not spared.
+    """Loss of hidden tokens, drawn with the probability `share` from all but special tokens.
 
     Of the chosen a part `masked` becomes the mask, a part `random` some other token, and the rest stays as it
     is; all are scored. Losses of one share hide the same places of a text.
@@ -62,7 +62,7 @@ class HiddenTokens(TokenLoss):
 
 
 def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the mean cross-entropy of the labels [b, t] that are scored, by the states of their places.
+    """Return the mean cross-entropy of the scored labels [b, t], from the states at their places.
 
     Logits are computed for blocks of scored places alone. Without such a place it is 0.
     """
@@ -111,5 +111,5 @@ def _fused_loss(states: Tensor, wanted: Tensor, head: LinearHead) -> Tensor:
 
 
 def next_of(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return states and labels of which each label is at the place before its own, which predicts it."""
+    """Return states and labels, each label moved to the place before it, whose state predicts it."""
     return hidden[:, :-1], labels[:, 1:]

@@ -37,7 +37,7 @@ def fit_coefficients(
     work: Path,
     progress: Callable[[int], None] | None = None,
 ) -> Array:
-    """Return coefficients [blocks, members], of which those of a block are weights that sum to 1.
+    """Return coefficients [blocks, members]; those of a block are weights that sum to 1.
 
     They begin with `start` [members] in every block, and follow the losses on some units of each set. States
     to continue a killed fit from are kept in the folder `work`.

@@ -1,4 +1,4 @@
-"""Labelled queries and pairs of a set as batches, each with the loss that stands for its score."""
+"""Labelled queries and pairs of a set as batches, each with the loss in place of its score."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ PROBED = 8
 
 @dataclass(frozen=True, eq=False)
 class Layers:
-    """Coefficients [blocks, members], and what they gained over one weighting, held out.
+    """Coefficients [blocks, members], and their held-out gain over one weighting.
 
     They are the means of the fits on either half; `by_tensor` is each member's weight for a merge.
     """
@@ -157,7 +157,7 @@ class LayerSearch:
 
 
 def _measure_gain(scores: Sequence[UnitScores], *unseen: Sequence[Places]) -> HeldOut:
-    """Return what the fits gained over equal layers, each on the units that it has not seen.
+    """Return the gain of the fits over equal layers, each on units that it has not seen.
 
     The first weighting has equal layers, then comes a fit for each of the `unseen` parts of the units.
     """

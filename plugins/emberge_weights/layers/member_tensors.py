@@ -60,14 +60,14 @@ class Blocks:
 
 
 def blocks_of(plan: MergePlan) -> Blocks:
-    """Return the blocks of what a merge merges: one for each layer, one for all else of one module."""
+    """Return the blocks of a merge: one for each layer, one for all else of a module."""
     layers = {one.name: plan.layers[one.name] for one in plan.tensors if one.action == "merge"}
     names = layer_order(layers.values())
     return Blocks(names, {name: names.index(layer) for name, layer in layers.items()})
 
 
 def _common_beginning(names: Sequence[str]) -> str:
-    """Return what names have in common at their beginning, word by word; of a single one all."""
+    """Return the common beginning of names, word by word; a single name whole."""
     words = zip(*(name.split(".") for name in names), strict=False)
     shared = [some[0] for some in takewhile(lambda some: len(set(some)) == 1, words)]
     return names[0] if len(names) == 1 else "".join(f"{word}." for word in shared)

@@ -1,1 +1,1 @@
-"""Removal of test texts from training sets, with a record of what was found."""
+"""Removal of test texts from training sets, with a record of the findings."""

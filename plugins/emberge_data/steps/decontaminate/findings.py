@@ -61,7 +61,7 @@ class RowFate:
 
 @dataclass
 class TaskCounts:
-    """Counts of one task: its distinct test texts, those that the data had, and the rows that had any."""
+    """Counts of one task: distinct test texts, those in the data, and rows with any of them."""
 
     queries: int = 0
     queries_found: int = 0
@@ -123,7 +123,7 @@ class Findings:
             counts.documents_found += found
 
     def verdict(self, training: RowTexts, row: int, drop: Collection[Side]) -> RowFate:
-        """Return what becomes of a row, given the sides of tests whose texts go."""
+        """Return the fate of a row, where `drop` names the sides of tests whose texts are removed."""
         own, negatives = training.of_row(row)
         held = [one for place in own for one in self._of(place)]
         why = next((one for one in held if one.side in drop), None)

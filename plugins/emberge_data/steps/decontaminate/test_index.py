@@ -1,4 +1,4 @@
-"""Index of test texts: those that a text equals, shares a run of words with, or nearly equals."""
+"""Index of test texts, searched for texts that are equal, nearly equal, or share a run of words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMMON = 10
 
 @dataclass(frozen=True)
 class Likeness:
-    """Ways in which a text contains a test text, beside being equal to it.
+    """Thresholds from which on a text contains a test text that it does not equal.
 
     `words` is the length of a run of words that both have, None for any; `jaccard` the similarity of their
     shingles of `shingle` characters.
@@ -83,7 +83,7 @@ class TestIndex:
 
 
 class _Runs:
-    """Runs of so many words in test texts, and the texts that have them too.
+    """Runs of a number of words in test texts, and the training texts that share them.
 
     A run of more than COMMON texts of either kind is a set phrase and no sign of a copy (as in GPT-3's
     filter, Brown et al., 2020, arXiv:2005.14165, which lets 13 words go that are in more than ten documents).
@@ -154,7 +154,7 @@ class _Near:
         self._least = minhash.threshold - _DEVIATIONS * deviation
 
     def found(self, texts: Sequence[str]) -> Iterator[tuple[int, int, float]]:
-        """Yield (text, test, similarity) of all that are as alike as the threshold, computed exactly."""
+        """Yield (text, test, similarity) of all pairs at or above the threshold, computed exactly."""
         signatures = self._minhash.signatures(texts)
         every = np.arange(len(texts))
         bands = zip(self._minhash.keys(signatures), self._keys, self._order, strict=True)

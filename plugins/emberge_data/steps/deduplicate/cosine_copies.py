@@ -48,7 +48,7 @@ class JoinedVectors:
         return found
 
     def of(self, numbers: Places) -> JoinedVectors:
-        """Return the vectors of these numbers, numbered anew."""
+        """Return the vectors with these numbers, numbered from 0."""
         return JoinedVectors(self._sets, self._parts[numbers], self._places[numbers])
 
 

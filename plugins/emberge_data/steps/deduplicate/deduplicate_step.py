@@ -170,7 +170,7 @@ class Deduplicate(DataStep):
 
 
 class _Copies:
-    """Rows that are copies, with the row that each is a copy of."""
+    """Copies among the rows, each with the earlier row that it repeats."""
 
     def __init__(self, rows: RowsInOrder) -> None:
         import numpy as np
@@ -182,7 +182,7 @@ class _Copies:
 
     @property
     def kept(self) -> NDArray[np.bool_]:
-        """Flags of the rows that are no copies, as far as was looked."""
+        """Flags of the rows that are not known to be copies."""
         kept: NDArray[np.bool_] = self._earlier < 0
         return kept
 

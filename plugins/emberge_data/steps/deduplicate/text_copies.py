@@ -131,7 +131,7 @@ def near_copies(
     threshold: float,
     size: int,
 ) -> Iterator[tuple[int, int]]:
-    """Yield (row, earlier row) of rows each part of which is as alike as the threshold, or more.
+    """Yield (row, earlier row) of rows whose every part is as similar as the threshold or more.
 
     Candidates share a key of MinHash; their Jaccard similarity is then computed from the shingles, so no
     pair below the threshold is found. If all parts are as alike as the threshold, so are their shingles put

@@ -1,4 +1,4 @@
-"""Units of comparison: the parts of a row that are looked for in other rows."""
+"""Units of comparison: the parts of a row that are searched for in other rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ComparedTexts:
 def units_of(
     dataset: StoredDataset, example: Example, of: Of, tag: str = ""
 ) -> list[ComparedTexts]:
-    """Return what is compared of a row; a row is a copy if any of its units is.
+    """Return the units of a row; a row is a copy if any of its units is.
 
     - `rows`: anchor and positives, each with the other row's; in a symmetric set in either order. Of a row
       with a label it is the anchor, and the labels of copies are equal: its positives are other rows of
@@ -77,6 +77,6 @@ class RowsInOrder:
         return units_of(dataset, dataset[own], self._of, tag)
 
     def every_unit(self, kept: NDArray[np.bool_]) -> Iterator[tuple[int, ComparedTexts]]:
-        """Yield (row, unit) of the rows that are kept so far."""
+        """Yield (row, unit) of all kept rows."""
         for row in kept.nonzero()[0].tolist():
             yield from ((row, unit) for unit in self._units(row))

@@ -1,4 +1,4 @@
-"""Cosines that come out the same on every machine, and a bound on those that a matrix product gives.
+"""Cosines that are equal on every machine, and bounds on the cosines of a matrix product.
 
 A product of two float32 numbers is exact in float64, and a sum that halves a vector again and again adds
 element to element in one order. So the cosine of two stored vectors is a function of their bits alone: no
@@ -35,7 +35,7 @@ COLUMNS = 8192
 
 
 def slack(dimension: int) -> float:
-    """Return how far a float32 product of unit vectors may be from their exact cosine at most."""
+    """Return the largest possible error of a float32 product of unit vectors."""
     addends = dimension + 4
     return addends * UNIT / (1 - addends * UNIT)
 
@@ -85,7 +85,7 @@ def _sum(addends: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SearchMemory:
-    """Memory that a search may take beside vectors' lengths and its result: it decides only the speed."""
+    """Memory that a search may take for its blocks; it decides only the speed."""
 
     memory: int = 512 << 20
 
@@ -98,7 +98,7 @@ class SearchMemory:
         return max(1, min(queries, products // columns)), columns
 
     def queries(self, dimension: int) -> int:
-        """Return how many queries may be searched together, whose vectors are in memory."""
+        """Return the number of queries that fit into memory together."""
         return max(1, self.memory // 8 // (8 * dimension))
 
 
@@ -116,7 +116,7 @@ def full_precision() -> Iterator[None]:
 
 
 def rounded_up(numbers: NDArray[np.float64], device: str) -> Tensor:
-    """Return float32 numbers that are above these."""
+    """Return float32 numbers that are not below these, rounded up."""
     import numpy as np
     import torch
 
@@ -125,5 +125,5 @@ def rounded_up(numbers: NDArray[np.float64], device: str) -> Tensor:
 
 
 def rounded_down(numbers: NDArray[np.float64], device: str) -> Tensor:
-    """Return float32 numbers that are below these."""
+    """Return float32 numbers that are not above these, rounded down."""
     return -rounded_up(-numbers, device)

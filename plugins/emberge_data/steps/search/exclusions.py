@@ -1,4 +1,4 @@
-"""Documents that are out of the question for a query, whatever their scores."""
+"""Documents that a query must not get, whatever their scores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Lists:
 
     @classmethod
     def of_pairs(cls, numbers: NDArray[np.int64], places: NDArray[np.int64], size: int) -> Lists:
-        """Return `size` lists of which number `numbers[i]` has `places[i]`, each place once."""
+        """Return `size` lists: list `numbers[i]` has `places[i]`, each place once."""
         import numpy as np
 
         order = np.lexsort((places, numbers))
@@ -86,7 +86,7 @@ class Exclusions:
     grouped: Lists | None = None
 
     def fill(self, scores: Tensor, queries: NDArray[np.int64], first: int, value: float) -> None:
-        """Overwrite the scores [queries, documents from `first`] of what is out of the question."""
+        """Overwrite the scores [queries, documents from `first`] of excluded documents."""
         import numpy as np
         import torch
 

@@ -42,7 +42,7 @@ def nearest(
     excluded: Exclusions | None = None,
     limits: SearchMemory | None = None,
 ) -> list[NearestDocuments]:
-    """Return, for each space, the `count` nearest documents of these queries that are allowed.
+    """Return for each space the `count` nearest allowed documents of these queries.
 
     A document is allowed if `excluded` does not name it and if in no space its score is above the query's
     ceiling (`ceilings` [spaces, queries]). Spaces have the same queries and documents in the same order.
@@ -78,7 +78,7 @@ def nearest(
 
 
 class _Search:
-    """Search for the documents with the highest float32 products among those that may be allowed."""
+    """Search for the allowed documents with the highest float32 products."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class _Search:
         places[part] = torch.cat([places[part], at + first], dim=1).gather(1, order)
 
     def in_order(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the candidates of a space that are allowed, [n, k] in order; -1 and -inf pad."""
+        """Return the allowed candidates of a space [n, k] in order, padded with -1 and -inf."""
         import numpy as np
 
         products, found = (part.cpu().numpy() for part in self._best[number])
