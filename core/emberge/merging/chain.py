@@ -24,7 +24,7 @@ Stats = Sequence[Measures]
 Resolve = Callable[[Stage, Block], Options]
 
 
-def resolve_plain(stage: Stage, block: Block) -> Options:
+def _resolve_plain(stage: Stage, block: Block) -> Options:
     """Return options from the stage's own schedules, for a tensor outside the layers.
 
     A nested stage's options are under its field's name.
@@ -35,7 +35,7 @@ def resolve_plain(stage: Stage, block: Block) -> Options:
         many = isinstance(schedule, PerModel)
         values[name] = block.weights.new_full((len(block.models),), number) if many else number
     for name, inner in stage.nested().items():
-        values[name] = resolve_plain(inner, block)
+        values[name] = _resolve_plain(inner, block)
     return Options(values)
 
 
@@ -44,7 +44,7 @@ class Chain:
     """The links of a merge, and how a link's schedules become numbers for a block."""
 
     links: tuple[Stage, ...]
-    resolve: Resolve = resolve_plain
+    resolve: Resolve = _resolve_plain
 
     def transform(self, stats: Sequence[Stats], block: Block, links: int) -> Block:
         """Return the block after the first `links` links, which are transforms."""
@@ -105,7 +105,7 @@ def scope_key(scope: Scope, block: Block) -> str:
 
 
 def merge_blocks(
-    links: Sequence[Stage], blocks: Sequence[Block], resolve: Resolve = resolve_plain
+    links: Sequence[Stage], blocks: Sequence[Block], resolve: Resolve = _resolve_plain
 ) -> Iterator[Tensor]:
     """Merge blocks that are in memory, in their order: the scheduler's work in a few lines.
 

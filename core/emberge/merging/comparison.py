@@ -119,12 +119,12 @@ class WeightComparison:
 
     def mean_cosine(self, parts: Collection[Part] = MATRICES) -> float | None:
         """Return the mean over the text trunk's layers of the cosine of some parts; None without layers."""
-        sums = (self.of(layer, parts) for layer in self.layers if is_trunk_layer(layer))
+        sums = (self.of(layer, parts) for layer in self.layers if _is_trunk_layer(layer))
         return _mean_known(found.cosine for found in sums if found is not None)
 
     def low_layers(self) -> list[str]:
         """Return the layers of the text trunk, and the embeddings, whose cosine is below LOW_COSINE."""
-        shown = (la for la in self.layers if is_trunk_layer(la) or la == EMBEDDING_LAYER)
+        shown = (la for la in self.layers if _is_trunk_layer(la) or la == EMBEDDING_LAYER)
         cosines = {la: found.cosine for la in shown if (found := self.of(la)) is not None}
         return [la for la, cosine in cosines.items() if cosine is not None and cosine < LOW_COSINE]
 
@@ -138,8 +138,8 @@ class WeightComparison:
         """Return the table as lines: a row a layer, the embeddings as E, and the means of the trunk."""
         columns = list(_table_columns(self))
         head = ["layer", *(view for _, view, _ in columns)]
-        rows = [[shown_layer(la), *(cell(la) for _, _, cell in columns)] for la in self.layers]
-        if any(map(is_trunk_layer, self.layers)):
+        rows = [[_short_layer(la), *(cell(la) for _, _, cell in columns)] for la in self.layers]
+        if any(map(_is_trunk_layer, self.layers)):
             means = [_show_number(self.mean_cosine(parts), 4) for _, parts in VIEWS]
             rows.append(["mean", *means, *[""] * (len(columns) - len(means))])
         widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
@@ -148,7 +148,7 @@ class WeightComparison:
 
     def remarks(self) -> list[str]:
         """Return the notes, and a warning of layers that are too far apart to be averaged."""
-        low = [shown_layer(layer) for layer in self.low_layers()]
+        low = [_short_layer(layer) for layer in self.low_layers()]
         far = [
             f"the cosine is below {LOW_COSINE} in {plural('layer') if len(low) > 1 else 'layer'} "
             f"{join_some(low, 6)}: an average of weights this far apart is rarely of use before it is trained"
@@ -167,7 +167,7 @@ class WeightComparison:
             "base": self.base,
             "mean_cosine": {view.lower(): self.mean_cosine(parts) for view, parts in VIEWS},
             "layers": {
-                shown_layer(layer): {
+                _short_layer(layer): {
                     view.lower(): _layer_numbers(self, layer, parts)
                     for view, parts in views
                     if self.of(layer, parts) is not None
@@ -176,7 +176,7 @@ class WeightComparison:
             },
             "below": {
                 "cosine": LOW_COSINE,
-                "layers": [shown_layer(layer) for layer in self.low_layers()],
+                "layers": [_short_layer(layer) for layer in self.low_layers()],
             },
             "left_out": [*self.left_out],
             "notes": [*self.notes],
@@ -222,7 +222,7 @@ class WeightComparison:
         return [figure for figure in (*figures, *changes) if figure["lines"]["series"]]
 
 
-def is_trunk_layer(layer: str) -> bool:
+def _is_trunk_layer(layer: str) -> bool:
     """Return whether a layer is a numbered one of the text trunk."""
     space, _, number = layer.rpartition(".")
     return space == "layers" and number.isdecimal()
@@ -255,7 +255,7 @@ def _table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join((first.ljust(widths[0]), *numbers)).rstrip()
 
 
-def shown_layer(layer: str) -> str:
+def _short_layer(layer: str) -> str:
     """Return a layer's short name: E for the embeddings, a number in the text trunk."""
     return "E" if layer == EMBEDDING_LAYER else layer.removeprefix("layers.")
 
@@ -360,7 +360,7 @@ def _build_figure(
     found: WeightComparison, title: str, caption: str, y: str, series: dict[str, list[float | None]]
 ) -> dict[str, Any]:
     lines = {name: values for name, values in series.items() if any(v is not None for v in values)}
-    labels = [shown_layer(layer) for layer in found.layers]
+    labels = [_short_layer(layer) for layer in found.layers]
     return {
         "title": title,
         "caption": caption,

@@ -153,7 +153,7 @@ class MergePlan:
 def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
     """Return the weight, as given, of each model that has the tensor."""
     depth = plan.depths.get(tensor.name, 0.0)
-    called = names_for_filters(plan.request, tensor)
+    called = _names_for_filters(plan.request, tensor)
     return {
         model.name: model.weight.at(called[model.name], depth)
         for model, spec in zip(plan.request.inputs, tensor.sources, strict=True)
@@ -163,7 +163,7 @@ def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
 
 def resolver(plan: MergePlan) -> Resolver:
     """Build the resolver that turns the stages' options into numbers for this merge."""
-    called = {tensor.name: names_for_filters(plan.request, tensor) for tensor in plan.tensors}
+    called = {tensor.name: _names_for_filters(plan.request, tensor) for tensor in plan.tensors}
     return Resolver({m.name: m.options for m in plan.request.inputs}, plan.depths, called)
 
 
@@ -178,7 +178,7 @@ def raise_problems(plan: MergePlan) -> None:
         raise CheckpointError("\n".join(str(problem) for problem in errors))
 
 
-def names_for_filters(request: MergeRequest, tensor: TensorPlan) -> dict[str, str]:
+def _names_for_filters(request: MergeRequest, tensor: TensorPlan) -> dict[str, str]:
     """Return the names that filters are matched with: each model's own, and under "" the result's.
 
     They differ only in a slice that takes other layers of a model than it makes, and only in the layer.
@@ -244,7 +244,7 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
         if tensor.action != "merge":
             continue
         given = weights_of(plan, tensor)
-        for name, weight in effective_weights(plan, tensor, given).items():
+        for name, weight in _effective_weights(plan, tensor, given).items():
             sums[name].add(plan.layers[tensor.name], weight, tensor.out.elements)
         for name in based:
             kept = _base_share(plan.request.chains[plan.request.chain_of(tensor.name)])
@@ -254,7 +254,7 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
     return {n: one.share(elements) for n, one in sums.items()}, total / (elements or 1.0)
 
 
-def effective_weights(
+def _effective_weights(
     plan: MergePlan, tensor: TensorPlan, given: Mapping[str, float]
 ) -> dict[str, float]:
     """Return the weights in effect for a tensor, of what the base leaves.

@@ -222,10 +222,10 @@ class MergeRequest:
         for number, rule in enumerate(self.rules):
             if rule.matches(name):
                 return number
-        return len(self.rules) + (own_chain(self.slices, name) if self.slices else 0)
+        return len(self.rules) + (_own_chain(self.slices, name) if self.slices else 0)
 
 
-def own_chain(slices: Sequence[MergeSlice], name: str) -> int:
+def _own_chain(slices: Sequence[MergeSlice], name: str) -> int:
     """Return how many strategies after the merge's own one that of a tensor's slice comes; 0 without one."""
     place = slice_of(slices, name)
     if slices[place].strategy is None:

@@ -62,7 +62,7 @@ _OTHER_TOKENIZERS = (
 )
 
 
-def pickles_in(folder: Path) -> Iterator[Path]:
+def _find_pickles(folder: Path) -> Iterator[Path]:
     """Yield pickles of weights, without those that are a training's state."""
     for pattern in _PICKLES:
         found = sorted(folder.glob(pattern))
@@ -182,7 +182,7 @@ class Checkpoint:
     def has_weights(self) -> bool:
         """Presence of weights; a folder of metadata alone has none."""
         folders = [self.trunk, *(self.folder / m.path for m in self.chain)]
-        return any(_list_weight_files(f) or any(pickles_in(f)) for f in folders)
+        return any(_list_weight_files(f) or any(_find_pickles(f)) for f in folders)
 
     @functools.cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
@@ -258,7 +258,7 @@ class Checkpoint:
     def _counts_words(self) -> bool:
         """Return whether only modules after the first have weights, as behind a bag of words."""
         has = any(_list_weight_files(self.trunk)) or _is_transformer(self.trunk)
-        return len(self.parts) > 1 and not has and not any(pickles_in(self.trunk))
+        return len(self.parts) > 1 and not has and not any(_find_pickles(self.trunk))
 
     def _read_specs(self, folder: Path) -> dict[str, TensorSpec]:
         files = _list_weight_files(folder)
@@ -346,7 +346,7 @@ def _is_transformer(folder: Path) -> bool:
 
 
 def _refuse_pickle(root: Path, folder: Path) -> None:
-    pickle = next(pickles_in(folder), None)
+    pickle = next(_find_pickles(folder), None)
     if pickle is not None:
         raise CheckpointError(
             f"{pickle}: is a pickle, which can run any code when it is opened; convert it safely with "

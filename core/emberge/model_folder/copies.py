@@ -62,7 +62,7 @@ def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
                 yield path
 
 
-def copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> None:
+def _copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> None:
     """Copy a file of the model in `folder` to the path `out`, or with `link` give it a second name there.
 
     Raises:
@@ -155,7 +155,7 @@ def code_of_class(config: Mapping[str, Any]) -> ClassCode | None:
     return ClassCode(mapped["AutoModel"], file) if ours else None
 
 
-def named_code(checkpoint: Checkpoint) -> list[str]:
+def _named_code(checkpoint: Checkpoint) -> list[str]:
     """Return the modules that a model's configs name as its code, by file or by model on the hub."""
     found: dict[str, None] = {}
     for name in ("config.json", "tokenizer_config.json"):
@@ -167,7 +167,7 @@ def named_code(checkpoint: Checkpoint) -> list[str]:
     return list(found)
 
 
-def drop_code(template: Checkpoint, out: Path) -> None:
+def _drop_code(template: Checkpoint, out: Path) -> None:
     """Take the names of code out of the JSON files in `out`, a copy of the template's folder.
 
     A class of `code_of_class` keeps its names, and gets the plugin's file.
@@ -184,7 +184,7 @@ def drop_code(template: Checkpoint, out: Path) -> None:
         if (new := _strip_code(content)) != content:
             write_json(path, new, durable=False)
     if kept is not None and kept.file is not None:
-        copy_file(kept.file, trunk / kept.file.name, kept.file.parent)
+        _copy_file(kept.file, trunk / kept.file.name, kept.file.parent)
 
 
 def _json_files(template: Checkpoint, out: Path) -> Iterator[Path]:
@@ -227,8 +227,8 @@ def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
         (out / module.path).mkdir(parents=True, exist_ok=True)  # some have no file
     for path in dict.fromkeys([*hashed_files(folder), *copied_files(checkpoint)]):
         if path.suffix != ".py":
-            copy_file(path, out / path.relative_to(folder), folder, link=link)
-    drop_code(checkpoint, out)
+            _copy_file(path, out / path.relative_to(folder), folder, link=link)
+    _drop_code(checkpoint, out)
 
 
 def copy_template(
@@ -244,13 +244,13 @@ def copy_template(
     modules.json gets the classic type names, which old and new releases load, where every module has one.
     `config` replaces the transformer's config, and the weights' `dtype` is put into it; `tokenizer` is a
     folder whose tokenizer files are taken instead. A file in which nothing changes is copied byte for byte.
-    Code and its names in configs stay behind (`drop_code`).
+    Code and its names in configs stay behind (`_drop_code`).
 
     Raises:
         UnsoundFileError: for links that lead out of the template's folder.
     """
     for path in copied_files(template):
-        copy_file(path, out / path.relative_to(template.folder), template.folder)
+        _copy_file(path, out / path.relative_to(template.folder), template.folder)
     trunk = out / template.trunk.relative_to(template.folder)
     trunk.mkdir(parents=True, exist_ok=True)
     if tokenizer is not None:
@@ -264,7 +264,7 @@ def copy_template(
         (out / module.path).mkdir(parents=True, exist_ok=True)
     for name, content in classic_files(template.folder).items():
         write_json(out / name, content, durable=False)
-    drop_code(template, out)
+    _drop_code(template, out)
 
 
 def _copy_tokenizer(source: Checkpoint, trunk: Path) -> None:
@@ -272,7 +272,7 @@ def _copy_tokenizer(source: Checkpoint, trunk: Path) -> None:
     for name in TOKENIZER_FILES:
         (trunk / name).unlink(missing_ok=True)
         if (own / name).is_file():
-            copy_file(own / name, trunk / name, source.folder)
+            _copy_file(own / name, trunk / name, source.folder)
 
 
 def _set_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
@@ -305,7 +305,7 @@ def remarks(template: Checkpoint) -> Iterator[str]:
             f"'{template.folder.name}' has no tokenizer, and so the result will have none; "
             "name a model that has one with 'tokenizer'"
         )
-    code = named_code(template)
+    code = _named_code(template)
     if code and code_of_class(template.config) is None:
         yield (
             f"'{template.folder.name}' names code of its own ({join_some(code, _SHOWN)}), which no result "

@@ -199,7 +199,7 @@ def merge_inputs(
         named = [(m.name, m.fingerprint) for entry in entries for m in find(entry.model)]
         for fault in weights.problems(named):
             raise CheckpointError(fault)
-    return unique_names(
+    return _number_names(
         [
             replace(
                 model.input,
@@ -215,7 +215,7 @@ def merge_inputs(
     )
 
 
-def unique_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
+def _number_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
     """Return the inputs with a number behind equal names, so that all differ."""
     counted = Counter(m.name for m in inputs)
     seen: Counter[str] = Counter()

@@ -22,7 +22,7 @@ _OUTER = "base_model.model."
 _TABLE = re.compile(r"(?:embeddings?|embed_tokens|embed_in|wte|wpe|shared)$")
 
 
-def is_table(module: str) -> bool:
+def _is_table(module: str) -> bool:
     """Return whether a module of a backbone is a table of embeddings, by its name."""
     return _TABLE.search(module) is not None
 
@@ -89,7 +89,7 @@ class AdapterParts:
 
     def _list_tensors(self, whole: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         for module, found in self.factors.items():
-            if is_table(module):
+            if _is_table(module):
                 # A table stores [tokens, features]: the product of an adapter's factors is its transpose.
                 yield f"{_OUTER}{module}.lora_embedding_A", found.b.T.contiguous()
                 yield f"{_OUTER}{module}.lora_embedding_B", found.a.T.contiguous()

@@ -64,7 +64,7 @@ class Adapter:
     whole: Mapping[str, TensorSpec]
 
 
-def read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
+def _read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
     """Read an adapter's config and header.
 
     None for a folder of metadata alone, unless `whole` asks for everything.
@@ -129,7 +129,7 @@ def adapted_names(
     """
     if folder is None:
         return names
-    adapter = read_adapter(folder, whole=whole)
+    adapter = _read_adapter(folder, whole=whole)
     if adapter is None:
         return None
     require_base(adapter.config, adapter.metadata, names, checkpoint)
@@ -356,7 +356,7 @@ def compare_adapters(models: Iterable[MergeInput]) -> tuple[list[Problem], list[
     found: list[tuple[MergeInput, Adapter]] = []
     for model in models:
         try:
-            adapter = read_adapter(model.adapter, whole=False) if model.adapter else None
+            adapter = _read_adapter(model.adapter, whole=False) if model.adapter else None
         except EmbergeError:
             continue
         if adapter is not None:

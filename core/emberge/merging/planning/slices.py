@@ -23,7 +23,7 @@ _COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _PER_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers")
 
 
-def seen_through(part: LayerRange, names: Names, first: int) -> Names:
+def _renumber_names(part: LayerRange, names: Names, first: int) -> Names:
     """Return a model's tensors in a slice: under the names of the result, and no others."""
     by = part.start - first
     specs = {
@@ -34,7 +34,7 @@ def seen_through(part: LayerRange, names: Names, first: int) -> Names:
     return replace(names, specs=specs)
 
 
-def pattern_through(part: LayerRange, names: Names, first: int, prefix: str) -> Names:
+def _renumber_pattern(part: LayerRange, names: Names, first: int, prefix: str) -> Names:
     """Return the names of the result: a model's own in the slice, below the template's prefix."""
     by = part.start - first
     specs = {}
@@ -55,13 +55,13 @@ def as_sliced(
 ) -> tuple[Mapping[str, Names], Names]:
     """Return all models' names and the result's, restricted to a slice and renumbered."""
     firsts = {m.name: m.first or 0 for m in request.everyone}
-    result = pattern_through(part, pattern, request.inputs[0].first or 0, part.prefix)
+    result = _renumber_pattern(part, pattern, request.inputs[0].first or 0, part.prefix)
     seen = {}
     for name, own in names.items():
         # Where the embedding is in another slice, a tied model's copy of it must be named here.
         copies = {n: own.stands_for(n) for n in TIED if n in result.specs and n not in own.specs}
         tied = {n: spec for n, spec in copies.items() if spec is not None}
-        view = seen_through(part, own, firsts[name])
+        view = _renumber_names(part, own, firsts[name])
         seen[name] = replace(view, specs={**view.specs, **tied})
     return seen, result
 
@@ -83,7 +83,7 @@ def slice_depths(part: LayerRange, layers: Mapping[str, str]) -> dict[str, float
 
 def requests_of(request: MergeRequest) -> Iterator[MergeRequest]:
     """Yield a request for each slice."""
-    start, prefix = 0, _prefix(request)
+    start, prefix = 0, _read_prefix(request)
     for index, one in enumerate(request.slices):
         ends = (index == 0, index == len(request.slices) - 1)
         yield replace(
@@ -97,7 +97,7 @@ def requests_of(request: MergeRequest) -> Iterator[MergeRequest]:
         start += one.count
 
 
-def _prefix(request: MergeRequest) -> str:
+def _read_prefix(request: MergeRequest) -> str:
     """Return the prefix of the template, which is the first model that exists."""
     folders = (m.folder for one in request.slices for m in one.inputs)
     folder = request.template or next((f for f in folders if f is not None), None)
@@ -112,13 +112,13 @@ def _prefix(request: MergeRequest) -> str:
 def join_plans(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
     """Join the plans of the slices into one, without weights, and with the problems between them."""
     problems = [p for plan in plans for p in plan.problems]
-    problems += [*_lengths(request), *_unlike(plans)]
+    problems += [*_length_problems(request), *_mismatch_problems(plans)]
     inputs = tuple(m for one in request.slices for m in one.inputs)
     bases = [one.base for one in request.slices if one.base is not None]
     return replace(
         plans[0],
         request=replace(request, inputs=inputs, base=bases[0] if bases else None),
-        tensors=tuple(_among_all(plans, len(inputs))),
+        tensors=tuple(_spread_sources(plans, len(inputs))),
         dropped=tuple(dict.fromkeys(n for plan in plans for n in plan.dropped)),
         renamed={},
         layers={n: layer for plan in plans for n, layer in plan.layers.items()},
@@ -130,7 +130,7 @@ def join_plans(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
     )
 
 
-def _among_all(plans: Sequence[MergePlan], inputs: int) -> Iterator[TensorPlan]:
+def _spread_sources(plans: Sequence[MergePlan], inputs: int) -> Iterator[TensorPlan]:
     """Yield each slice's tensors with an entry for every input of all slices."""
     before = 0
     for plan in plans:
@@ -142,13 +142,13 @@ def _among_all(plans: Sequence[MergePlan], inputs: int) -> Iterator[TensorPlan]:
         before += own
 
 
-def _lengths(request: MergeRequest) -> Iterator[Problem]:
+def _length_problems(request: MergeRequest) -> Iterator[Problem]:
     """Yield the slices whose layers a model does not have."""
     for one in request.slices:
         for model in (*one.inputs, *([one.base] if one.base is not None else [])):
             if model.folder is None or model.first is None:
                 continue
-            count = layer_count(Checkpoint(model.folder).config)
+            count = _count_layers(Checkpoint(model.folder).config)
             end = model.first + one.count
             if count is not None and end > count:
                 yield Problem(
@@ -156,7 +156,7 @@ def _lengths(request: MergeRequest) -> Iterator[Problem]:
                 )
 
 
-def _unlike(plans: Sequence[MergePlan]) -> Iterator[Problem]:
+def _mismatch_problems(plans: Sequence[MergePlan]) -> Iterator[Problem]:
     """Yield the slices whose layers do not have the shapes of the first one's."""
     shapes: dict[str, tuple[int, ...]] = {}
     for plan in plans:
@@ -177,7 +177,7 @@ def _unlike(plans: Sequence[MergePlan]) -> Iterator[Problem]:
 # ── the config of the result ────────────────────────────────────────────────────────────────────
 
 
-def layer_count(config: Mapping[str, Any]) -> int | None:
+def _count_layers(config: Mapping[str, Any]) -> int | None:
     """Return the number of layers of the text trunk by its config; None if it has none."""
     found = next((config[key] for key in _COUNTS if key in config), None)
     return found if isinstance(found, int) else None

@@ -55,7 +55,7 @@ def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Pla
             *_warn_of_tokens(plan, checkpoints),
             *_warn_of_licences(licences),
         )
-        changes = estimate_change_cosines(plan, files)
+        changes = _estimate_change_cosines(plan, files)
     return PlanWarnings(warnings, _are_alike(plan, checkpoints), licences, changes)
 
 
@@ -322,7 +322,7 @@ _DECODERS: Mapping[str, Callable[[bytes], array[float]]] = {
 }
 
 
-def estimate_change_cosines(plan: MergePlan, files: _OpenFiles) -> tuple[float, ...]:
+def _estimate_change_cosines(plan: MergePlan, files: _OpenFiles) -> tuple[float, ...]:
     """Return the estimated cosine of the changes of each pair of models; none without a base, or in a slice.
 
     Only matrices in the text trunk's layers are looked at, where files have them as they are. Pairs with a

@@ -74,7 +74,7 @@ class Tokenizer:
         folder = checkpoint.tokenizer_folder
         path = folder / "tokenizer.json"
         whole = read_tokenizer_json(path) if path.is_file() else {}
-        tokens = tokens_in(whole) if whole else vocabulary(folder)
+        tokens = _list_tokens(whole) if whole else vocabulary(folder)
         if tokens is None:
             return None
         added = {str(entry["content"]): entry for entry in whole.get("added_tokens") or ()}
@@ -167,7 +167,7 @@ def vocabulary(folder: Path) -> dict[str, int] | None:
     """
     path = folder / "tokenizer.json"
     if path.is_file():
-        return tokens_in(read_tokenizer_json(path))
+        return _list_tokens(read_tokenizer_json(path))
     path = folder / "vocab.txt"
     if path.is_file():
         lines = read_text(path).splitlines()
@@ -175,7 +175,7 @@ def vocabulary(folder: Path) -> dict[str, int] | None:
     return None
 
 
-def tokens_in(content: Mapping[str, Any]) -> dict[str, int]:
+def _list_tokens(content: Mapping[str, Any]) -> dict[str, int]:
     """Return token to id of a tokenizer.json's content."""
     tokens = _model_tokens((content.get("model") or {}).get("vocab", {}))
     added = content.get("added_tokens") or ()
