@@ -34,7 +34,7 @@ TOGETHER = {
         )
     ),
     "core/files/test_power_loss_stores.py": " ".join(
-        ("emberge.evaluating.score_store", "emberge.merging.statistics.statistics_file")
+        ("emberge.evaluating.scoring", "emberge.merging.statistics.statistics_file")
     ),
     "core/merging/test_full_disk.py": "emberge.tensor_files.tensor_writer",
     "core/merging/test_merge_checkpoints.py": "emberge.tensor_files.write_queue",

@@ -1,9 +1,10 @@
 """Public names of encoding, each with the module that defines it."""
 
-from .activation_memory import activation_budget as activation_budget
-from .activation_memory import saved_bytes as saved_bytes
 from .chunk_runner import EncodePlan as EncodePlan
 from .chunk_runner import PassResult as PassResult
+from .chunk_runner import activation_budget as activation_budget
+from .chunk_runner import saved_bytes as saved_bytes
+from .chunks import to_device as to_device
 from .embedder import TextEmbedder as TextEmbedder
 from .embedder import default_token_budget as default_token_budget
 from .embedding_store import EmbeddingStore as EmbeddingStore
@@ -16,12 +17,11 @@ from .forward_pass import token_states as token_states
 from .gradient_cache import BatchEmbeddings as BatchEmbeddings
 from .gradient_cache import encode_and_backward as encode_and_backward
 from .packing import packing_problem as packing_problem
-from .prefetch import to_device as to_device
 from .token_cache import TEXTS_AT_ONCE as TEXTS_AT_ONCE
 from .token_cache import Ragged as Ragged
 from .token_cache import RaggedWriter as RaggedWriter
+from .token_pass import TokenScores as TokenScores
 from .token_pass import corrupted as corrupted
 from .token_pass import predict_and_backward as predict_and_backward
-from .token_scores import TokenScores as TokenScores
-from .token_scores import score_texts as score_texts
+from .token_pass import score_texts as score_texts
 from .translation import read_space_map as read_space_map

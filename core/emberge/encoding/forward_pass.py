@@ -10,7 +10,7 @@ from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
 from emberge.contracts import Embedded, Encoder, TokenEncoder, TokenisedText
-from emberge.encoding.prefetch import Features, to_device
+from emberge.encoding.chunks import Features, to_device
 
 
 def device_of(encoder: Encoder) -> torch.device:

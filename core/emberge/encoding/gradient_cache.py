@@ -17,8 +17,7 @@ from torch import Tensor
 
 from emberge.contracts import Encoder, TokenisedText
 from emberge.encoding.chunk_runner import ChunkOutput, ChunkRunner, EncodePlan, PassResult
-from emberge.encoding.chunks import chunks, padded_tokens
-from emberge.encoding.prefetch import Features, feed, to_device
+from emberge.encoding.chunks import Features, chunks, feed, padded_tokens, to_device
 
 
 @dataclass(frozen=True, eq=False)

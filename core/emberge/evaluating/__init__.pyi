@@ -3,9 +3,6 @@
 from .score_file import SCORES_FILE as SCORES_FILE
 from .score_file import read_scores as read_scores
 from .score_file import write_scores as write_scores
-from .score_store import read_score as read_score
-from .score_store import safe_file_name as safe_file_name
-from .score_store import write_score as write_score
 from .scores import DOMAINS as DOMAINS
 from .scores import FEW as FEW
 from .scores import MEANS as MEANS
@@ -19,8 +16,11 @@ from .scores import Task as Task
 from .scores import TrainingCost as TrainingCost
 from .scores import Verdict as Verdict
 from .scoring import plan_tasks as plan_tasks
+from .scoring import read_score as read_score
+from .scoring import safe_file_name as safe_file_name
 from .scoring import score_model as score_model
 from .scoring import score_tasks as score_tasks
+from .scoring import write_score as write_score
 from .task_groups import GROUP_OF as GROUP_OF
 from .task_groups import MEAN_OF as MEAN_OF
 from .task_groups import groups_with_means as groups_with_means

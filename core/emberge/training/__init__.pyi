@@ -1,8 +1,8 @@
 """Public names of training, each with the module that defines it."""
 
-from .fit_job import EarlyStopping as EarlyStopping
-from .fit_job import FitJob as FitJob
 from .fit_options import BatchOptions as BatchOptions
+from .fit_options import EarlyStopping as EarlyStopping
+from .fit_options import FitJob as FitJob
 from .fit_options import FitOptions as FitOptions
 from .fit_options import FitResult as FitResult
 from .loop.checkpoints import SaveClock as SaveClock
@@ -13,13 +13,13 @@ from .loop.fit import train as train
 from .loop.metrics import TrainingError as TrainingError
 from .loop.session import Session as Session
 from .loop.session_opening import open_session as open_session
-from .plan.batch_orders import InOrder as InOrder
-from .plan.batch_orders import InTurn as InTurn
-from .plan.batch_orders import Shuffled as Shuffled
 from .plan.batch_plan import PlannedBatch as PlannedBatch
 from .plan.batch_plan import PlannedPart as PlannedPart
-from .plan.dataset_batches import DatasetBatches as DatasetBatches
-from .plan.dataset_batches import batches_by_dataset as batches_by_dataset
+from .plan.batch_sequences import DatasetBatches as DatasetBatches
+from .plan.batch_sequences import InOrder as InOrder
+from .plan.batch_sequences import InTurn as InTurn
+from .plan.batch_sequences import Shuffled as Shuffled
+from .plan.batch_sequences import batches_by_dataset as batches_by_dataset
 from .plan.lazy_rows import RowSubset as RowSubset
 from .plan.lazy_rows import RowsWithReplacement as RowsWithReplacement
 from .plan.lazy_rows import take_rows as take_rows

@@ -9,8 +9,8 @@ import pytest
 import torch
 from emberge import Encoder
 from emberge.encoding import TextEmbedder, forward
-from emberge.encoding import packed_linear as packed
-from emberge.encoding.packed_linear import PackedWeights
+from emberge.encoding import embedder as packed
+from emberge.encoding.embedder import PackedWeights
 from emberge_encoder import TextEncoder
 
 from tests.support.tiny import WORDS

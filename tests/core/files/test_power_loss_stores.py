@@ -15,7 +15,7 @@ import pytest
 import torch
 from emberge import CheckpointError, DataEntry, DataRef, Model, TaskInfo, TaskScore
 from emberge.data import load_datasets
-from emberge.evaluating.score_store import ScoreStore
+from emberge.evaluating.scoring import ScoreStore
 from emberge.merging import Statistics
 from emberge.merging.statistics.statistics_file import read_statistics
 from emberge.tensor_files import convert_pickles

@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
+from emberge.errors import EmbergeError
 from emberge.files import clear_torn, link_or_copy, replace_folder
 from emberge.hashes import sha256_of
 
@@ -144,3 +145,26 @@ class SaveClock:
         yield
         self._saved = time.monotonic()
         self._cost = self._saved - began
+
+
+def refuse_other_training(state: TrainingState, identity: Mapping[str, Any], states: Path) -> None:
+    """Refuse to continue what another training began, with the reason."""
+    known = state.facts["identity"]
+    for part in ("checkpoint", "data", "options", "code", "plan"):
+        if known.get(part) == identity.get(part):
+            continue
+        what = {
+            "checkpoint": "the weights it starts from",
+            "data": "the data",
+            "options": "the options",
+            "code": "the options of components",
+            "plan": "the batches (sampler, seed or number of rows)",
+        }[part]
+        if part in ("data", "options", "code"):
+            old, new = known.get(part, {}), identity.get(part, {})
+            names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
+            what += f" ({', '.join(names)})"
+        raise EmbergeError(
+            f"{states}: a training was begun here and {what} have changed since; "
+            "delete the folder to start over, or undo the change to continue"
+        )

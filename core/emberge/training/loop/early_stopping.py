@@ -13,7 +13,7 @@ from torch import Tensor
 
 from emberge.devices import torch_threads
 from emberge.files import clear_torn, link_or_copy, replace_folder
-from emberge.training.fit_job import EarlyStopping
+from emberge.training.fit_options import EarlyStopping
 
 
 @dataclass(eq=False)

@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 
 from emberge.contracts import Machine, Rows
-from emberge.training.fit_job import EarlyStopping, FitJob
-from emberge.training.fit_options import FitOptions, FitResult
+from emberge.training.fit_options import EarlyStopping, FitJob, FitOptions, FitResult
 from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.loop.session import Session
 from emberge.training.loop.session_opening import open_session

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +38,8 @@ from emberge.encoding import (
 from emberge.files import clear_torn
 from emberge.ranks import Ranks, gathered_weights, shard_rows
 from emberge.seeds import stable_seed
-from emberge.training.fit_job import FitJob
-from emberge.training.fit_options import FitOptions
+from emberge.training.fit_options import FitJob, FitOptions
 from emberge.training.loop.checkpoints import SaveClock, latest_state, save_state
-from emberge.training.loop.resume_check import identify_job
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch, PlannedPart, steps_to_keep
 from emberge.training.plan.lazy_rows import in_pieces
@@ -103,7 +103,7 @@ class Session(Trainee):
         return self.plan.segment(step)
 
     def identity(self) -> Mapping[str, Any]:
-        return identify_job(self.job, self.datasets, self.plan.fingerprint)
+        return _identify_job(self.job, self.datasets, self.plan.fingerprint)
 
     def steps_to_keep(self, options: FitOptions) -> tuple[int, ...]:
         return steps_to_keep(self.plan, options)
@@ -259,3 +259,31 @@ class Session(Trainee):
             if is_complete() and self.clock.is_due():
                 with self.clock.saving():
                     save_state(states, step + 1, sums, {})
+
+
+def _identify_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[str, Any]:
+    """Return what must be the same for a saved state to be continued: part by part, as JSON values.
+
+    `datasets` are those that rows are taken of, `plan` is the fingerprint of their batches.
+    """
+    weights = hashlib.sha256()
+    folder = job.checkpoint
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")]):
+        with path.open("rb") as file:
+            weights.update(hashlib.file_digest(file, "sha256").digest())
+    # What changes speed or what is kept beside the model is no part of it.
+    free = {"save_steps", "keep_last", "logging_steps", "token_budget", "kept_tokens"}
+    options = {k: v for k, v in asdict(job.options).items() if k not in free}
+    infos = [dataset.info for dataset in datasets]
+    code = {
+        "backbone": job.backbone,
+        **{f"loss of {info.name}": job.losses.of(info.name, info.task) for info in infos},
+        **({"evaluate": job.early_stopping} if job.early_stopping else {}),
+    }
+    return {
+        "plan": plan,
+        "data": {dataset.info.name: dataset.fingerprint for dataset in datasets},
+        "checkpoint": weights.hexdigest(),
+        "options": json.loads(json.dumps(options, default=str)),
+        "code": {name: repr(part) for name, part in code.items()},
+    }

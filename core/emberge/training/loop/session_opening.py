@@ -32,7 +32,7 @@ from emberge.encoding import (
 )
 from emberge.errors import CheckpointError, DataError
 from emberge.ranks import Ranks, RanksError, is_split, join_ranks, split_weights
-from emberge.training.fit_job import FitJob
+from emberge.training.fit_options import FitJob
 from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.loop.session import Session
 from emberge.training.loop.token_budget import EngineSettings, budgeted, choose_engine

@@ -12,25 +12,23 @@ from torch import Tensor
 
 from emberge.files import clear_torn, sync_tree
 from emberge.ranks import clip_gradients, is_split, put, sum_gradients, whole
-from emberge.training.fit_job import EarlyStopping
-from emberge.training.fit_options import FitOptions, FitResult
+from emberge.training.fit_options import EarlyStopping, FitOptions, FitResult
 from emberge.training.loop.checkpoints import (
     KeptCheckpoints,
     SaveClock,
     TrainingState,
     latest_state,
+    refuse_other_training,
     save_state,
 )
 from emberge.training.loop.early_stopping import ScoreHistory
-from emberge.training.loop.metrics import MetricLog
-from emberge.training.loop.model_metrics import ModelMetrics
+from emberge.training.loop.metrics import MetricLog, ModelMetrics
 from emberge.training.loop.optimizer import (
     adamw,
     learning_rate_factor,
     optimizer_state,
     restore_optimizer,
 )
-from emberge.training.loop.resume_check import refuse_other
 from emberge.training.plan.batch_plan import PlannedBatch
 from emberge.training.trainee import Trainee
 
@@ -171,7 +169,7 @@ class Trainer:
             self.kept.clear_torn()
             state = latest_state(states)
             if state is not None:
-                refuse_other(state, identity, states)
+                refuse_other_training(state, identity, states)
             return state
 
         state = self._broadcast_state(read)

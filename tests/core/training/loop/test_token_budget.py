@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from emberge import PerDataset
-from emberge.encoding import activation_memory as memory
+from emberge.encoding import chunk_runner as memory
 from emberge.encoding import default_token_budget
 from emberge.training import FitOptions, FitResult
 from emberge.training.loop.token_budget import LEAST, activation_bytes, halved_to_fit

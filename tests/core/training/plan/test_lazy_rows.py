@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 from emberge import shuffled
-from emberge.training.plan.permutation import TABLE_SIZE, Network, Permutation
+from emberge.training.plan.lazy_rows import TABLE_SIZE, Network, Permutation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats

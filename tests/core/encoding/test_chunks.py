@@ -12,8 +12,7 @@ import pytest
 import torch
 from emberge import Encoder, TokenisedText
 from emberge.encoding import to_device
-from emberge.encoding.chunks import chunks
-from emberge.encoding.prefetch import feed
+from emberge.encoding.chunks import chunks, feed
 from emberge_encoder import TextEncoder
 
 from tests.support.tiny import WORDS
