@@ -1,3 +1,3 @@
 """Public names of emberge_hub, each with the module that defines it."""
 
-from .locate import locate_model as locate_model
+from .hooks import locate_model as locate_model

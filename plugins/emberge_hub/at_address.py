@@ -20,8 +20,7 @@ from emberge.files import fill_once
 from emberge.network import Stop, request_threads
 from emberge.tensor_files import ServerFile
 
-from emberge_hub.hub import commit_of, on_hub
-from emberge_hub.wanted_files import PICKLE, Files, metadata_among, weights_among
+from emberge_hub.hub import PICKLE, Files, commit_of, metadata_among, on_hub, weights_among
 
 _HUB = "hf://"
 _WEB = ("http://", "https://")

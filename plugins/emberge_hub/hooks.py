@@ -1,5 +1,32 @@
-"""Models found on hubs, in buckets, on web servers and in packages."""
+"""Models that are no folders: on a hub, in packages, at an address (`owner/name`, `pkg:x`, `s3://x/y`)."""
 
-from emberge_hub.locate import locate_model
+from __future__ import annotations
 
-__all__ = ["locate_model"]  # a hook
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emberge import hookimpl
+
+if TYPE_CHECKING:
+    from emberge_hub.hub import Files
+
+_HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+
+
+@hookimpl
+def locate_model(reference: str, revision: str | None, files: Files) -> Path | None:
+    """Return the folder of `pkg:module`, of a name on a hub, or of an address; None for other references."""
+    if reference.startswith("pkg:"):
+        from emberge.model_folder import in_package
+
+        return in_package(reference.removeprefix("pkg:"), revision)
+    if "://" in reference:
+        from emberge_hub.at_address import at_address
+
+        return at_address(reference, revision, files)
+    if _HUB_ID.fullmatch(reference):
+        from emberge_hub.hub import on_hub
+
+        return on_hub(reference, revision, files)
+    return None

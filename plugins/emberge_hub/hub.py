@@ -6,20 +6,52 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from emberge import CheckpointError
 from emberge.network import hub_client
 from emberge.wording import human_size
 
-from emberge_hub.wanted_files import (
-    METADATA,
-    OTHER_FORMATS,
-    PICKLE,
-    Files,
-    metadata_among,
-    weights_among,
+Files = Literal["all", "metadata", "ranges"]
+METADATA = (
+    "*.json",
+    "*.txt",
+    "*.model",
+    "*.jinja",
+    "*.tiktoken",
+    "*.vocab",
+    "*.bpe",
+    "*.spm",
+    "*.codes",
+    "*.py",
+    "*.metadata",
+    "README.md",
+    "LICENSE*",
+    "NOTICE*",
 )
+OTHER_FORMATS = ("onnx/*", "openvino/*", "coreml/*", "original/*", "gguf/*")
+PICKLE = ".bin"
+
+
+def metadata_among(names: Iterable[str]) -> list[str]:
+    """Return the names of configs, tokenizers, code and licences."""
+    return [str(p) for p in _own(names) if any(p.match(pattern) for pattern in METADATA)]
+
+
+def weights_among(names: Iterable[str]) -> list[str]:
+    """Return the names of each folder's safetensors, or of its pickles if it has none."""
+    paths = _own(names)
+    safe = [p for p in paths if p.suffix == ".safetensors"]
+    folders = {p.parent for p in safe}
+    pickles = [p for p in paths if p.suffix == PICKLE and p.parent not in folders]
+    return [str(p) for p in (*safe, *pickles)]
+
+
+def _own(names: Iterable[str]) -> Sequence[PurePosixPath]:
+    paths = [PurePosixPath(name) for name in names]
+    return [p for p in paths if not any(p.match(pattern) for pattern in OTHER_FORMATS)]
+
 
 _LONGEST = 64 << 20  # bytes of a config or tokenizer; the largest known has 33 MB
 _PATIENCE = {"metadata": 3.0, "all": 20.0, "ranges": 20.0}  # seconds to wait for a hub's answer

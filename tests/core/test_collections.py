@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from emberge.cli.main import main
-from emberge.heap import pause_collections
+from emberge.interpreter import pause_collections
 from emberge.recipes import CheckReport
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from emberge import Launch, Machine
 from emberge.numerics import tested_kernels
-from emberge.processes import StepProcess
-from emberge.processes.rank_processes import RankProcesses
+from emberge.processes import RankProcesses, StepProcess
 
 from tests.support.planted import plant, ran
 from tests.support.sources import CORE, EXAMPLES, PLUGINS, ROOT, python_files

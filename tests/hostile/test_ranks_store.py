@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from emberge.processes import LISTENER, SECRET
-from emberge.processes.rank_processes import RankProcesses
+from emberge.processes import LISTENER, SECRET, RankProcesses
 from emberge.ranks import Ranks
 from emberge.ranks.signed_store import ForgedError, SignedStore, join_store
 from torch.distributed import HashStore, TCPStore

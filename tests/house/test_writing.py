@@ -37,7 +37,7 @@ NEW_FILES = {
     "core/emberge/data/dataset_store.py",
     "core/emberge/data/catalogue_file.py",
     "core/emberge/encoding/token_cache.py",
-    "core/emberge/processes/step_process.py",  # of a random name, in a work folder that is checked
+    "core/emberge/processes.py",  # of a random name, in a work folder that is checked
     "core/emberge/tensor_files/server_file.py",
     "plugins/emberge_data/steps/deduplicate/text_copies.py",
     # ... and in place, in a folder that `working_in` has locked and looked through.

@@ -69,7 +69,7 @@ def _accept_any_text() -> None:
 
 def _dispatch(words: list[str]) -> int:
     if words == ["_work"]:  # a process that a launcher has started; people have no use for it
-        line = importlib.import_module("emberge.processes.child").read_call()
+        line = importlib.import_module("emberge.processes").read_call()
         if line is None:
             return EmbergeError.exit_code
         return int(importlib.import_module("emberge.recipes.run.step_call").work(line))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import Problem, RecipeError, suggest
-from emberge.heap import pause_collections
+from emberge.interpreter import pause_collections
 from emberge.wording import count_noun, printable
 
 if TYPE_CHECKING:

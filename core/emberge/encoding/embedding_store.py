@@ -18,7 +18,7 @@ from emberge.encoding.embedder import TextEmbedder
 from emberge.encoding.token_cache import Ragged
 from emberge.files import fill_once
 from emberge.hashes import text_keys
-from emberge.heap import return_freed_memory
+from emberge.interpreter import return_freed_memory
 from emberge.ranks import ALONE, Ranks
 
 # Texts that are embedded and written at once: what a kill can cost, and what is in memory at a time.

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError
-from emberge_hub import at_address, hub
-from emberge_hub.locate import locate_model
-from emberge_hub.wanted_files import metadata_among, weights_among
+from emberge_hub import at_address, hub, locate_model
+from emberge_hub.hub import metadata_among, weights_among
 
 METADATA = [
     *("config.json", "vocab.txt", "spiece.model", "chat_template.jinja", "a.tiktoken", "a.vocab"),

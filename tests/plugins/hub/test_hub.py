@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from emberge import CheckpointError
 from emberge.model_folder import in_package
-from emberge_hub.locate import locate_model
+from emberge_hub import locate_model
 
 from tests.support.hostile_server import Request, answer, hostile
 from tests.support.hub_here import hub_at

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from emberge.contracts import Machine, Measures
 from emberge.errors import CheckpointError
-from emberge.heap import keep_freed_blocks
+from emberge.interpreter import keep_freed_blocks
 from emberge.merging.streaming.cost import GRANULE, block_elements, queue_bytes
 from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_usable
 from emberge.wording import human_size

@@ -29,7 +29,7 @@ from emberge.files import (
     sync,
     write_text,
 )
-from emberge.heap import pause_collections, return_freed_memory
+from emberge.interpreter import pause_collections, return_freed_memory
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
 from emberge.results import ARTIFACT, OutFolder, artifact_record, read_artifact

@@ -1,22 +1,77 @@
-"""Ranks of a run: those that a launcher started, or processes that are started beside this one."""
+"""Processes that are started here: the other ranks of a run, and one for a step that a launcher runs.
+
+Each ends with this process: its standard input is a pipe that this process keeps open. When this process
+ends in any way the system closes the pipe, and the child, which waits at its other end, ends too.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from emberge.contracts import Machine
+from emberge.contracts import Ended, Launch, Machine
 from emberge.errors import EmbergeError, RecipeError
 from emberge.interpreter import python_command
-from emberge.processes.child import LEASH, end_with_parent, ended_how
+
+LEASH = "EMBERGE_LEASH"
+"""The environment variable by which a process knows that its standard input ends with its parent."""
+
+_ERROR = "error: "
+
+
+def end_with_parent() -> None:
+    """End this process, and all that it started in its group, as soon as its standard input ends."""
+    threading.Thread(target=_wait_for_end, daemon=True).start()
+
+
+def read_call() -> bytes | None:
+    """Return the first line of standard input, and end with the parent from there on.
+
+    None means that the parent ended before it wrote a whole line.
+    """
+    with open(0, "rb", buffering=0, closefd=False) as stream:
+        line = stream.readline()
+    if not line.endswith(b"\n"):
+        return None
+    end_with_parent()
+    return line
+
+
+def last_lines(printed: Iterable[str]) -> list[str]:
+    """Return the lines that name errors, or the last line that is not empty; all without blanks around."""
+    lines = [line.strip() for line in printed if line.strip()]
+    return [line for line in lines if line.startswith(_ERROR)] or lines[-1:]
+
+
+def ended_how(code: int, printed: Iterable[str]) -> str:
+    """Return why a child ended: the last error that it printed, else its signal or exit code."""
+    last = [line for line in last_lines(printed) if line.startswith(_ERROR)][-1:]
+    if last:
+        return last[0].removeprefix(_ERROR)
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _wait_for_end() -> None:
+    while os.read(0, 4096):
+        pass
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(EmbergeError.exit_code)
+
+
+# ── ranks ───────────────────────────────────────────────────────────────────────────────────────
+
 
 SECRET = "EMBERGE_RANKS_SECRET"
 """The environment variable with the secret that ranks sign their messages with."""
@@ -248,3 +303,112 @@ class RankProcesses:
             )
             sys.stderr.flush()
             os._exit(EmbergeError.exit_code)
+
+
+# ── one step ────────────────────────────────────────────────────────────────────────────────────
+
+# The word that turns the command line into a worker; people have no use for it.
+WORKER = "_work"
+# How long a process that was asked to end may take to tidy up.
+STEP_GRACE = 5.0
+_TAIL = 4096  # bytes at the end of a log that are looked at
+
+
+class StepProcess:
+    """A process of one attempt at a step, which ends when this process ends in any way.
+
+    `machine` is the share of this machine that the step may use, and `threads` those of its sums.
+
+    Raises:
+        EmbergeError: where the folders of the run are not seen.
+    """
+
+    def __init__(self, launch: Launch, machine: Machine, threads: int) -> None:
+        self._launch = launch
+        self._must_end: float | None = None
+        _require_folders(launch)
+        call = {**launch.call, "machine": dataclasses.asdict(machine)}
+        with launch.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                python_command("-m", "emberge", WORKER),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=launch.folder,
+                env={**os.environ, **_threads(threads, machine)},
+                start_new_session=True,  # Ctrl-C is for the run, which ends its steps
+            )
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended already, and `ended` says how
+            self._process.stdin.write(json.dumps(call).encode() + b"\n")
+            self._process.stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        """The process's number on this machine."""
+        return self._process.pid
+
+    def ended(self) -> Ended | None:
+        """Return how the process ended; None while it runs."""
+        if self._must_end is not None and time.monotonic() > self._must_end:
+            self.kill()
+        code = self._process.poll()
+        if code is None:
+            return None
+        self._close()
+        return Ended(code, _last_lines(self._launch))
+
+    def wait(self) -> Ended:
+        """Wait until the process has ended, and return how."""
+        self._process.wait()
+        ended = self.ended()
+        assert ended is not None
+        return ended
+
+    def stop(self) -> None:
+        """Ask the process to end; `ended` kills it some seconds later."""
+        if self._must_end is None:
+            self._must_end = time.monotonic() + STEP_GRACE
+            self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the process and all that it has started."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        self._close()
+
+    def _signal(self, number: int) -> None:
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _close(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+
+def _require_folders(launch: Launch) -> None:
+    for folder in (launch.work, launch.folder):
+        if not folder.is_dir():
+            raise EmbergeError(
+                f"{folder} is not seen on {socket.gethostname()}; every machine of the run must see it at "
+                "the same place, on a disk that they share"
+            )
+
+
+def _threads(threads: int, machine: Machine) -> dict[str, str]:
+    """Return variables that libraries read at their first import; the first two decide bytes."""
+    tokenizers = {"RAYON_NUM_THREADS": str(max(1, machine.workers))}
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **tokenizers}
+
+
+def _last_lines(launch: Launch) -> str:
+    """Return the errors that the process printed, or else its last line."""
+    try:
+        with launch.log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            printed = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(last_lines(printed.split("\n")))

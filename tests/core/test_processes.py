@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from emberge.processes.child import ended_how, last_lines
+from emberge.processes import ended_how, last_lines
 
 CODE = (
-    "import time; from emberge.processes.child import read_call; "
+    "import time; from emberge.processes import read_call; "
     "print(read_call(), flush=True); time.sleep(600)"
 )
 
