@@ -377,7 +377,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "NumPy makes int64 of places; without any nothing is asked",
     ),
     (
-        "packed_linear.py",
+        "embedder.py",
         'product: Tensor = torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")',
         'product: Tensor = torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], None)',
         "without an operation after the product nothing reads its algorithm",

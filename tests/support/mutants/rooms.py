@@ -333,8 +333,9 @@ def _rest_of(plugin: str, *tests: str) -> Room:
 ROOMS: Mapping[str, Room] = {
     **_OWN_ROOMS,
     "packing": Room(
-        ("core/emberge/encoding/pack*.py",),
+        ("core/emberge/encoding/embedder.py", "core/emberge/encoding/packing.py"),
         (
+            "tests/core/encoding/test_embedder.py",
             "tests/core/encoding/test_pack*.py",
             "tests/core/training/loop/test_packing.py",
             "tests/plugins/encoder/test_packed_rows.py",
