@@ -79,7 +79,7 @@ class LayerSoftmax(MergeStrategy):
         import torch
 
         from_file = self.deltas is not None
-        moved = self._norms_of_file(block) if from_file else _squared_norms(block.deltas)
+        moved = self._read_norms(block) if from_file else _squared_norms(block.deltas)
         found: dict[str, Any] = {"stated" if from_file else "moved": {block.layer: moved}}
         if self.normalise == "relative":
             assert block.base is not None
@@ -112,7 +112,7 @@ class LayerSoftmax(MergeStrategy):
         """Return the models' weights [models] for one layer, given the delta norms and base norms of all."""
         import torch
 
-        scaled = {name: self._scaled(norms, name, base) for name in norms}
+        scaled = {name: self._scale_norms(norms, name, base) for name in norms}
         own = scaled[layer]
         if not _NUMBERED.search(layer):
             if self.non_layer == "uniform":
@@ -122,7 +122,9 @@ class LayerSoftmax(MergeStrategy):
                 own = torch.stack(layers).mean(0)
         return torch.softmax(own / self.temperature, 0)
 
-    def _scaled(self, norms: Mapping[str, Tensor], name: str, base: Mapping[str, Tensor]) -> Tensor:
+    def _scale_norms(
+        self, norms: Mapping[str, Tensor], name: str, base: Mapping[str, Tensor]
+    ) -> Tensor:
         import torch
 
         if self.normalise == "none":
@@ -134,7 +136,7 @@ class LayerSoftmax(MergeStrategy):
     def merge(self, block: Block, stats: Stats) -> Tensor:
         return block.combine(stats[0]["coefficients"])
 
-    def _norms_of_file(self, block: Block) -> Tensor:
+    def _read_norms(self, block: Block) -> Tensor:
         missing = [label for label in block.models if label not in block.statistics]
         if missing:
             known = ", ".join(sorted(block.statistics)) or "nothing"

@@ -33,7 +33,7 @@ class Parquet(Reader):
             file = parquet.ParquetFile(path)
         except (pa.ArrowException, OSError) as error:
             raise DataError(
-                f"{printable(path)}: not a readable Parquet file ({_line(error)})"
+                f"{printable(path)}: not a readable Parquet file ({_one_line(error)})"
             ) from None
         number = 0
         with file:
@@ -46,7 +46,7 @@ class Parquet(Reader):
             except (pa.ArrowException, OSError) as error:
                 yield (
                     number + 1,
-                    BadRow(f"the file is damaged here ({_line(error)}); fetch it again"),
+                    BadRow(f"the file is damaged here ({_one_line(error)}); fetch it again"),
                 )
 
 
@@ -97,11 +97,11 @@ def _row_of(one: Any) -> Mapping[str, Any] | BadRow:
     try:
         row: Mapping[str, Any] = one.to_pylist()[0]
     except (ValueError, OverflowError) as error:
-        return BadRow(f"a value cannot be read ({_line(error)}); correct the row")
+        return BadRow(f"a value cannot be read ({_one_line(error)}); correct the row")
     return row
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     from emberge.wording import printable
 
     return printable(" ".join(str(error).split()), 200)

@@ -154,7 +154,7 @@ class Tones:
         # Of a period's table, steps a sample in 1/1000: 4 % around the pitch.
         step = _PITCHES[self.pitch] * _PERIOD * draws.pick(960, 1040, "pitch") // RATE
         places = np.arange(length) * step // 1000 % _PERIOD
-        table = np.array([_entry(self.sound, place) for place in range(_PERIOD)])
+        table = np.array([_table_value(self.sound, place) for place in range(_PERIOD)])
         grown = np.minimum(np.arange(length), length - 1 - np.arange(length)).clip(max=_FADE)
         loud = draws.pick(50, 90, "loud")
         beep = table[places] * grown * loud // (_FADE * 100)
@@ -165,7 +165,7 @@ class Tones:
         return found
 
 
-def _entry(sound: str, place: int) -> int:
+def _table_value(sound: str, place: int) -> int:
     value = round(2**14 * math.sin(2 * math.pi * place / _PERIOD))
     return value if sound == "soft" else (9000 if value >= 0 else -9000)
 

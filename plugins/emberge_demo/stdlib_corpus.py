@@ -106,7 +106,7 @@ class StdlibCorpus(Step):
         """Definitions with a telling query and a body, none met before, cut to length."""
         for definition in found:
             document = _cut(definition.document, self.max_characters)
-            if not document or not _telling(definition, self.min_words):
+            if not document or not _is_telling(definition, self.min_words):
                 continue
             keys = {f"q {' '.join(definition.query.lower().split())}", f"d {definition.document}"}
             if keys & seen:
@@ -115,7 +115,7 @@ class StdlibCorpus(Step):
             yield replace(definition, document=document)
 
 
-def _telling(definition: Definition, min_words: int) -> bool:
+def _is_telling(definition: Definition, min_words: int) -> bool:
     query, name = definition.query, definition.name.rpartition(".")[2]
     return len(query.split()) >= min_words and not query.startswith((">>>", f"{name}("))
 
@@ -194,7 +194,7 @@ class _Writing:
         self.counts[package]["train"] = len(rows)
         entry = {"name": package, "file": path, **_COMMON, "rows": len(rows)}
         self.catalogue["train"].append(
-            {**entry, "scores": False, "labels": False, **_source(package)}
+            {**entry, "scores": False, "labels": False, **_describe_source(package)}
         )
 
     def evaluation(self, package: str, found: Sequence[Definition], domain: str) -> None:
@@ -230,13 +230,13 @@ class _Writing:
             "metric": "ndcg_at_10",
         }
         counted = {"corpus": len(documents), "queries": sizes, "qrels": dict(sizes)}
-        self.catalogue["eval"].append({**entry, **counted, **_source(package)})
+        self.catalogue["eval"].append({**entry, **counted, **_describe_source(package)})
 
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         write_json_rows(self.workspace.folder / name, rows)
 
 
-def _source(package: str) -> dict[str, Any]:
+def _describe_source(package: str) -> dict[str, Any]:
     source = {"package": package, "version": version(package), "licence": licence(package)}
     return {"source": source}
 

@@ -64,7 +64,7 @@ class StdlibTasks(Step):
         """
         folder = locate(STDLIB)
         found = list(definitions(STDLIB, folder)) if folder is not None else []
-        tasks = {"names": list(self._names(found)), "modules": self._modules(found)}
+        tasks = {"names": list(self._yield_labelled(found)), "modules": self._list_modules(found)}
         entries: list[dict[str, Any]] = []
         for name, rows in tasks.items():
             for half, chosen in self._draw_halves(rows, workspace).items():
@@ -95,25 +95,25 @@ class StdlibTasks(Step):
                 raise DataError(f"there are too few documented functions in {STDLIB} for {half}")
         return halves
 
-    def _names(self, found: Iterable[Definition]) -> Iterator[Mapping[str, Any]]:
+    def _yield_labelled(self, found: Iterable[Definition]) -> Iterator[Mapping[str, Any]]:
         for definition in found:
             labelled = labelled_words(definition.document)[: self.words]
             if len(labelled) >= _SHORTEST:
                 words, labels = zip(*labelled, strict=True)
                 yield {"id": definition.id, "words": words, "labels": labels}
 
-    def _modules(self, found: Iterable[Definition]) -> list[Mapping[str, Any]]:
+    def _list_modules(self, found: Iterable[Definition]) -> list[Mapping[str, Any]]:
         texts = {d.query: d for d in found if len(d.query.split()) >= 3}
-        counts = Counter(_module(d) for d in texts.values())
+        counts = Counter(_module_name(d) for d in texts.values())
         most = {name for name, _ in counts.most_common(self.classes)}
         return [
-            {"id": d.id, "text": text, "label": _module(d)}
+            {"id": d.id, "text": text, "label": _module_name(d)}
             for text, d in texts.items()
-            if _module(d) in most
+            if _module_name(d) in most
         ]
 
 
-def _module(definition: Definition) -> str:
+def _module_name(definition: Definition) -> str:
     return definition.module.partition(".")[0]
 
 

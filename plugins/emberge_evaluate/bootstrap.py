@@ -140,7 +140,7 @@ class _Measure:
             whole = self.values.sum() / self.gold.sum()
             return np.where(weights > 0, counts @ self.values / np.maximum(weights, 1e-300), whole)
         if self.kind == "spearman":
-            return _correlation(counts, *(ranks(counts) for ranks in self.ranks))
+            return _correlate_draws(counts, *(ranks(counts) for ranks in self.ranks))
         if self.kind == "macro_f1":
             return self._macro_f1(counts)
         return self._average_precision(counts)
@@ -193,7 +193,7 @@ def _last_of_ties(ordered: Array) -> NDArray[np.intp]:
     return np.append(np.flatnonzero(np.diff(ordered) != 0), len(ordered) - 1)
 
 
-def _correlation(counts: Array, x: Array, y: Array) -> Array:
+def _correlate_draws(counts: Array, x: Array, y: Array) -> Array:
     """Return Pearson's correlation of x and y [draws, units], each unit counted; 0 where one is constant."""
     total = counts.sum(1, keepdims=True)
     x = x - (counts * x).sum(1, keepdims=True) / total

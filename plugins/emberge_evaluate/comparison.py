@@ -83,11 +83,11 @@ class Judge:
         margin = points / 100
         met = bound > margin if demand == "better_than" else bound >= -margin
         by = f" by more than {points:g} points" if points else ""
-        claim = f"{demand.replace('_', ' ')} {self._called(other)}{by} on {requirement.tasks}"
+        claim = f"{demand.replace('_', ' ')} {self._name_arm(other)}{by} on {requirement.tasks}"
         if demand == "forgetting":
-            claim = f"forgets at most {points:g} points of {self._called(other)} on tasks {on}"
+            claim = f"forgets at most {points:g} points of {self._name_arm(other)} on tasks {on}"
         text = (
-            f"{self._called(arm)} {claim}: {'gain' if self.less else 'difference'} "
+            f"{self._name_arm(arm)} {claim}: {'gain' if self.less else 'difference'} "
             f"{100 * difference:+.2f} points, lower bound "
             f"{100 * bound:+.2f} at {requirement.confidence:.0%}"
         )
@@ -161,11 +161,11 @@ class Judge:
         wanted = requirement.gain_kept or 0.0
         # Of an interval with two tails, each half as large, the lower end is the one-sided bound.
         found = self.gain_kept(mixed, new, old, on, 2 * requirement.confidence - 1)
-        start = f"{self._called(mixed)} keeps {wanted:.0%} of the gain on {requirement.tasks}: "
+        start = f"{self._name_arm(mixed)} keeps {wanted:.0%} of the gain on {requirement.tasks}: "
         if found.share is None:
             text = (
-                f"{start}there is no clear gain of {self._called(new)} over {self._called(old)}, "
-                f"{100 * found.gain:+.2f} points{_around(found)}, so it has no share"
+                f"{start}there is no clear gain of {self._name_arm(new)} over {self._name_arm(old)}, "
+                f"{100 * found.gain:+.2f} points{_interval_around(found)}, so it has no share"
             )
         else:
             bound = "none" if found.low is None else f"{found.low:.0%}"
@@ -183,7 +183,7 @@ class Judge:
             lower_bound=found.low or 0.0,
         )
 
-    def _called(self, arm: str) -> str:
+    def _name_arm(self, arm: str) -> str:
         count = len(self.arms[arm].models)
         return arm if count == 1 else f"{arm} ({count} seeds)"
 
@@ -195,14 +195,16 @@ class Judge:
         import numpy as np
 
         draws = list(self.arms[arm].draws.values())
-        points = np.array([np.mean([self._point(model, on) for model in one]) for one in draws])
+        points = np.array(
+            [np.mean([self._mean_point(model, on) for model in one]) for one in draws]
+        )
         samples = self._draw_means(on)
         if samples is None:
             return points, None
         rows = [[self.models[model] for model in one] for one in draws]
         return points, np.stack([samples[several].mean(0) for several in rows])
 
-    def _point(self, model: str, on: str) -> float:
+    def _mean_point(self, model: str, on: str) -> float:
         mine = self.scores[model]
         means = [
             sum(mine[t.name].score for t in part) / len(part)
@@ -303,7 +305,7 @@ def _interval_ends(gain: Comparison) -> tuple[float | None, float | None]:
     return (-high, -low) if gain.less else (low, high)
 
 
-def _around(found: GainKept) -> str:
+def _interval_around(found: GainKept) -> str:
     if found.gain_low is None or found.gain_high is None:
         return ""
     return f" [{100 * found.gain_low:+.2f}, {100 * found.gain_high:+.2f}]"

@@ -354,11 +354,13 @@ def columns_by_seed(columns: ScoredModels) -> ScoredModels:
             column = f"{name}#{seed}"
             models[column] = replace(scored, name=column, drawn=seed), model
             found[column] = {
-                task.name_without_seed: replace(columns.scores[name][task.name], task=_plain(task))
+                task.name_without_seed: replace(
+                    columns.scores[name][task.name], task=_without_seed(task)
+                )
                 for task in columns.tasks
                 if task.seed in (None, seed)
             }
-    tasks = {task.name_without_seed: _plain(task) for task in columns.tasks}
+    tasks = {task.name_without_seed: _without_seed(task) for task in columns.tasks}
     return ScoredModels(models, list(tasks.values()), found)
 
 
@@ -379,5 +381,5 @@ def _list_seeds(tasks: Sequence[TaskInfo]) -> list[int]:
     return list(dict.fromkeys(task.seed for task in tasks if task.seed is not None))
 
 
-def _plain(task: TaskInfo) -> TaskInfo:
+def _without_seed(task: TaskInfo) -> TaskInfo:
     return replace(task, name=task.name_without_seed, seed=None)

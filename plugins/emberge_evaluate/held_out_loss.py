@@ -173,7 +173,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
             backbone=self.backbone,
             checkpoint=folder,
             datasets=[dataset],
-            sampler=self._samplers(workspace),
+            sampler=self._list_samplers(workspace),
             losses=self.loss,
             options=FitOptions.of(self, dropout=False, precision="float32"),
             seed=self.seed,
@@ -186,7 +186,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
 
         return step_datasets(workspace, self.data, warn=False)
 
-    def _samplers(self, workspace: Workspace) -> list[Sampler]:
+    def _list_samplers(self, workspace: Workspace) -> list[Sampler]:
         return [one.resolved(workspace.data) for one in self.sampler]
 
     def _hash_task(self, dataset: Dataset, workspace: Workspace) -> str:
@@ -198,7 +198,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
             dataset.fingerprint,
             info.negatives,
             dataclasses.replace(self, data=()),
-            self._samplers(workspace),
+            self._list_samplers(workspace),
             [workspace.model(guide).fingerprint for guide in guides],
             workspace.rehearsal,
             version("emberge"),

@@ -68,7 +68,7 @@ def scores_of(
         fingerprints={name: model.fingerprint for name, (_, model) in models.items()},
         tasks=tuple(_store_task(task, scores) for task in tasks),
         values=values,
-        intervals=_intervals(_estimate_scores(models, judge, tasks, groups)),
+        intervals=_estimate_intervals(_estimate_scores(models, judge, tasks, groups)),
         means={m: {on: v for on, v in row.items() if v is not None} for m, row in means.items()},
         comparisons=_compare_with_first(judge, list(models), tasks, groups),
         forgetting=tuple(forgetting(judge, bases, elsewhere)),
@@ -114,7 +114,7 @@ def _pool_seeds(
         tasks=scores.tasks,
         values={name: {on: estimates[name][on].mean for on in on_tasks} for name in names},
         means={name: {on: estimates[name][on].mean for on in on_means} for name in names},
-        intervals=_intervals(estimates),
+        intervals=_estimate_intervals(estimates),
         spreads={
             name: {on: one.spread for on, one in row.items() if one.spread is not None}
             for name, row in estimates.items()
@@ -193,7 +193,7 @@ def _estimate_scores(
     return {name: {on: judge.estimate(name, g) for on, g in asked.items()} for name in names}
 
 
-def _intervals(
+def _estimate_intervals(
     estimates: Mapping[str, Mapping[str, Estimate]],
 ) -> dict[str, dict[str, tuple[float, float]]]:
     return {
@@ -272,7 +272,7 @@ def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> lis
     embeddings are such a number too, of every model, and of the states that a training kept their steps.
     """
     found: dict[tuple[str, str], dict[float, list[Scored]]] = {}
-    for step, several in _by_step(models).items():
+    for step, several in _group_by_step(models).items():
         rows = [_read_variables(model) for model in several]
         for variable in _find_axes(rows):
             for model, row in zip(several, rows, strict=True):
@@ -282,16 +282,16 @@ def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> lis
                     places = found.setdefault((",".join([step, *others]), variable), {})
                     places.setdefault(number, []).append(model)
     return [
-        ScoreCurve(name, variable, _places(places, judge, groups))
+        ScoreCurve(name, variable, _curve_places(places, judge, groups))
         for (name, variable), places in found.items()
         if len(places) >= (2 if variable == SIZE else PLACES)
     ]
 
 
-def _by_step(models: Sequence[Scored]) -> dict[str, list[Scored]]:
+def _group_by_step(models: Sequence[Scored]) -> dict[str, list[Scored]]:
     found: dict[str, list[Scored]] = {}
     for model in models:
-        found.setdefault(_plain_name(model), []).append(model)
+        found.setdefault(_step_name(model), []).append(model)
     return found
 
 
@@ -333,7 +333,7 @@ def _follows_axis(name: str, axis: str, rows: Sequence[Mapping[str, str]]) -> bo
     return changes and len(pairs) == len({at for at, _ in pairs})
 
 
-def _plain_name(model: Scored) -> str:
+def _step_name(model: Scored) -> str:
     """Return the model's step without variables, or the name of a model that no step made."""
     on = "" if model.index is None else f" on {model.index}"
     if model.reference.step is not None:
@@ -342,7 +342,7 @@ def _plain_name(model: Scored) -> str:
     return (name if model.size is None else name.removesuffix(f"@{model.size}")) + on
 
 
-def _places(
+def _curve_places(
     places: dict[float, list[Scored]], judge: Judge, groups: Sequence[str]
 ) -> tuple[CurvePlace, ...]:
     found = []

@@ -159,7 +159,7 @@ class Selection:
 
     def table(self) -> str:
         """Return the ranking as Markdown."""
-        lines = [prose(self.summary), "", *self._rows(), "", *self._rules()]
+        lines = [prose(self.summary), "", *self._table_rows(), "", *self._rule_lines()]
         return "\n".join(lines) + "\n"
 
     def figure(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Selection:
             "heat_map": {
                 "rows": names,
                 "columns": columns,
-                "values": [[self._shown(self.scores[n][c]) for c in columns] for n in names],
+                "values": [[self._show_value(self.scores[n][c]) for c in columns] for n in names],
             },
             "table": {"title": "Ranking, and what was chosen", "head": head, "rows": rows},
         }
@@ -185,7 +185,7 @@ class Selection:
         named = any(task.name == self.by for task in self.tasks)
         return self.by if named else f"the mean over tasks of kind {self.by}"
 
-    def _rules(self) -> Iterator[str]:
+    def _rule_lines(self) -> Iterator[str]:
         names = ", ".join(task.name for task in self.tasks)
         yield f"Development data of {count_noun(len(self.tasks), 'task')}: {prose(names)}."
         if self.within is not None:
@@ -196,7 +196,7 @@ class Selection:
         if self.losses:
             yield "Values are losses, of which less is better; a point is a hundredth."
 
-    def _rows(self) -> list[str]:
+    def _table_rows(self) -> list[str]:
         head, *rows = self._table_cells()
         return table_lines(head, rows, f"l{'r' * (len(head) - 2)}l")
 
@@ -224,7 +224,7 @@ class Selection:
     def _number(self, value: float) -> str:
         return f"{value:.4f}" if self.losses else f"{100 * value:.2f}"
 
-    def _shown(self, value: float) -> float | None:
+    def _show_value(self, value: float) -> float | None:
         if not math.isfinite(value):
             return None
         return round(value if self.losses else 100 * value, 4)

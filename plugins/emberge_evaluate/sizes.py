@@ -25,7 +25,7 @@ class ScoredModels:
 
 def columns_by_size(models: Models, tasks: Sequence[TaskInfo], scores: TaskScores) -> ScoredModels:
     """Return a column `model@size` for every model and size, or the models where tasks have no sizes."""
-    sizes = _sizes(tasks)
+    sizes = _find_sizes(tasks)
     if not sizes:
         return ScoredModels(models, tasks, scores)
     at = {size: [task for task in tasks if task.size == size] for size in sizes}
@@ -36,17 +36,17 @@ def columns_by_size(models: Models, tasks: Sequence[TaskInfo], scores: TaskScore
             column = f"{name}@{size}"
             columns[column] = replace(scored, name=column, size=size), model
             found[column] = {
-                task.name_without_size: replace(scores[name][task.name], task=_plain(task))
+                task.name_without_size: replace(scores[name][task.name], task=_without_size(task))
                 for task in at[size]
             }
-    plain = {task.name_without_size: _plain(task) for task in tasks}
+    plain = {task.name_without_size: _without_size(task) for task in tasks}
     return ScoredModels(columns, list(plain.values()), found)
 
 
 def tasks_of_columns(tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
     """Return each task once, by the name that it has in the columns of all sizes, seeds and indexes."""
     plain = [
-        replace(_plain(task), name=task.plain_name, seed=None, index=None, index_of=None)
+        replace(_without_size(task), name=task.plain_name, seed=None, index=None, index_of=None)
         for task in tasks
     ]
     return list({task.name: task for task in plain}.values())
@@ -54,7 +54,7 @@ def tasks_of_columns(tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
 
 def size_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem where some tasks are scored at sizes that others are not: no mean would compare."""
-    sizes = _sizes(tasks)
+    sizes = _find_sizes(tasks)
     of: dict[str, set[int | None]] = {}
     for task in tasks:
         of.setdefault(task.name_without_size, set()).add(task.size)
@@ -65,9 +65,9 @@ def size_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
         )
 
 
-def _sizes(tasks: Sequence[TaskInfo]) -> list[int]:
+def _find_sizes(tasks: Sequence[TaskInfo]) -> list[int]:
     return list(dict.fromkeys(task.size for task in tasks if task.size is not None))
 
 
-def _plain(task: TaskInfo) -> TaskInfo:
+def _without_size(task: TaskInfo) -> TaskInfo:
     return replace(task, name=task.name_without_size, size=None)

@@ -88,7 +88,7 @@ class TokenLossOnTexts(Evaluator):
             yield dataclasses.replace(problem, where=problem.where or context.where("evaluators"))
         for head in checked.heads:
             if head.info.task != "text":
-                yield context.problem(_of_pairs(head.info.name, head.info.task), "evaluators")
+                yield context.problem(_pairs_problem(head.info.name, head.info.task), "evaluators")
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
         problems = self.backbone.describe(checkpoint).problems
@@ -183,7 +183,7 @@ class TokenLossOnTexts(Evaluator):
 
         for dataset in datasets:
             if dataset.info.task != "text":
-                raise DataError(_of_pairs(dataset.info.name, dataset.info.task))
+                raise DataError(_pairs_problem(dataset.info.name, dataset.info.task))
         options = FitOptions(
             max_length=PerDataset(default=self.max_length),
             token_budget=self.token_budget,
@@ -223,7 +223,7 @@ class _FirstRows(Sampler):
         return [Batch((BatchPart(info.name, rows[:1]),)) for info, rows in pool.items()]
 
 
-def _of_pairs(name: str, task: str) -> str:
+def _pairs_problem(name: str, task: str) -> str:
     return (
         f"dataset '{name}' is of the task {task}, and token_loss reads single texts; leave it out, or read "
         "the file as texts with task: text"

@@ -47,13 +47,13 @@ class TrainingLoss(Evaluator):
 
         artifact = read_artifact(checkpoint)
         if artifact is None or _LAST not in artifact.details:
-            yield _unknown(str(checkpoint))
+            yield _unknown_problem(str(checkpoint))
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         from emberge.results import read_artifact
 
         found = [artifact for one in checkpoints if (artifact := read_artifact(one)) is not None]
-        if any(_course(one) != _course(found[0]) for one in found[1:]):
+        if any(_read_course(one) != _read_course(found[0]) for one in found[1:]):
             yield (
                 "trainings differ in data, steps or seed, so that their losses are over other batches and "
                 "do not compare"
@@ -70,14 +70,14 @@ class TrainingLoss(Evaluator):
     ) -> Iterator[TaskScore]:
         details = model.details
         if _LAST not in details:
-            raise CheckpointError(_unknown(model.name))
+            raise CheckpointError(_unknown_problem(model.name))
         for task in tasks:
             yield TaskScore(task, float(details[_LAST]))
 
 
-def _course(artifact: Artifact) -> list[object]:
+def _read_course(artifact: Artifact) -> list[object]:
     return [artifact.details.get(key) for key in ("datasets", "steps", "seed")]
 
 
-def _unknown(model: str) -> str:
+def _unknown_problem(model: str) -> str:
     return f"{model}: it has no record of its training losses; name the result of a step train"

@@ -194,7 +194,7 @@ class Mteb(Evaluator):
             return
         yield from index_widths(self.documents_of, self.backbone, checkpoint, context)
         if self.dims:
-            yield from self._too_wide(facts.dimension)
+            yield from self._check_widths(facts.dimension)
         if self.tasks or self.benchmark:
             yield from self._check_media(self.backbone, checkpoint)
 
@@ -209,7 +209,7 @@ class Mteb(Evaluator):
         for kind, name in first_tasks(tasks).items():
             yield from unread_media(backbone, checkpoint, [kind], f"mteb task '{name}'")
 
-    def _too_wide(self, dimension: int | None) -> Iterator[str]:
+    def _check_widths(self, dimension: int | None) -> Iterator[str]:
         wide = [size for size in self.dims if dimension is not None and size > dimension]
         if wide:
             yield (
@@ -379,7 +379,7 @@ class Mteb(Evaluator):
         encoder = self.backbone.load(
             model.folder, device=workspace.machine.device, dtype=self.dtype
         )
-        for fault in self._too_wide(encoder.dimension):
+        for fault in self._check_widths(encoder.dimension):
             raise RecipeError(f"{model.name}: {fault}")
         config = read_settings(model.folder)
         similarity = config.get("similarity_fn_name") or "cosine"

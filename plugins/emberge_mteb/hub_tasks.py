@@ -68,7 +68,7 @@ def hub_tasks(
     return tasks
 
 
-def _benchmark(name: str) -> Any:
+def _find_benchmark(name: str) -> Any:
     import mteb
 
     try:
@@ -78,7 +78,7 @@ def _benchmark(name: str) -> Any:
 
 
 def _pin_revision(benchmark: str, only: Sequence[str]) -> list[Any]:
-    tasks = {task.metadata.name: task for task in _benchmark(benchmark).tasks}
+    tasks = {task.metadata.name: task for task in _find_benchmark(benchmark).tasks}
     for name in only:
         if name not in tasks:
             raise DataError(

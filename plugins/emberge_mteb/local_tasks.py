@@ -137,9 +137,13 @@ def _task_content(
 
     match data:
         case RetrievalData():
-            return {"parent": AbsTaskRetrieval}, {"default": {split: _retrieval(data, sides=sides)}}
+            return {"parent": AbsTaskRetrieval}, {
+                "default": {split: _retrieval_content(data, sides=sides)}
+            }
         case RerankingData():
-            return {"parent": AbsTaskRetrieval}, {"default": {split: _reranking(data, sides)}}
+            return {"parent": AbsTaskRetrieval}, {
+                "default": {split: _reranking_content(data, sides)}
+            }
         case PairData():
             texts = {"sentence1": list(data.texts1), "sentence2": list(data.texts2)}
             if one.task == "sts":
@@ -150,7 +154,7 @@ def _task_content(
             rows = Dataset.from_dict({**texts, "labels": labels})
             return {"parent": AbsTaskPairClassification}, DatasetDict({split: rows})
         case ClassificationData():
-            numbers = _numbers([*data.train_labels, *data.test_labels])
+            numbers = _number_labels([*data.train_labels, *data.test_labels])
             halves = {
                 "train": (data.train_texts, data.train_labels),
                 split: (data.test_texts, data.test_labels),
@@ -163,7 +167,7 @@ def _task_content(
             }
             return {"parent": AbsTaskClassification}, DatasetDict(rows)
         case ClusteringData():
-            numbers = _numbers(data.labels)
+            numbers = _number_labels(data.labels)
             rows = Dataset.from_dict(
                 {"sentences": list(data.texts), "labels": [numbers[label] for label in data.labels]}
             )
@@ -176,7 +180,7 @@ def _task_content(
             return fields, DatasetDict({split: rows})
 
 
-def _retrieval(
+def _retrieval_content(
     data: RetrievalData,
     top_ranked: Mapping[str, list[str]] | None = None,
     *,
@@ -193,7 +197,7 @@ def _retrieval(
     }
 
 
-def _reranking(data: RerankingData, sides: Sides | None) -> Any:
+def _reranking_content(data: RerankingData, sides: Sides | None) -> Any:
     """Return a reranking dataset: equal texts are one document, and candidates are ranked per query."""
     corpus: dict[str, str] = {}
     for text in (t for texts in (*data.positives, *data.negatives) for t in texts):
@@ -207,7 +211,7 @@ def _reranking(data: RerankingData, sides: Sides | None) -> Any:
         candidates[f"q{row}"] = sorted(grades, key=lambda document: int(document[1:]))
     queries = {f"q{row}": text for row, text in enumerate(data.queries)}
     by_id = {document: text for text, document in corpus.items()}
-    return _retrieval(RetrievalData(by_id, queries, relevant), candidates, sides=sides)
+    return _retrieval_content(RetrievalData(by_id, queries, relevant), candidates, sides=sides)
 
 
 def _media_columns(texts: Mapping[str, str], modalities: Sequence[str]) -> dict[str, list[str]]:
@@ -217,5 +221,5 @@ def _media_columns(texts: Mapping[str, str], modalities: Sequence[str]) -> dict[
     return {"id": list(texts), first: list(texts.values()), **empty}
 
 
-def _numbers(labels: Sequence[str]) -> dict[str, int]:
+def _number_labels(labels: Sequence[str]) -> dict[str, int]:
     return {label: number for number, label in enumerate(sorted(set(labels)))}

@@ -160,7 +160,7 @@ def read_units(
             "pair",
             "average_precision",
             parts,
-            lambda s, e: _pairs(of(s, e), rows(s, e)[task.label_column_name], metric, e),
+            lambda s, e: _pair_units(of(s, e), rows(s, e)[task.label_column_name], metric, e),
         )
     if isinstance(task, abstasks.AbsTaskClassification) and not task.is_cross_validation:
         return _join_units(
@@ -207,7 +207,7 @@ def _queries(queries: Queries, metric: str, split: str, entry: Mapping[str, Any]
     return [by_query[query][name] for query in sorted(by_query)], None
 
 
-def _pairs(
+def _pair_units(
     predictions: Mapping[str, Sequence[float]],
     labels: Sequence[Any],
     metric: str,

@@ -23,19 +23,19 @@ def option_warnings(options: FitOptions) -> Iterator[tuple[str, str]]:
     if rate == 0:
         yield "learning_rate", "learning_rate 0 leaves the model as it is"
     if rate >= _LARGEST_RATE:
-        yield "learning_rate", _warn_of_rate(rate)
+        yield "learning_rate", _describe_rate(rate)
     if warmup > _LONGEST_WARMUP:
         option = "warmup_ratio" if options.warmup_steps is None else "warmup_steps"
         yield (
             option,
             (
                 f"{option} {getattr(options, option):g} is the part of the training over which the learning "
-                f"rate rises: {_warn_of_rest(warmup)}; 0.05 to 0.1 of the steps is usual"
+                f"rate rises: {_describe_remainder(warmup)}; 0.05 to 0.1 of the steps is usual"
             ),
         )
 
 
-def _warn_of_rate(rate: float) -> str:
+def _describe_rate(rate: float) -> str:
     meant = ""
     if rate >= _SIGN_FORGOTTEN:
         exponent = math.floor(math.log10(rate))
@@ -46,7 +46,7 @@ def _warn_of_rate(rate: float) -> str:
     )
 
 
-def _warn_of_rest(warmup: float) -> str:
+def _describe_remainder(warmup: float) -> str:
     if warmup >= 1:
         return "the training ends before it has risen"
     return f"only {1 - warmup:.2g} of the training is left when it has risen"

@@ -185,11 +185,11 @@ def _read_sets(
             files = sorted(file for file in one.folder.rglob("*") if file.is_file())
             state = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
             assert path is not None
-            yield from _seen_sets(alone, path, step.metric, tuple(context.readers), state)
+            yield from _read_seen_sets(alone, path, step.metric, tuple(context.readers), state)
 
 
 @functools.lru_cache(maxsize=256)
-def _seen_sets(
+def _read_seen_sets(
     entry: SetEntry,
     path: Path,
     metric: Metric,

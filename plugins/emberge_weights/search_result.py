@@ -57,9 +57,9 @@ class Front:
         if self.base:
             named["base"] = self.weights.shape[1]  # after equal weights every member alone
         series: dict[str, list[Any]] = {
-            "candidates": [self._point(place) for place in range(min(DRAWN, len(self.gains)))],
-            "front": [self._point(place) for place in self.places],
-            **{name: [[*self._point(place), name]] for name, place in named.items()},
+            "candidates": [self._make_point(place) for place in range(min(DRAWN, len(self.gains)))],
+            "front": [self._make_point(place) for place in self.places],
+            **{name: [[*self._make_point(place), name]] for name, place in named.items()},
         }
         return [
             {
@@ -76,13 +76,15 @@ class Front:
                     "head": ["Gain in the data", "Gain elsewhere"],
                     "rows": [
                         [f"{x:+.2f}", f"{y:+.2f}"]
-                        for x, y in (self._point(place) for place in _spread(self.places, ROWS))
+                        for x, y in (
+                            self._make_point(place) for place in _spread(self.places, ROWS)
+                        )
                     ],
                 },
             }
         ]
 
-    def _point(self, place: int) -> list[float]:
+    def _make_point(self, place: int) -> list[float]:
         return [
             round(100 * float(self.gains[place]), 3),
             round(100 * float(self.elsewhere[place]), 3),
@@ -212,7 +214,7 @@ class SearchResult:
         """Weights to take, of those by layer their means."""
         if self.layers is not None and self._layered:
             return [float(weight) for weight in self.layers.coefficients.mean(0)]
-        return self._weights(self.chosen)
+        return self._list_weights(self.chosen)
 
     def _describe_layers(self, layers: Layers) -> dict[str, Any]:
         weights = {
@@ -225,7 +227,7 @@ class SearchResult:
     def _names(self) -> list[str]:
         return [model.name for model in self.models]
 
-    def _weights(self, place: int) -> list[float]:
+    def _list_weights(self, place: int) -> list[float]:
         return [float(weight) for weight in self.found.weights[place]]
 
     def _score_chosen(self) -> tuple[float | None, HeldOut]:
@@ -269,7 +271,7 @@ class SearchResult:
         pairs = zip(self.real.places, self.real.means, strict=True)
         return [
             {
-                "weights": dict(zip(self._names, self._weights(place), strict=True)),
+                "weights": dict(zip(self._names, self._list_weights(place), strict=True)),
                 "foretold": float(self.found.means[place]),
                 "real": float(real),
             }

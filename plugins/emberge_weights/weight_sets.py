@@ -103,7 +103,7 @@ def read_sets(
             limit = min(limits) if limits else None
             data = load_eval_set(one, readers=readers, split=entry.split, limit=limit)
             data = _thin_documents(data, entry.limit_documents, one.name)
-            yield _weight_set(one, entry.split, data, metric)
+            yield _make_weight_set(one, entry.split, data, metric)
 
 
 def unusable(one: EvalSet, metric: Metric) -> str | None:
@@ -123,7 +123,7 @@ def unusable(one: EvalSet, metric: Metric) -> str | None:
     return None
 
 
-def _weight_set(one: EvalSet, split: Split, data: EvalData, metric: Metric) -> WeightSet:
+def _make_weight_set(one: EvalSet, split: Split, data: EvalData, metric: Metric) -> WeightSet:
     name = one.name if split == "test" else f"{one.name}-{split}"
     asked = {"instruction": one.instruction, "prompt": one.prompt}
     if metric != "task":

@@ -13,18 +13,18 @@ Facts = Mapping[str, Any]
 def table(facts: Facts) -> str:
     """Return the tables of a search, from its conclusion to the front; scores × 100."""
     parts = [
-        _head(facts),
-        _members(facts),
+        _head_lines(facts),
+        _member_lines(facts),
         _layer_lines(facts),
-        _sets(facts),
-        _anchors(facts),
-        _trials(facts),
-        _front(facts),
+        _set_lines(facts),
+        _anchor_lines(facts),
+        _trial_lines(facts),
+        _front_lines(facts),
     ]
     return "\n".join(line for part in parts for line in part).rstrip() + "\n"
 
 
-def _head(facts: Facts) -> Iterator[str]:
+def _head_lines(facts: Facts) -> Iterator[str]:
     score, headroom = facts["score"], facts["headroom"]
     yield "# Weights found"
     yield ""
@@ -34,22 +34,22 @@ def _head(facts: Facts) -> Iterator[str]:
         else "that is no more than chance, so the weights are equal."
     )
     yield (
-        f"Choosing among {facts['candidates']:,} weightings gains {_change(headroom)} points over equal "
+        f"Choosing among {facts['candidates']:,} weightings gains {_show_change(headroom)} points over equal "
         f"weights on queries that were not chosen by: {conclusion}"
     )
     if facts["clear"]:
         kind = "merged for real" if score["real"] is not None else "foretold"
-        yield f"On all queries, {kind}, the choice gains {_change(score['over_equal'])}."
+        yield f"On all queries, {kind}, the choice gains {_show_change(score['over_equal'])}."
     yield ""
 
 
-def _members(facts: Facts) -> Iterator[str]:
+def _member_lines(facts: Facts) -> Iterator[str]:
     rows = [
         [
             one["name"],
             f"{one['weight']:.3f}",
             _format_points(one["alone"]),
-            _change(one["worth"]),
+            _show_change(one["worth"]),
             f"{one['examples']:,}" if "examples" in one else "",
             f"{one['seconds']:,.0f} s" if "seconds" in one else "",
             one.get("licence", ""),
@@ -57,7 +57,7 @@ def _members(facts: Facts) -> Iterator[str]:
         for one in facts["members"]
     ]
     head = ["member", "weight", "alone", "worth", "examples", "training", "licence"]
-    yield from _rows(head, rows)
+    yield from _table_rows(head, rows)
     yield "Worth is what is lost without the member, weights being chosen anew, with its 95 % interval."
     yield ""
 
@@ -74,8 +74,8 @@ def _layer_lines(facts: Facts) -> Iterator[str]:
     yield "## By layer"
     yield ""
     yield (
-        f"Weights by layer gain {_change(layers['gain'])} points over one for all layers on queries that "
-        f"they were not fitted to: {conclusion}"
+        f"Weights by layer gain {_show_change(layers['gain'])} points over one for all layers on queries "
+        f"that they were not fitted to: {conclusion}"
     )
     yield ""
     if layers["clear"]:
@@ -85,10 +85,10 @@ def _layer_lines(facts: Facts) -> Iterator[str]:
             [block, *(f"{layers['weights'][name][block]:.2f}" for name in names)]
             for block in blocks
         ]
-        yield from _rows(["layer", *names], rows)
+        yield from _table_rows(["layer", *names], rows)
 
 
-def _sets(facts: Facts) -> Iterator[str]:
+def _set_lines(facts: Facts) -> Iterator[str]:
     rows = [
         [
             one["name"] + (" (elsewhere)" if one["elsewhere"] else ""),
@@ -98,25 +98,29 @@ def _sets(facts: Facts) -> Iterator[str]:
         ]
         for one in facts["sets"]
     ]
-    yield from _rows(["set", "queries or pairs", "equal weights", "chosen"], rows)
+    yield from _table_rows(["set", "queries or pairs", "equal weights", "chosen"], rows)
 
 
-def _anchors(facts: Facts) -> Iterator[str]:
+def _anchor_lines(facts: Facts) -> Iterator[str]:
     if not facts["anchors"]:
         return
     names = [one["name"] for one in facts["members"]]
     rows = [
-        [*_shares(one["weights"]), _format_points(one["foretold"]), _format_points(one["real"])]
+        [
+            *_format_weights(one["weights"]),
+            _format_points(one["foretold"]),
+            _format_points(one["real"]),
+        ]
         for one in facts["anchors"]
     ]
     yield "## Merged for real"
     yield ""
-    yield from _rows([*names, "foretold", "real"], rows)
+    yield from _table_rows([*names, "foretold", "real"], rows)
     yield f"What is foretold is corrected by the mean difference, {100 * facts['correction']:+.2f}."
     yield ""
 
 
-def _trials(facts: Facts) -> Iterator[str]:
+def _trial_lines(facts: Facts) -> Iterator[str]:
     trials = facts["trials"]
     if trials is None:
         return
@@ -136,24 +140,24 @@ def _trials(facts: Facts) -> Iterator[str]:
         [
             "the best of them in the data",
             _format_points(tests["swept"]),
-            _change(tests["over_swept"]),
+            _show_change(tests["over_swept"]),
         ],
         [
             "the best of them in the tests",
             _format_points(tests["best"]),
-            _change(tests["over_best"]),
+            _show_change(tests["over_best"]),
         ],
     ]
-    yield from _rows(["weights", "tests", "the choice over it"], rows)
+    yield from _table_rows(["weights", "tests", "the choice over it"], rows)
 
 
-def _front(facts: Facts) -> Iterator[str]:
+def _front_lines(facts: Facts) -> Iterator[str]:
     if not facts["front"]:
         return
     names = [one["name"] for one in facts["members"]]
     rows = [
         [
-            *_shares(one["weights"]),
+            *_format_weights(one["weights"]),
             f"{100 * one['gain']:+.2f}",
             f"{100 * one['elsewhere']:+.2f}",
         ]
@@ -161,10 +165,10 @@ def _front(facts: Facts) -> Iterator[str]:
     ]
     yield f"## Gain over {prose(facts['front'][0]['over'])}, and loss elsewhere"
     yield ""
-    yield from _rows([*names, "data", "elsewhere"], rows)
+    yield from _table_rows([*names, "data", "elsewhere"], rows)
 
 
-def _shares(weights: Mapping[str, float]) -> list[str]:
+def _format_weights(weights: Mapping[str, float]) -> list[str]:
     return [f"{weight:.2f}" for weight in weights.values()]
 
 
@@ -172,11 +176,11 @@ def _format_points(score: float) -> str:
     return f"{100 * score:.2f}"
 
 
-def _change(one: Mapping[str, float]) -> Markdown:
+def _show_change(one: Mapping[str, float]) -> Markdown:
     low, high = 100 * one["low"], 100 * one["high"]
     return Markdown(f"{100 * one['difference']:+.2f} [{low:+.2f}, {high:+.2f}]")
 
 
-def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _table_rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield from table_lines(head, rows)
     yield ""

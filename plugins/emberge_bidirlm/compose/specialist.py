@@ -143,7 +143,7 @@ class Specialist:
             CheckpointError: for one that the tokenizer has not.
         """
         family, own = _FAMILIES[self.kind], self.tokenizer
-        named = _named_tokens(own.folder / "tokenizer_config.json")
+        named = _read_named_tokens(own.folder / "tokenizer_config.json")
         found: dict[str, str] = {}
         for name, option in family.tokens.items():
             place = int(getattr(self.config, option))
@@ -164,7 +164,7 @@ class Specialist:
         return found
 
 
-def _named_tokens(path: Path) -> dict[str, str]:
+def _read_named_tokens(path: Path) -> dict[str, str]:
     """Return the tokens that a tokenizer's config has names for, wherever a release writes them."""
     content = read_object(path) if path.is_file() else {}
     found = dict(content)

@@ -44,7 +44,7 @@ class ComposedClass:
         if len(self.specialists) == 1:
             return canonical
         if _MERGER.match(canonical):
-            return _merger_name(canonical)
+            return _rename_merger(canonical)
         if canonical.startswith("multi_modal_projector."):
             _, layer, rest = canonical.split(".", 2)
             return f"audio_tower.{_PROJECTOR[layer]}.{rest}"
@@ -135,7 +135,7 @@ def _trunk_config(text: Checkpoint) -> dict[str, Any]:
     return {**kept, "is_causal": False, "use_cache": False}
 
 
-def _merger_name(canonical: str) -> str:
+def _rename_merger(canonical: str) -> str:
     place, part, rest = canonical.rsplit(".", 2)
     place = place.replace("deepstack_merger_list", "merger_list")
     return f"{place}.{_PARTS[part]}.{rest}"

@@ -59,7 +59,7 @@ class Cluster(StudySampler):
         if study.rehearsed:  # how many clusters two steps make means nothing
             found = tuple(found[i % len(found)] for i in range(max(self.number, wanted or 0)))
         if self.number > len(found) or (wanted is not None and wanted != len(found)):
-            raise DataError(self._misfit(found, wanted))
+            raise DataError(self._explain_misfit(found, wanted))
         label = f"cluster {self.number} of {len(found)}"
         return Members(names=found[self.number - 1], known=study.names, label=label)
 
@@ -73,7 +73,7 @@ class Cluster(StudySampler):
             return f"at threshold {self.threshold:g}"
         return f"where {self.clusters} are asked for"
 
-    def _misfit(self, found: tuple[tuple[str, ...], ...], wanted: int | None) -> str:
+    def _explain_misfit(self, found: tuple[tuple[str, ...], ...], wanted: int | None) -> str:
         there = len(found)
         asked = f"cluster {self.number}" if self.number > there else f"{wanted} clusters"
         numbers = ", ".join(str(number) for number in range(1, there + 1))

@@ -97,7 +97,9 @@ def study_of(
     for pair in combinations(names, 2):
         together = pairs[pair] if pair in pairs else pairs[pair[1], pair[0]]
         joint, apart = compare(pair, together, alone, loss_protocol)
-        found.append(Interaction(pair, joint, apart, _distance(pair, joint, apart, distance)))
+        found.append(
+            Interaction(pair, joint, apart, _measure_distance(pair, joint, apart, distance))
+        )
     rows = min(int(facts[name]["rows"]) for name in names)
     matrix: list[list[float | None]] = [[None] * len(names) for _ in names]
     for one in found:
@@ -119,7 +121,7 @@ def study_of(
     )
 
 
-def _distance(pair: Pair, joint: float, apart: float, how: Distance) -> float:
+def _measure_distance(pair: Pair, joint: float, apart: float, how: Distance) -> float:
     if apart <= 0:
         raise DataError(
             f"the mean loss of '{pair[0]}' and '{pair[1]}' apart is {apart:.3g}; distances are relative to "

@@ -181,8 +181,8 @@ def _missing_datasets(data: Sequence[DataEntry]) -> str:
 def table_of(study: Study) -> str:
     """Return Markdown of the pairs that harm and help each other most, and the first cuts of the tree."""
     conflicts = study.conflicts
-    most = ", ".join(map(_change, conflicts[:_PAIRS]))
-    least = ", ".join(map(_change, conflicts[: -_PAIRS - 1 : -1]))
+    most = ", ".join(map(_show_change, conflicts[:_PAIRS]))
+    least = ", ".join(map(_show_change, conflicts[: -_PAIRS - 1 : -1]))
     rows = [
         [f"{threshold:.4g}", str(len(clusters)), "; ".join(cluster_lines(clusters))]
         for threshold, clusters in study.cuts()[:_CUTS]
@@ -198,5 +198,5 @@ def table_of(study: Study) -> str:
     )
 
 
-def _change(one: Interaction) -> str:
+def _show_change(one: Interaction) -> str:
     return f"{prose(' + '.join(one.pair))} {one.delta:+.4f} ({100 * one.change:+.1f} %)"

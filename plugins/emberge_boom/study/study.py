@@ -118,11 +118,11 @@ def cluster_lines(clusters: Sequence[Sequence[str]]) -> list[str]:
 def write_study(folder: Path, study: Study) -> Path:
     """Write `interactions.json`."""
     path = folder / FILE
-    path.write_text(json.dumps(_as_json(study), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    path.write_text(json.dumps(_study_to_json(study), indent=1, ensure_ascii=False) + "\n", "utf-8")
     return path
 
 
-def _as_json(study: Study) -> dict[str, Any]:
+def _study_to_json(study: Study) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "names": study.names,
@@ -160,7 +160,7 @@ def read_study(place: Path) -> Study:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != FORMAT:
             raise DataError(f"{path.name}: this version reads studies of format {FORMAT}")
-        return _from_json(found)
+        return _study_from_json(found)
     except OSError as error:
         raise DataError(
             f"{place.name} has no study of interactions ({error.strerror}: {FILE}); name a step "
@@ -170,7 +170,7 @@ def read_study(place: Path) -> Study:
         raise DataError(f"{path.name} is no study of interactions: {error!r}") from None
 
 
-def _from_json(found: Mapping[str, Any]) -> Study:
+def _study_from_json(found: Mapping[str, Any]) -> Study:
     pairs: Sequence[Mapping[str, Any]] = found["pairs"]
     return Study(
         names=tuple(found["names"]),

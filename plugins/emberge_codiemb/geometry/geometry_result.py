@@ -150,10 +150,10 @@ def table_of(result: Geometry) -> str:
     lines: list[str] = []
     if result.sets:
         head = ["data set", "model", *(one.title for one in COLUMNS)]
-        lines += _markdown(head, rows_of(result), words=2)
+        lines += _write_markdown(head, rows_of(result), words=2)
         lines += ["", prose(how_measured(result)), ""]
     if result.drift:
-        lines += _markdown(["model", *drift_head(result.probe)], drift_rows(result), words=1)
+        lines += _write_markdown(["model", *drift_head(result.probe)], drift_rows(result), words=1)
         drift = f"Drift from {result.probe['parent']} on {result.probe['texts']:,} texts."
         lines += ["", prose(drift)]
     return "\n".join(lines).rstrip() + "\n"
@@ -189,10 +189,10 @@ def drift_rows(result: Geometry) -> list[list[str]]:
 
 def how_measured(result: Geometry) -> str:
     """Return sentences on precision, tolerance and omissions."""
-    return " ".join(_sentences(result))
+    return " ".join(_write_sentences(result))
 
 
-def _sentences(result: Geometry) -> Iterator[str]:
+def _write_sentences(result: Geometry) -> Iterator[str]:
     how, sets = result.how, [one for model in result.models for one in model.sets.values()]
     if len(result.models) > 1:
         yield f"In parentheses differences from {result.models[0].name}."
@@ -205,14 +205,14 @@ def _sentences(result: Geometry) -> Iterator[str]:
     squares = how["entropy_of"] == "squares"
     yield f"The entropy is that of {'squared singular' if squares else 'singular'} values, in nats."
     yield f"Special tokens are {'included' if how['special_tokens'] else 'left out'}."
-    over = {model.name: _texts_of(model) for model in result.models}
+    over = {model.name: _count_texts(model) for model in result.models}
     if len(set(over.values())) == 1:
         yield f"Means are over {over[result.models[0].name]}."
     else:  # tokenizers differ
         yield f"Means are {', '.join(f'over {texts} for {name}' for name, texts in over.items())}."
 
 
-def _texts_of(model: MeasuredModel) -> str:
+def _count_texts(model: MeasuredModel) -> str:
     """Return how many texts a model's means are over, and how many are left out."""
     texts = sum(one.texts for one in model.sets.values())
     skipped = sum(one.skipped for one in model.sets.values())
@@ -220,13 +220,13 @@ def _texts_of(model: MeasuredModel) -> str:
     return f"{texts:,} texts{left}"
 
 
-def _markdown(head: list[str], rows: list[list[str]], *, words: int) -> list[str]:
+def _write_markdown(head: list[str], rows: list[list[str]], *, words: int) -> list[str]:
     return table_lines(head, rows, "l" * words + "r" * (len(head) - words))
 
 
 def figures_of(result: Geometry) -> list[dict[str, Any]]:
     """Return the figures as plain values: measures by data set, and drift."""
-    return [*_measures(result), *_drift(result)]
+    return [*_measures(result), *_drift_table(result)]
 
 
 def _measures(result: Geometry) -> Iterator[dict[str, Any]]:
@@ -237,26 +237,26 @@ def _measures(result: Geometry) -> Iterator[dict[str, Any]]:
         "points": {
             "x": "token similarity",
             "y": "SVD entropy (nats)",
-            "series": _series(result, "token_similarity", "svd_entropy"),
+            "series": _make_series(result, "token_similarity", "svd_entropy"),
         },
         "caption": "A point for each data set: means over its texts. Tokens that point one way are to the "
         f"right and low. {how_measured(result)}",
         "table": {
             "title": "Geometry by data set and model",
-            "head": ["Data set", "Model", *(_capital(one.title) for one in COLUMNS)],
+            "head": ["Data set", "Model", *(_capitalise(one.title) for one in COLUMNS)],
             "rows": rows_of(result),
         },
     }
 
 
-def _series(result: Geometry, x: str, y: str) -> dict[str, list[list[Any]]]:
+def _make_series(result: Geometry, x: str, y: str) -> dict[str, list[list[Any]]]:
     return {
         model.name: [[one.mean[x], one.mean[y], name] for name, one in model.sets.items()]
         for model in result.models
     }
 
 
-def _drift(result: Geometry) -> Iterator[dict[str, Any]]:
+def _drift_table(result: Geometry) -> Iterator[dict[str, Any]]:
     series = {
         name: [[one.cka, one.neighbours]]
         for name, one in result.drift.items()
@@ -273,11 +273,11 @@ def _drift(result: Geometry) -> Iterator[dict[str, Any]]:
         "right they are alike.",
         "table": {
             "title": "Drift by model",
-            "head": ["Model", *(_capital(title) for title in titles)],
+            "head": ["Model", *(_capitalise(title) for title in titles)],
             "rows": drift_rows(result),
         },
     }
 
 
-def _capital(title: str) -> str:
+def _capitalise(title: str) -> str:
     return title[0].upper() + title[1:]

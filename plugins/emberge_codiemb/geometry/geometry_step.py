@@ -147,14 +147,14 @@ class GeometryStep(GeometryOptions, Step):
             yield context.problem(few_texts(texts, drift.neighbours), "drift.neighbours")
 
     def _check_dimensions(self, parent: ModelRef, context: Preflight) -> Iterator[Problem]:
-        dimension = self._dimension(parent, context)
+        dimension = self._read_dimension(parent, context)
         for _, model in self._named:
-            own = self._dimension(model, context)
+            own = self._read_dimension(model, context)
             if dimension and own and own != dimension:
-                message = _no_parent(parent.text, dimension, model.text, own)
+                message = _parent_problem(parent.text, dimension, model.text, own)
                 yield context.problem(message, "drift.parent")
 
-    def _dimension(self, model: ModelRef, context: Preflight) -> int | None:
+    def _read_dimension(self, model: ModelRef, context: Preflight) -> int | None:
         folder = context.model(model)
         return None if folder is None else self.backbone.describe(folder).dimension
 
@@ -164,7 +164,7 @@ class GeometryStep(GeometryOptions, Step):
         models = _rename_models([model for _, model in found])
         result = Geometry(models, self._how)
         if self.drift is not None:
-            result = self._with_drift(self.drift, result, folders, workspace)
+            result = self._add_drift(self.drift, result, folders, workspace)
         (workspace.folder / TABLE).write_text(table_of(result), encoding="utf-8")
         plain = result.plain()
         text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
@@ -201,7 +201,7 @@ class GeometryStep(GeometryOptions, Step):
                 name = label if len(models) == 1 else f"{label or model.name}.{number + 1}"
                 yield folder, replace(model, name=name or model.name)
 
-    def _with_drift(
+    def _add_drift(
         self, drift: Drift, result: Geometry, folders: Sequence[Path], workspace: Workspace
     ) -> Geometry:
         import numpy as np
@@ -221,7 +221,7 @@ class GeometryStep(GeometryOptions, Step):
             after = np.load(place / str(model.probe))
             sizes = before.shape[1], after.shape[1]
             if sizes[0] != sizes[1]:
-                raise DataError(_no_parent(drift.parent.text, sizes[0], model.name, sizes[1]))
+                raise DataError(_parent_problem(drift.parent.text, sizes[0], model.name, sizes[1]))
             cka = linear_cka(before, after)
             share = shared_neighbours(before, after, count)
             found[model.name] = Drifted(None if math.isnan(cka) else cka, share)
@@ -231,7 +231,7 @@ class GeometryStep(GeometryOptions, Step):
         return replace(result, drift=found, probe=probe)
 
 
-def _no_parent(parent: str, dimension: int, model: str, own: int) -> str:
+def _parent_problem(parent: str, dimension: int, model: str, own: int) -> str:
     return (
         f"'{parent}' has embeddings of {dimension} numbers and '{model}' of {own}, so it is no parent of "
         "that one; leave one of them out"

@@ -34,14 +34,14 @@ def is_cross_encoder(folder: Path) -> bool:
     """
     if read_modules(folder):
         return bool(read_settings(folder).get("model_type") == "CrossEncoder")
-    return _architecture(_read_config(folder)).endswith(_CLASSIFIER)
+    return _read_architecture(_read_config(folder)).endswith(_CLASSIFIER)
 
 
 def cross_encoder_problems(folder: Path) -> list[str]:
     """Return reasons why a cross-encoder cannot score pairs, from its configs alone."""
     path, config = folder / "config.json", _read_config(folder)
     outputs = len(config.get("id2label") or range(_LABELS))
-    if _architecture(config).endswith(_CLASSIFIER) and outputs != 1:
+    if _read_architecture(config).endswith(_CLASSIFIER) and outputs != 1:
         return [
             f"{path}: the model has {outputs} outputs, which are classes; a cross-encoder that scores pairs "
             "has one (id2label), so choose such a model"
@@ -54,7 +54,7 @@ def _read_config(folder: Path) -> Mapping[str, Any]:
     return read_object(path) if path.is_file() else {}
 
 
-def _architecture(config: Mapping[str, Any]) -> str:
+def _read_architecture(config: Mapping[str, Any]) -> str:
     return str(next(iter(config.get("architectures") or ()), ""))
 
 
@@ -108,7 +108,7 @@ class CrossEncoderModel:
             )
         require_vocabulary(self._model.tokenizer, folder)
         self._batch_size = batch_size
-        self._plain = _architecture(_read_config(folder)).endswith(_CLASSIFIER)
+        self._plain = _read_architecture(_read_config(folder)).endswith(_CLASSIFIER)
         self.limit: int | None = self._model.max_seq_length
         if self._plain:
             self._require_head(folder)

@@ -83,12 +83,13 @@ class SetChanges:
             "changed": self.changed,
             "notes": dict(self.notes.most_common(SHOWN)),
             "examples": [
-                _shown(outcome) for *_, outcome in sorted(self._chosen, key=lambda place: place[1])
+                _show_outcome(outcome)
+                for *_, outcome in sorted(self._chosen, key=lambda place: place[1])
             ],
         }
 
 
-def _shown(outcome: Outcome) -> dict[str, Any]:
+def _show_outcome(outcome: Outcome) -> dict[str, Any]:
     shown = {"row": outcome.row + 1, "note": outcome.note, "before": _parts(outcome.before)}
     if outcome.beside:
         shown["beside"] = _cut(outcome.beside)

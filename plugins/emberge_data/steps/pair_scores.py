@@ -60,7 +60,7 @@ class PairScores:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         for number, segment in enumerate(self._yield_segments()):
-            path = self._path(number)
+            path = self._segment_path(number)
             if number % ranks == rank and not path.is_file():
                 scores, cut = score(segment)
                 write_text(path, json.dumps({"cut": cut, "scores": [float(one) for one in scores]}))
@@ -75,13 +75,13 @@ class PairScores:
     def rows(self) -> Iterator[tuple[int, Example, tuple[float, ...], tuple[float, ...]]]:
         """Yield each row's number and example, the scores of its positives and those of its negatives."""
         for number, segment in enumerate(self._yield_segments()):
-            found = json.loads(self._path(number).read_text(encoding="utf-8"))
+            found = json.loads(self._segment_path(number).read_text(encoding="utf-8"))
             scores = iter(found["scores"])
             for row, example in segment:
                 above = tuple(next(scores) for _ in example.positives)
                 yield row, example, above, tuple(next(scores) for _ in example.negatives)
 
-    def _path(self, number: int) -> Path:
+    def _segment_path(self, number: int) -> Path:
         return self._folder / f"{number}.json"
 
     def _yield_segments(self) -> Iterator[Segment]:

@@ -173,22 +173,26 @@ class _Parts:
             if self._chosen[start + row]:
                 yield Outcome(row, example, None, MOVED)
             else:
-                after = self._without(example, start + row, self._in_dev)
+                after = self._drop_shared_negatives(example, start + row, self._in_dev)
                 yield Outcome(row, example, after, f"a negative is {MOVED}")
 
     def dev_examples(self, dataset: StoredDataset) -> Iterator[Example]:
         """Yield the rows of the development part."""
-        outcomes = drop_lonely(dataset, partial(self._dev, dataset))
+        outcomes = drop_lonely(dataset, partial(self._dev_outcomes, dataset))
         return (outcome.after for outcome in outcomes if outcome.after is not None)
 
-    def _dev(self, dataset: StoredDataset) -> Iterator[Outcome]:
+    def _dev_outcomes(self, dataset: StoredDataset) -> Iterator[Outcome]:
         start = self._texts.starts[dataset.info.name]
         for row in range(len(dataset)):
             if self._chosen[start + row]:
                 example = dataset[row]
-                yield Outcome(row, example, self._without(example, start + row, self._in_train))
+                yield Outcome(
+                    row, example, self._drop_shared_negatives(example, start + row, self._in_train)
+                )
 
-    def _without(self, example: Example, row: int, elsewhere: NDArray[np.bool_]) -> Example:
+    def _drop_shared_negatives(
+        self, example: Example, row: int, elsewhere: NDArray[np.bool_]
+    ) -> Example:
         _, negatives = self._texts.of_row(row)
         gone = [number for number, text in enumerate(negatives) if elsewhere[text]]
         return without_negatives(example, gone) if gone else example

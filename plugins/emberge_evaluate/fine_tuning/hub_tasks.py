@@ -14,7 +14,7 @@ from emberge import DataError, suggest
 from emberge_evaluate.fine_tuning.task_entry import Head, Metric, TaskEntry, TaskRowSource
 
 
-def _glue(
+def _glue_task(
     name: str,
     text: str,
     second: str | None = None,
@@ -40,24 +40,24 @@ def _glue(
 _XTREME = "google/xtreme"
 
 
-def _listed(words: str) -> tuple[str, ...]:
+def _split_words(words: str) -> tuple[str, ...]:
     return tuple(words.split())
 
 
-_XNLI = _listed("ar bg de el en es fr hi ru sw th tr ur vi zh")
-_PAWS = _listed("de en es fr ja ko zh")
-_PAN = _listed(
+_XNLI = _split_words("ar bg de el en es fr hi ru sw th tr ur vi zh")
+_PAWS = _split_words("de en es fr ja ko zh")
+_PAN = _split_words(
     "af ar bg bn de el en es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr ms my nl pt ru sw ta te th "
     "tl tr ur vi yo zh"
 )
-_UD = _listed(
+_UD = _split_words(
     "Afrikaans Arabic Basque Bulgarian Chinese Dutch English Estonian Finnish French German Greek Hebrew "
     "Hindi Hungarian Indonesian Italian Japanese Kazakh Korean Marathi Persian Portuguese Russian Spanish "
     "Tagalog Tamil Telugu Thai Turkish Urdu Vietnamese Yoruba"
 )
-_XQUAD = _listed("ar de el en es hi ru th tr vi zh")
-_MLQA = _listed("ar de en es hi vi zh")
-_XCOPA = _listed("et ht id it qu sw ta th tr vi zh")
+_XQUAD = _split_words("ar de el en es hi ru th tr vi zh")
+_MLQA = _split_words("ar de en es hi vi zh")
+_XCOPA = _split_words("et ht id it qu sw ta th tr vi zh")
 
 
 def _test_each_language(
@@ -77,13 +77,13 @@ def _split_english(hub: str, subset: str) -> tuple[TaskRowSource, tuple[TaskRowS
     )
 
 
-def _pairs(name: str, hub: str, text: str, second: str, languages: Sequence[str]) -> TaskEntry:
+def _pair_task(name: str, hub: str, text: str, second: str, languages: Sequence[str]) -> TaskEntry:
     train, dev = _split_english(hub, "en")
     test = _test_each_language(hub, "{}", languages)
     return TaskEntry(name=name, train=train, dev=dev, test=test, text=text, second=second)
 
 
-def _words(
+def _word_task(
     name: str,
     subset: str,
     english: str,
@@ -101,12 +101,12 @@ def _words(
         test=_test_each_language(_XTREME, subset, languages),
         text="tokens",
         label=(label,),
-        labels=_listed(labels),
+        labels=_split_words(labels),
         metric=metric,
     )
 
 
-def _questions(name: str, test: tuple[TaskRowSource, ...]) -> TaskEntry:
+def _question_task(name: str, test: tuple[TaskRowSource, ...]) -> TaskEntry:
     hub = "rajpurkar/squad"
     return TaskEntry(
         name=name,
@@ -120,7 +120,7 @@ def _questions(name: str, test: tuple[TaskRowSource, ...]) -> TaskEntry:
     )
 
 
-def _splits(name: str, hub: str, subset: str | None = None, **more: object) -> TaskEntry:
+def _split_task(name: str, hub: str, subset: str | None = None, **more: object) -> TaskEntry:
     """Return a task whose data set has all three splits."""
     train, dev, test = (
         TaskRowSource(hub=hub, subset=subset, split=split)
@@ -130,17 +130,21 @@ def _splits(name: str, hub: str, subset: str | None = None, **more: object) -> T
 
 
 _ALL = (
-    _glue("cola", "sentence", metric="matthews"),
-    _glue("sst2", "sentence"),
-    _glue("mnli", "premise", "hypothesis", tests=("validation_matched", "validation_mismatched")),
-    _glue("mrpc", "sentence1", "sentence2", metric="f1", start="mnli"),
-    _glue("stsb", "sentence1", "sentence2", metric="spearman", head="regression", start="mnli"),
-    _glue("qqp", "question1", "question2", metric="f1"),
-    _glue("qnli", "question", "sentence"),
-    _glue("rte", "sentence1", "sentence2", start="mnli"),
-    _pairs("xnli", "facebook/xnli", "premise", "hypothesis", _XNLI),
-    _pairs("paws_x", "google-research-datasets/paws-x", "sentence1", "sentence2", _PAWS),
-    _words(
+    _glue_task("cola", "sentence", metric="matthews"),
+    _glue_task("sst2", "sentence"),
+    _glue_task(
+        "mnli", "premise", "hypothesis", tests=("validation_matched", "validation_mismatched")
+    ),
+    _glue_task("mrpc", "sentence1", "sentence2", metric="f1", start="mnli"),
+    _glue_task(
+        "stsb", "sentence1", "sentence2", metric="spearman", head="regression", start="mnli"
+    ),
+    _glue_task("qqp", "question1", "question2", metric="f1"),
+    _glue_task("qnli", "question", "sentence"),
+    _glue_task("rte", "sentence1", "sentence2", start="mnli"),
+    _pair_task("xnli", "facebook/xnli", "premise", "hypothesis", _XNLI),
+    _pair_task("paws_x", "google-research-datasets/paws-x", "sentence1", "sentence2", _PAWS),
+    _word_task(
         "pan_x",
         "PAN-X.{}",
         "en",
@@ -149,7 +153,7 @@ _ALL = (
         "O B-PER I-PER B-ORG I-ORG B-LOC I-LOC",
         "entity_f1",
     ),
-    _words(
+    _word_task(
         "udpos",
         "udpos.{}",
         "English",
@@ -158,8 +162,8 @@ _ALL = (
         "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X",
         "macro_f1",
     ),
-    _questions("xquad", _test_each_language(_XTREME, "XQuAD.{}", _XQUAD, "validation")),
-    _questions("mlqa", _test_each_language(_XTREME, "MLQA.{0}.{0}", _MLQA)),
+    _question_task("xquad", _test_each_language(_XTREME, "XQuAD.{}", _XQUAD, "validation")),
+    _question_task("mlqa", _test_each_language(_XTREME, "MLQA.{0}.{0}", _MLQA)),
     TaskEntry(
         name="xcopa",
         head="choice",
@@ -178,13 +182,13 @@ _ALL = (
         second="completions",
         label=("labels",),
     ),
-    _splits(
+    _split_task(
         "code_complexity",
         "ObscuraCoder/code-classification",
         "complexity-prediction",
         text="source_code",
     ),
-    _splits(
+    _split_task(
         "seahorse",
         "hgissbkh/seahorse",
         head="regression",

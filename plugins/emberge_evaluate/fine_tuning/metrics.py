@@ -166,18 +166,18 @@ def _find_entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
 def _match_answer(metric: Metric, row: TaskRow, text: str) -> float:
     """Return how well an answer is the best of the gold ones, as SQuAD counts (arXiv:1606.05250)."""
     assert isinstance(row.gold, Answers)
-    mine = _plain(text)
+    mine = _normalise_answer(text)
     if metric == "exact_match":
-        return float(any(mine == _plain(answer) for answer in row.gold.texts))
-    return max(_shared_words(mine, _plain(answer)) for answer in row.gold.texts)
+        return float(any(mine == _normalise_answer(answer) for answer in row.gold.texts))
+    return max(_word_f1(mine, _normalise_answer(answer)) for answer in row.gold.texts)
 
 
-def _plain(text: str) -> str:
+def _normalise_answer(text: str) -> str:
     letters = "".join(c for c in text.lower() if c not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", letters).split())
 
 
-def _shared_words(one: str, other: str) -> float:
+def _word_f1(one: str, other: str) -> float:
     mine, theirs = one.split(), other.split()
     if not mine or not theirs:
         return float(mine == theirs)

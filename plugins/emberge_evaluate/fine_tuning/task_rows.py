@@ -73,11 +73,13 @@ def _label_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
     value = _read_gold(entry, row)
     if isinstance(value, list):  # of each step of a solution, which is right if all are
         value = all(value)
-    return TaskRow(_text(row, entry.text, "text"), _label(entry, value), _read_second(entry, row))
+    return TaskRow(
+        _read_text(row, entry.text, "text"), _label(entry, value), _read_second(entry, row)
+    )
 
 
 def _number_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
-    values = [_column(row, name, "label") for name in entry.label]
+    values = [_read_column(row, name, "label") for name in entry.label]
     try:
         gold = sum(map(float, values)) / len(values)
         if not math.isfinite(gold):
@@ -85,11 +87,11 @@ def _number_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
     except (TypeError, ValueError, OverflowError):
         shown = ", ".join(map(repr, values))[:100]
         raise _UnfitError(f"{join_some(entry.label)}: no number to predict: {shown}") from None
-    return TaskRow(_text(row, entry.text, "text"), gold, _read_second(entry, row))
+    return TaskRow(_read_text(row, entry.text, "text"), gold, _read_second(entry, row))
 
 
-def _word_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
-    words, labels = _column(row, entry.text, "text"), _read_gold(entry, row)
+def _read_word_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
+    words, labels = _read_column(row, entry.text, "text"), _read_gold(entry, row)
     for name, value in ((entry.text, words), (entry.label[0], labels)):
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise _UnfitError(f"'{name}' is no list, and head: tokens wants a label for each word")
@@ -108,7 +110,7 @@ def _word_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
 
 def _answer_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
     value = _read_gold(entry, row)
-    passage = _text(row, str(entry.second), "second")
+    passage = _read_text(row, str(entry.second), "second")
     try:
         texts = tuple(_read_word(text, entry.label[0]) for text in value["text"])
         starts = list(map(int, value["answer_start"]))
@@ -122,11 +124,11 @@ def _answer_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
         raise _UnfitError(
             f"the answer {texts[0]!r} does not begin at character {answers.start} of the passage"
         )
-    return TaskRow(_text(row, entry.text, "text"), answers, passage)
+    return TaskRow(_read_text(row, entry.text, "text"), answers, passage)
 
 
-def _choice_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
-    found = [_column(row, name, "choices") for name in entry.choices]
+def _read_choice_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
+    found = [_read_column(row, name, "choices") for name in entry.choices]
     listed = found[0] if len(found) == 1 and isinstance(found[0], list | tuple) else found
     choices = tuple(_read_word(choice, entry.choices[0]) for choice in listed)
     value = _read_gold(entry, row)
@@ -141,19 +143,21 @@ def _choice_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
         raise _UnfitError(
             f"'{entry.label[0]}' is {value!r}, and there are {len(choices)} choices, from 0"
         )
-    return TaskRow(_text(row, entry.text, "text"), gold, _read_second(entry, row), choices=choices)
+    return TaskRow(
+        _read_text(row, entry.text, "text"), gold, _read_second(entry, row), choices=choices
+    )
 
 
 _PARSERS: Mapping[str, Callable[[TaskEntry, Mapping[str, Any]], TaskRow]] = {
     "classification": _label_row,
     "regression": _number_row,
-    "tokens": _word_row,
+    "tokens": _read_word_row,
     "span": _answer_row,
-    "choice": _choice_row,
+    "choice": _read_choice_row,
 }
 
 
-def _column(row: Mapping[str, Any], name: str, option: str) -> Any:
+def _read_column(row: Mapping[str, Any], name: str, option: str) -> Any:
     if row.get(name) is None:
         raise _UnfitError(
             f"there is no '{name}'; name another column as `{option}`: {join_some(list(row), 8)}"
@@ -162,11 +166,11 @@ def _column(row: Mapping[str, Any], name: str, option: str) -> Any:
 
 
 def _read_gold(entry: TaskEntry, row: Mapping[str, Any]) -> Any:
-    return _column(row, entry.label[0], "label")
+    return _read_column(row, entry.label[0], "label")
 
 
-def _text(row: Mapping[str, Any], name: str, option: str) -> str:
-    value = _column(row, name, option)
+def _read_text(row: Mapping[str, Any], name: str, option: str) -> str:
+    value = _read_column(row, name, option)
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return " ".join(value)
     if not isinstance(value, str):
@@ -182,7 +186,7 @@ def _read_word(value: Any, name: str) -> str:
 
 
 def _read_second(entry: TaskEntry, row: Mapping[str, Any]) -> str | None:
-    return None if entry.second is None else _text(row, entry.second, "second")
+    return None if entry.second is None else _read_text(row, entry.second, "second")
 
 
 def _label(entry: TaskEntry, value: Any) -> str:

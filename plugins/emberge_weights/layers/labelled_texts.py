@@ -52,7 +52,7 @@ class LabelledTexts:
         usable = (
             units
             if self._set.gold
-            else np.array([u for u in units if self._relevant_places(u)], np.int64)
+            else np.array([u for u in units if self._find_relevant_places(u)], np.int64)
         )
         size = min(len(usable), PAIRS if self._set.gold else QUERIES)
         while size:
@@ -73,10 +73,10 @@ class LabelledTexts:
         places = sorted({place for unit in units for place in self._candidates[unit]})
         vectors = embed([*(self.queries[u] for u in units), *(self.documents[p] for p in places)])
         vectors = normalize(vectors, dim=1)
-        relevant = [[p in self._relevant_places(u) for p in places] for u in units]
+        relevant = [[p in self._find_relevant_places(u) for p in places] for u in units]
         return ranking_loss(vectors[: len(units)] @ vectors[len(units) :].T, torch.tensor(relevant))
 
-    def _relevant_places(self, query: int) -> set[int]:
+    def _find_relevant_places(self, query: int) -> set[int]:
         return {place for place, grade in self._set.relevant[query].items() if grade > 0}
 
 

@@ -83,11 +83,11 @@ class LayerSearch:
         ]
         embedder = dataclasses.replace(self.embedder, sets=self.sets)
         sides = [merged_sides(self.models, self.members, flat, self.strategy, embedder)]
-        sides += [self._embed_merge(self._by_tensor(one, flat), embedder) for one in fits]
+        sides += [self._embed_merge(self._weights_by_tensor(one, flat), embedder) for one in fits]
         scores = [self._score_set(number, sides) for number in range(len(self.sets))]
         both = np.mean(fits, axis=0)
         gain = _measure_gain(scores, second, first)
-        return Layers(self.blocks.names, both, self._by_tensor(both, flat), gain)
+        return Layers(self.blocks.names, both, self._weights_by_tensor(both, flat), gain)
 
     def _label_texts(self, number: int, flat: Array) -> LabelledTexts:
         encoder = self.forward.encoder
@@ -136,7 +136,7 @@ class LayerSearch:
             ),
         )
 
-    def _by_tensor(self, coefficients: Array, flat: Array) -> list[PerTensor]:
+    def _weights_by_tensor(self, coefficients: Array, flat: Array) -> list[PerTensor]:
         return [
             self.blocks.weights(values.tolist(), float(otherwise))
             for values, otherwise in zip(coefficients.T, flat, strict=True)

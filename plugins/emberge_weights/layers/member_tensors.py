@@ -45,7 +45,9 @@ class Blocks:
     def _name_parts(self) -> dict[str, int]:
         """Return parts of names in the order in which they are tried, each with its block's place."""
         begins = {
-            _common_beginning([name for name, here in self.place.items() if here == place]): place
+            _find_common_beginning(
+                [name for name, here in self.place.items() if here == place]
+            ): place
             for place in range(len(self))
         }
         # A layer's tensors may have the names of modules outside the layers in theirs.
@@ -66,7 +68,7 @@ def blocks_of(plan: MergePlan) -> Blocks:
     return Blocks(names, {name: names.index(layer) for name, layer in layers.items()})
 
 
-def _common_beginning(names: Sequence[str]) -> str:
+def _find_common_beginning(names: Sequence[str]) -> str:
     """Return the common beginning of names, word by word; a single name whole."""
     words = zip(*(name.split(".") for name in names), strict=False)
     shared = [some[0] for some in takewhile(lambda some: len(set(some)) == 1, words)]
@@ -180,7 +182,7 @@ class MixedForward:
     def at(self, coefficients: Tensor) -> Embed:
         """Return the embedding of texts by the merge with coefficients [blocks, members]."""
         parameters = {
-            name: _mixed(coefficients[block], self.members, name).to(self._device)
+            name: _mix_parameter(coefficients[block], self.members, name).to(self._device)
             for name, block in self.members.blocks.items()
         }
 
@@ -203,5 +205,5 @@ class _Mixed(torch.autograd.Function):
         return ctx.members.products(ctx.name, gradients[0]), None, None
 
 
-def _mixed(weights: Tensor, members: MemberTensors, name: str) -> Tensor:
+def _mix_parameter(weights: Tensor, members: MemberTensors, name: str) -> Tensor:
     return _Mixed.apply(weights, members, name)  # type: ignore[no-any-return,no-untyped-call]
