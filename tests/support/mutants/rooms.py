@@ -102,7 +102,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
         ("plugins/emberge_evaluate/bootstrap.py",), ("tests/plugins/evaluate/test_bootstrap.py",)
     ),
     "choice": Room(
-        ("plugins/emberge_evaluate/selection.py",), ("tests/plugins/evaluate/test_choice.py",)
+        ("plugins/emberge_evaluate/selection.py",), ("tests/plugins/evaluate/test_selection.py",)
     ),
     "geometry": Room(
         (
