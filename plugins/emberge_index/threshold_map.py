@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -120,24 +119,6 @@ class ThresholdMap:
             "new": list(self.new),
             "table": [{"rate": r, "old": old, "new": new} for r, old, new in self.table()],
         }
-
-
-def read_map(found: Any) -> ThresholdMap:
-    """Return the map that values of JSON describe.
-
-    Raises:
-        DataError: when they are of another kind.
-    """
-    try:
-        rates, old, new = (tuple(map(float, found[key])) for key in ("rates", "old", "new"))
-        if not len(rates) == len(old) == len(new) > 1:
-            raise ValueError("it has not as many rates as cosines")
-        for falling in (rates, old[::-1], new[::-1]):
-            if not all(-1 <= b <= a <= 1 for a, b in itertools.pairwise(falling)):
-                raise ValueError("its numbers are in no order from -1 to 1")
-        return ThresholdMap(rates, old, new, int(found["pairs"]))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"this is no map of thresholds ({error!r}); make it again") from error
 
 
 def threshold_map(old: Any, new: Any, same: Sequence[tuple[int, int]] = ()) -> ThresholdMap:

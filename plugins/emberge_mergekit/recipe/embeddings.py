@@ -111,7 +111,9 @@ class Vocabulary:
                     weight_info=ImmutableMap(data=dict.fromkeys(by_name, weight))
                 ),
                 tokenizer_task=self.task,
-                tokens=ImmutableMap(data=self._rules()),
+                tokens=ImmutableMap(
+                    data={token: self._rule(rule) for token, rule in self.step.tokens.items()}
+                ),
                 pad_to_multiple_of=self.step.pad_to_multiple_of,
                 base_model=self.names[base.text] if base is not None else None,
                 vocabulary_axis=0,
@@ -124,9 +126,6 @@ class Vocabulary:
         """Write the tokenizer, with the chat template that was asked for."""
         places = [Path(name.model.path) for name in self.names.values()]
         _save(self.info.tokenizer, self.step.chat_template, places, folder)
-
-    def _rules(self) -> dict[str, Any]:
-        return {token: self._rule(rule) for token, rule in self.step.tokens.items()}
 
     def _rule(self, rule: TokenRule) -> Any:
         from mergekit.tokenizer.config import (

@@ -69,7 +69,7 @@ def figure_of(entry: FigureData, folder: Path = Path()) -> Figure:
         caption=entry.caption,
         table_title=beside.title,
         head=beside.head,
-        rows=[[_word(cell) for cell in row] for row in beside.rows],
+        rows=[["–" if cell is None else str(cell) for cell in row] for row in beside.rows],
     )
 
 
@@ -101,10 +101,6 @@ def _lines(title: str, given: LinesData) -> Markup:
         points = [(float(i), value) for i, value in placed]
         lines.append(Line(name, chosen[name], points, breaks=frozenset(breaks), dots=True, end=end))
     return line_chart(lines, Chart(label=title, x=given.x, y=given.y, labels=given.labels))
-
-
-def _word(cell: str | int | float | None) -> str:
-    return "–" if cell is None else str(cell)
 
 
 def figure_section(figures: Sequence[Figure]) -> Markup:

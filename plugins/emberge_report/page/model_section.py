@@ -31,7 +31,7 @@ def training_section(story: ReportData, looks: Looks) -> Markup:
     rows = [
         [
             _name(made, looks),
-            *map(_number, (made.artifact.size, _steps(made))),
+            *(tag("td", plain(value)) for value in (made.artifact.size, _steps(made))),
             tag("td", _last_loss(made)),
             tag("td", duration(made.seconds)),
             tag("td", plain(made.details.get("seed"))),
@@ -49,10 +49,6 @@ def training_section(story: ReportData, looks: Looks) -> Markup:
         _other_charts(curves, looks),
         fold("All details of the trainings", [_all_details(m) for m in story.trained]),
     )
-
-
-def _number(value: Any) -> Markup:
-    return tag("td", plain(value))
 
 
 def _name(made: Made, looks: Looks) -> Markup:

@@ -93,10 +93,6 @@ def _merged(story: ReportData) -> Mapping[str, Sequence[str]]:
     return {made.name: made.parents for made in story.merges}
 
 
-def _link(title: str) -> str:
-    return title.partition(" from ")[0]
-
-
 def _subtitle(story: ReportData) -> str:
     made = ((story.trained, "training"), (story.choices, "choice"), (story.merges, "merge"))
     parts = [(len(models), noun) for models, noun in made]

@@ -41,11 +41,6 @@ def _numbers(scores: Scores, looks: Looks) -> Markup:
     return tag("div", *parts)
 
 
-def _verdict(difference: Comparison) -> Markup:
-    words = difference.verdict
-    return tag("span", words, class_=words if words in ("better", "worse") else None)
-
-
 def _title(on: str) -> str:
     return MEANS.get(on, on)
 
