@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     """Check a recipe, run it, and show the folder of each result."""
-    from emberge.recipes import run_recipe
+    from emberge.files import write_text
+    from emberge.recipes import results_shown, run_recipe, run_summary
 
     with _checked_run(options) as begun:
         if begun is None:
@@ -41,8 +42,9 @@ def run(options: argparse.Namespace) -> int:
             error = failure
             raise
         finally:
-            _show_results(options.out, recipe)
-            _write_summary(options, recipe, error)
+            print("".join(f"{line}\n" for line in results_shown(options.out, recipe)), end="")
+            if options.summary is not None:
+                write_text(options.summary, run_summary(options.out, recipe, error))
     return 0
 
 
@@ -119,7 +121,8 @@ def check(options: argparse.Namespace) -> int:
         key = note.title, note.lines
         steps_of[key] = (*steps_of.get(key, ()), note.step)
     for (title, lines), (first, *more) in steps_of.items():
-        print(f"{first}{_and_more(len(more))}: {title}")
+        others = f" and {count_noun(len(more), 'more step')}" if more else ""
+        print(f"{first}{others}: {title}")
         print("".join(f"  {line}\n" for line in lines), end="")
     _show_unseen(report)
     _show_problems(report.of("warning"), "warning")
@@ -128,10 +131,6 @@ def check(options: argparse.Namespace) -> int:
     but = f"; not looked at: {unseen}" if unseen else ""
     print(f"nothing wrong was found in {count_noun(len(recipe.steps), 'step')}{but}")
     return 0
-
-
-def _and_more(count: int) -> str:
-    return f" and {count_noun(count, 'more step')}" if count else ""
 
 
 def rehearse(options: argparse.Namespace) -> int:
@@ -383,22 +382,6 @@ def _show_unseen(report: CheckReport) -> None:
 def _show_problems(problems: Iterable[Problem], label: str) -> None:
     for problem in problems:
         print(f"{label}: {printable(problem)}", file=sys.stderr)
-
-
-def _show_results(out: Path, recipe: Recipe) -> None:
-    from emberge.recipes import results_shown
-
-    print("".join(f"{line}\n" for line in results_shown(out, recipe)), end="")
-
-
-def _write_summary(
-    options: argparse.Namespace, recipe: Recipe, error: BaseException | None
-) -> None:
-    from emberge.files import write_text
-    from emberge.recipes import run_summary
-
-    if options.summary is not None:
-        write_text(options.summary, run_summary(options.out, recipe, error))
 
 
 def _print(text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -146,8 +146,9 @@ class Recipe:
             return
         problems = [
             Problem(
-                f"step '{printable(step.id)}' uploads to {_listed(step.step.uploads_to())}; allow it with "
-                "--allow-upload, or leave the uploading out",
+                f"step '{printable(step.id)}' uploads to "
+                f"{join_some(map(printable, step.step.uploads_to()), 6)}; allow it with --allow-upload, or "
+                "leave the uploading out",
                 step.where,
             )
             for step in self.steps
@@ -155,7 +156,3 @@ class Recipe:
         ]
         if problems:
             raise RecipeError(problems)
-
-
-def _listed(places: Sequence[str]) -> str:
-    return join_some(map(printable, places), 6)

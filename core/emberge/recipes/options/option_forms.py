@@ -300,11 +300,11 @@ def options_of(owner: type) -> Mapping[str, Option]:
     Raises:
         PluginError: naming class and field, for a type that cannot be found or expressed in a recipe.
     """
-    return _options_of(owner)
+    return _read_options(owner)
 
 
 @functools.cache
-def _options_of(owner: Any) -> Mapping[str, Option]:
+def _read_options(owner: Any) -> Mapping[str, Option]:
     found: dict[str, Option] = {}
     for option in dataclasses.fields(owner):
         if not option.init or option.name.startswith("_"):

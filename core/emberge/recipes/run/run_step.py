@@ -104,7 +104,9 @@ def run_step(
         try:
             with noting_contents() as notes:
                 with inside or contextlib.nullcontext(), exits_refused(f"step '{step.id}'"):
-                    artifact = _require_artifact(step, step.step.run(workspace))
+                    artifact = step.step.run(workspace)
+                if not isinstance(artifact, Artifact):
+                    raise PluginError(f"{step.kind}.run must return an Artifact, not {artifact!r}")
                 _complete(workspace, artifact)
             warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
             artifact = dataclasses.replace(artifact, warnings=warnings)
@@ -177,12 +179,6 @@ def _empty(folder: Path) -> None:
             shutil.rmtree(left)
         else:
             left.unlink()
-
-
-def _require_artifact(step: RecipeStep, artifact: Any) -> Artifact:
-    if not isinstance(artifact, Artifact):
-        raise PluginError(f"{step.kind}.run must return an Artifact, not {artifact!r}")
-    return artifact
 
 
 def _fingerprint_of(folder: Path) -> str | None:

@@ -203,10 +203,7 @@ def finished_targets(
 
 def work(line: bytes) -> int:
     """Run the step of a call, a line of JSON, writing its events, and return the exit code."""
-    return _run(StepCall.read(line))
-
-
-def _run(call: StepCall) -> int:
+    call = StepCall.read(line)
     place = OutFolder(Path(call.out))
     events = EventWriter(place.work_of(call.step, call.fingerprint) / call.events)
     try:
