@@ -34,7 +34,7 @@ TOGETHER = {
         )
     ),
     "core/files/test_power_loss_stores.py": " ".join(
-        ("emberge.evaluating.scoring", "emberge.merging.statistics.statistics_file")
+        ("emberge.evaluating.scoring", "emberge.merging.statistics_file")
     ),
     "core/merging/test_full_disk.py": "emberge.tensor_files.tensor_writer",
     "core/merging/test_merge_checkpoints.py": "emberge.tensor_files.write_queue",
@@ -47,18 +47,18 @@ TOGETHER = {
     "merge_recipes/test_bidirlm_recipes.py": "emberge_mteb.hub_tasks",
     "merge_recipes/test_boom_recipes.py": "emberge_mteb.hub_tasks",
     "merge_recipes/test_codiemb_paper.py": "emberge_mteb.hub_tasks",
-    "plugins/codiemb/test_layer_softmax.py": "emberge.merging.statistics.statistics_file",
+    "plugins/codiemb/test_layer_softmax.py": "emberge.merging.statistics_file",
     "plugins/codiemb/test_mixed.py": "emberge.training.plan.batch_plan",
     "plugins/codiemb/test_ranking_losses.py": "emberge.numerics.similarity",
     "plugins/codiemb/test_similarity_training.py": "emberge.training.plan.preview",
     "plugins/evaluate/test_against_linear.py": "emberge_report.conclusions",
     "plugins/index/test_passport_of_result.py": "emberge.merging.streaming.stream",
     "plugins/merge/test_adapter_outputs.py": "emberge.merging.adapter_output.low_rank",
-    "plugins/merge/test_adapters_on_bases.py": "emberge.merging.statistics.statistics_file",
-    "plugins/merge/test_fisher.py": "emberge.merging.statistics.statistics_file",
+    "plugins/merge/test_adapters_on_bases.py": "emberge.merging.statistics_file",
+    "plugins/merge/test_fisher.py": "emberge.merging.statistics_file",
     "plugins/merge/test_trim.py": "emberge.contracts.stage",
     "plugins/merge/test_worked_numbers.py": "emberge.merging.streaming.build_jobs",
-    "plugins/statistics/test_measure_statistics.py": "emberge.merging.statistics.statistics_file",
+    "plugins/statistics/test_measure_statistics.py": "emberge.merging.statistics_file",
     "plugins/train/test_guides.py": " ".join(
         (
             "emberge.training.objective",

@@ -1,10 +1,10 @@
 """Public names of merging, each with the module that defines it."""
 
+from .adapter_config import adapter_origin as adapter_origin
 from .adapter_output.adapter_checks import adapter_problems as adapter_problems
 from .adapter_output.low_rank import Truncation as Truncation
 from .adapter_output.merge_to_adapter import AdapterReport as AdapterReport
 from .adapter_output.merge_to_adapter import merge_to_adapter as merge_to_adapter
-from .adapters.base_match import adapter_origin as adapter_origin
 from .found_weights import FoundWeights as FoundWeights
 from .loadable_models import require_usable_weights as require_usable_weights
 from .loadable_models import whole_faults as whole_faults
@@ -21,7 +21,7 @@ from .request import MergeRequest as MergeRequest
 from .request import MergeSlice as MergeSlice
 from .request import ModelPart as ModelPart
 from .request import Rule as Rule
-from .statistics.statistics_file import Statistics as Statistics
+from .statistics_file import Statistics as Statistics
 from .streaming.jobs import CopyJob as CopyJob
 from .streaming.jobs import TensorJob as TensorJob
 from .streaming.stream import build_checkpoint as build_checkpoint

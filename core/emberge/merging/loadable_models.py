@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from emberge.contracts import Machine, Model
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.merging.adapters.adapter_reader import adapted_names
-from emberge.merging.adapters.apply_adapter import AdaptedSpec
+from emberge.merging.adapter_reader import adapted_names
+from emberge.merging.apply_adapter import AdaptedSpec
 from emberge.merging.request import MergeInput
 from emberge.model_folder import Checkpoint, other_format, size_faults, template_faults
 from emberge.tensor_files import DerivedTensor, TensorSpec

@@ -13,7 +13,7 @@ from emberge.contracts import Block, PerTensor, Stage
 from emberge.errors import CheckpointError
 from emberge.merging.chain import Chain
 from emberge.merging.request import Compute, ModelOptions, Resolver
-from emberge.merging.statistics.row_entries import RowStatistics, StatisticsEntry
+from emberge.merging.row_entries import RowStatistics, StatisticsEntry
 from emberge.merging.streaming.build_jobs import empty_block
 from emberge.merging.streaming.cost import GRANULE
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob

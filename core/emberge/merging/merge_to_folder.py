@@ -164,7 +164,7 @@ def _hash_statistics(request: MergeRequest) -> list[str]:
     """Return hashes of the statistics files that a merge takes numbers from."""
     if not request.uses_statistics:
         return []
-    from emberge.merging.statistics import statistics_file as files
+    from emberge.merging import statistics_file as files
 
     links = [link for chain in request.chains for link in chain]
     paths = files.statistics_files(links, request.statistics)

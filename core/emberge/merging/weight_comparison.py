@@ -136,7 +136,7 @@ def _read_names(model: Model, checkpoint: Checkpoint) -> Names:
     names = checkpoint.names
     if model.adapter is None:
         return names
-    from emberge.merging.adapters.adapter_reader import adapted_names
+    from emberge.merging.adapter_reader import adapted_names
 
     adapted = adapted_names(names, checkpoint, model.adapter)
     assert adapted is not None  # as all of it was asked for

@@ -17,7 +17,7 @@ from emberge import CheckpointError, DataEntry, DataRef, Model, TaskInfo, TaskSc
 from emberge.data import load_datasets
 from emberge.evaluating.scoring import ScoreStore
 from emberge.merging import Statistics
-from emberge.merging.statistics.statistics_file import read_statistics
+from emberge.merging.statistics_file import read_statistics
 from emberge.tensor_files import convert_pickles
 from emberge_data import JsonLines
 from safetensors.torch import load_file

@@ -30,9 +30,13 @@ print(json.dumps(sorted(sys.modules)))
 # The types that a request and an option of the merge step name; they import nothing.
 NOUNS = {"emberge.merging.tokens", "emberge.merging.tokens.vocabulary"}
 FEATURES = (
-    "emberge.merging.adapters",
+    "emberge.merging.adapter_config",
+    "emberge.merging.adapter_reader",
+    "emberge.merging.apply_adapter",
     "emberge.merging.adapter_output",
-    "emberge.merging.statistics",
+    "emberge.merging.row_entries",
+    "emberge.merging.statistics_entries",
+    "emberge.merging.statistics_file",
     "emberge.merging.tokens",
     "emberge.merging.planning.slices",
     "emberge.merging.loadable_models",

@@ -22,7 +22,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.merging import MergeInput, Statistics, merge_state_dicts
-from emberge.merging.statistics.statistics_file import read_statistics
+from emberge.merging.statistics_file import read_statistics
 from emberge.tensor_names import layer_of
 from emberge_codiemb.layer_softmax import LayerSoftmax
 from safetensors.torch import load_file, save_file

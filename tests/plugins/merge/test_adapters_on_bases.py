@@ -13,7 +13,7 @@ import yaml
 from emberge import CheckpointError, Machine, Model
 from emberge.cli.main import main
 from emberge.merging import MergeInput, whole_model
-from emberge.merging.statistics.statistics_file import read_statistics
+from emberge.merging.statistics_file import read_statistics
 from emberge_merge.methods.averages.passthrough import Passthrough
 from safetensors.torch import load_file, save_file
 

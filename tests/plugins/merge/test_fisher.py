@@ -17,7 +17,7 @@ from emberge.merging import (
     merge_state_dicts,
     plan_merge,
 )
-from emberge.merging.statistics.statistics_file import read_statistics
+from emberge.merging.statistics_file import read_statistics
 from emberge.model_folder import Checkpoint, model_fingerprint
 from emberge.tensor_files import read_header
 from emberge_merge.methods.averages.linear import Linear

@@ -23,7 +23,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.merging import Statistics
-from emberge.merging.statistics.statistics_file import read_statistics
+from emberge.merging.statistics_file import read_statistics
 from emberge.model_folder import model_fingerprint
 from emberge.results import read_artifact
 from emberge.training import FitJob, FitOptions, SaveClock

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emberge.errors import Problem
+from emberge.merging.adapter_config import origin_hash
 from emberge.merging.adapter_output.low_rank import Combination, Products, Truncation
-from emberge.merging.adapters.base_match import origin_hash
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import MergeInput
 from emberge.model_folder import Checkpoint

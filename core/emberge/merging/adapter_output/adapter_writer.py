@@ -14,9 +14,9 @@ from torch import Tensor
 
 from emberge.errors import CheckpointError
 from emberge.files import writing
+from emberge.merging.adapter_config import CONFIG
 from emberge.merging.adapter_output.low_rank import Factors
-from emberge.merging.adapters.adapter_config import CONFIG
-from emberge.merging.adapters.adapter_reader import WEIGHTS
+from emberge.merging.adapter_reader import WEIGHTS
 
 _OUTER = "base_model.model."
 _TABLE = re.compile(r"(?:embeddings?|embed_tokens|embed_in|wte|wpe|shared)$")

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge.merging.adapters.adapter_reader import WEIGHTS
-from emberge.merging.adapters.apply_adapter import AdaptedSpec, LowRank
-from emberge.merging.adapters.base_match import same_bytes
+from emberge.merging.adapter_config import same_bytes
+from emberge.merging.adapter_reader import WEIGHTS
+from emberge.merging.apply_adapter import AdaptedSpec, LowRank
 from emberge.merging.merge_plan import MergePlan, TensorPlan, weights_of
 from emberge.tensor_files import DerivedTensor, TensorSpec
 from emberge.tensor_names import Names

@@ -16,10 +16,10 @@ from torch import Tensor
 from emberge.contracts import Machine
 from emberge.errors import CheckpointError
 from emberge.files import publish, working_in, writing
+from emberge.merging.adapter_config import made_on, name_of_base
 from emberge.merging.adapter_output.adapter_checks import adapter_problems
 from emberge.merging.adapter_output.adapter_writer import AdapterParts
 from emberge.merging.adapter_output.low_rank import Combination, Products, Truncation, factorise
-from emberge.merging.adapters.base_match import made_on, name_of_base
 from emberge.merging.merge_plan import MergePlan, TensorPlan, raise_problems
 from emberge.merging.merge_to_folder import header_of
 from emberge.merging.planning.plan_merge import plan_merge

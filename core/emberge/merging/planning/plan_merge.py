@@ -94,7 +94,7 @@ def _read_names(
     """Return a model's tensors, adapted and with a supplied vocabulary; None without an adapter's weights."""
     found: Names | None = checkpoint.names
     if found is not None and model.adapter is not None:
-        from emberge.merging.adapters.adapter_reader import adapted_names
+        from emberge.merging.adapter_reader import adapted_names
 
         found = adapted_names(found, checkpoint, model.adapter, whole=whole)
     if found is not None and model.part == "text":
@@ -156,7 +156,7 @@ def _add_tensors(
     problems, warnings = compare_folders(request, template, checkpoints)
     warnings += plan.warnings
     if any(model.adapter is not None for model in request.inputs):
-        from emberge.merging.adapters.adapter_reader import compare_adapters
+        from emberge.merging.adapter_reader import compare_adapters
 
         more_problems, more_warnings = compare_adapters(request.inputs)
         problems, warnings = problems + more_problems, warnings + more_warnings

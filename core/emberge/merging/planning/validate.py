@@ -34,8 +34,7 @@ def request_problems(request: MergeRequest) -> Iterator[Problem]:
     for chain in request.chains:
         yield from _chain_problems(chain, names, groups, request.base is not None)
     if request.uses_statistics:
-        from emberge.merging.statistics.entries import statistics_problems
-        from emberge.merging.statistics.labels import label_problems
+        from emberge.merging.statistics_entries import label_problems, statistics_problems
 
         yield from statistics_problems(request)
         yield from label_problems(request)
@@ -202,8 +201,7 @@ def tensor_problems(plan: MergePlan) -> list[Problem]:
     filters = filter_problems(plan) if plan.request.part is None else ()
     problems = [*filters, *_weight_problems(plan), *_schedule_problems(plan)]
     if plan.request.uses_statistics:
-        from emberge.merging.statistics.entries import entry_problems
-        from emberge.merging.statistics.labels import layer_problems
+        from emberge.merging.statistics_entries import entry_problems, layer_problems
 
         problems += [*entry_problems(plan), *layer_problems(plan)]
     return problems

@@ -19,7 +19,7 @@ from emberge.tensor_names import layer_of
 from emberge.wording import join_some
 
 if TYPE_CHECKING:
-    from emberge.merging.statistics.row_entries import MergeStatistics
+    from emberge.merging.row_entries import MergeStatistics
     from emberge.merging.tokens.token_rows import PartialRows
 
 
@@ -47,7 +47,7 @@ def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
 def _open_statistics(plan: MergePlan) -> MergeStatistics | None:
     if not plan.request.uses_statistics:
         return None
-    from emberge.merging.statistics.row_entries import MergeStatistics
+    from emberge.merging.row_entries import MergeStatistics
 
     return MergeStatistics(plan.request)
 

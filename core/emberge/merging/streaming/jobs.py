@@ -37,7 +37,7 @@ from emberge.tensor_files import (
 )
 
 if TYPE_CHECKING:
-    from emberge.merging.statistics.row_entries import RowStatistics
+    from emberge.merging.row_entries import RowStatistics
     from emberge.merging.tokens.token_rows import PartialRows
 
 

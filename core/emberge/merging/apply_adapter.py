@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from emberge.tensor_files import RowReader
 
-
 # Rows made at once, counted from the tensor's first: products of matrices of another height may differ in
 # their last bits, and which rows are asked for together is the machine's business.
 TILE = 32

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from emberge.merging import MergeInput, MergeRequest, plan_merge
-from emberge.merging.adapters.adapter_config import read_adapter_config
-from emberge.merging.adapters.adapter_reader import adapted_names
-from emberge.merging.adapters.apply_adapter import AdaptedSpec, LowRank, Magnitude
+from emberge.merging.adapter_config import read_adapter_config
+from emberge.merging.adapter_reader import adapted_names
+from emberge.merging.apply_adapter import AdaptedSpec, LowRank, Magnitude
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorReader, TensorSpec, read_header
 from emberge_merge import Linear, Passthrough

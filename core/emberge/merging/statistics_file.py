@@ -24,7 +24,6 @@ from emberge.tensor_files import TensorSpec, encode_header, read_header
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 STATISTICS = "statistics.safetensors"
 """The file's name in the folder of a step that measures."""
 _CONTENT = "content"

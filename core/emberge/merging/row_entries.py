@@ -14,8 +14,8 @@ from torch import Tensor
 from emberge.contracts import Stage
 from emberge.merging.merge_plan import TensorPlan
 from emberge.merging.request import MergeRequest, all_stages
-from emberge.merging.statistics.entries import own_entries
-from emberge.merging.statistics.statistics_file import Statistics, open_statistics, read_statistics
+from emberge.merging.statistics_entries import own_entries
+from emberge.merging.statistics_file import Statistics, open_statistics, read_statistics
 from emberge.merging.tokens.token_rows import align_entry
 from emberge.tensor_files import TensorSource, TensorSpec
 

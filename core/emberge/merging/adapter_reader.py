@@ -10,16 +10,14 @@ from pathlib import Path
 
 from emberge.contracts import rows_of
 from emberge.errors import CheckpointError, EmbergeError, Problem
-from emberge.merging.adapters.adapter_config import AdapterConfig, read_adapter_config
-from emberge.merging.adapters.apply_adapter import (
-    AdaptedSpec,
-    Change,
-    LowRank,
-    Magnitude,
-    NewRows,
-    Shift,
+from emberge.merging.adapter_config import (
+    AdapterConfig,
+    base_warning,
+    read_adapter_config,
+    require_base,
+    same_bytes,
 )
-from emberge.merging.adapters.base_match import base_warning, require_base, same_bytes
+from emberge.merging.apply_adapter import AdaptedSpec, Change, LowRank, Magnitude, NewRows, Shift
 from emberge.merging.request import MergeInput
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec, read_header

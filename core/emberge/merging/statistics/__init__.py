@@ -1,1 +1,0 @@
-"""Statistics files (Fisher information, Gram matrices, norms) that strategies read."""

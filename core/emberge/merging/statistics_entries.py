@@ -1,0 +1,284 @@
+"""Entries and labels of statistics files by the models of a merge, and the problems with them.
+
+An entry belongs to a model only if it was measured on that very content: the file has its fingerprint. A
+stage that reads labels needs an entry of each model or group that it sees, for each tensor or its layer.
+Everything here follows from headers; importing it loads no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from emberge.contracts import MergeTransform, Reference, Stage
+from emberge.errors import CheckpointError, EmbergeError, Problem, suggest
+from emberge.merging.merge_plan import MergePlan, TensorPlan
+from emberge.merging.request import MergeInput, MergeRequest, all_stages
+from emberge.merging.statistics_file import StatisticsFile, open_statistics
+from emberge.merging.tokens.token_rows import align_entry
+from emberge.tensor_files import TensorSpec
+from emberge.wording import join_some
+
+_SOME = 8
+Entries = Mapping[str, Mapping[str, TensorSpec]]
+
+
+def own_entries(link: Stage, request: MergeRequest) -> dict[str, Mapping[str, TensorSpec]]:
+    """Return each model's entries by place, of the files that a link names for itself.
+
+    Raises:
+        CheckpointError: when a model has no fingerprint to find its entries by, or is in no file.
+    """
+    if link.statistics_of != "models":
+        return {}
+    files = open_statistics(link, request.statistics)
+    found = {}
+    for model in request.inputs:
+        if not model.fingerprint:
+            raise CheckpointError(
+                f"'{model.name}' has no fingerprint to hold its statistics against; give the MergeInput "
+                "fingerprint=model_fingerprint(folder)"
+            )
+        places = _find_places(model, files)
+        if len(places) != 1:
+            raise CheckpointError(_place_fault(model, files, len(places)))
+        file, label = places[0]
+        found[model.name] = file.entries.get(label, {})
+    return found
+
+
+def statistics_problems(request: MergeRequest) -> Iterator[Problem]:
+    """Yield the problems of statistics files by their headers alone; not of files that are yet to be made."""
+    seen: set[str] = set()
+    for chain in request.chains:
+        for link in all_stages(chain):
+            try:
+                files = open_statistics(link, request.statistics, steps=False)
+                faults = [*_faults_of_files(link, files, request)]
+            except EmbergeError as error:
+                faults = [str(error)]
+            yield from (Problem(fault) for fault in faults if fault not in seen)
+            seen.update(faults)
+
+
+def _faults_of_files(
+    link: Stage, files: Sequence[StatisticsFile], request: MergeRequest
+) -> Iterator[str]:
+    faults = [fault for file in files for fault in _faults_of_file(link, file, request)]
+    yield from faults
+    if faults or link.statistics_of != "models":
+        return
+    if request.slices or request.part is not None:
+        yield (
+            f"'{link.name_in_recipes}' merges whole models by what was measured of them, and no slices; "
+            "stack first, then measure"
+        )
+    elif len(files) == len(_named_files(link)):  # else a step is yet to make one
+        places = ((model, len(_find_places(model, files))) for model in request.inputs)
+        yield from (_place_fault(m, files, n) for m, n in places if m.fingerprint and n != 1)
+
+
+def _faults_of_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
+    if link.statistics_kind not in ("", file.measure):
+        yield (
+            f"{file.path}: holds {file.measure or 'another measure'}, and '{link.name_in_recipes}' needs "
+            f"{link.statistics_kind}; make it with measure: {link.statistics_kind}"
+        )
+    base = request.base.fingerprint if request.base is not None else ""
+    if base and file.base and file.base != base:
+        yield (
+            f"{file.path}: was measured from another base than this merge's (content {file.base[:12]}, not "
+            f"{base[:12]}); measure it again"
+        )
+
+
+def _named_files(link: Stage) -> set[str]:
+    return {file.text for file in link.own_files()}
+
+
+def _find_places(
+    model: MergeInput, files: Sequence[StatisticsFile]
+) -> list[tuple[StatisticsFile, str]]:
+    return [
+        (file, label)
+        for file in files
+        for label, content in file.models.items()
+        if content == model.fingerprint
+    ]
+
+
+def _place_fault(model: MergeInput, files: Sequence[StatisticsFile], count: int) -> str:
+    where = ", ".join(str(file.path) for file in files) or "no statistics file"
+    if count:
+        return f"{where}: '{model.name}' was measured {count} times; name one file of each model"
+    known = [f"{label} ({content[:12]})" for f in files for label, content in f.models.items()]
+    listed = ", ".join(known) or "nothing"
+    return (
+        f"{where}: nothing was measured of '{model.name}' as it is now (content "
+        f"{model.fingerprint[:12]}); there is {listed}; measure it again"
+    )
+
+
+def entry_problems(plan: MergePlan) -> Iterator[Problem]:
+    """Yield the tensors that a stage cannot merge by the entries of their models."""
+    request = plan.request
+    known: dict[int, Entries] = {}
+    for tensor in plan.tensors:
+        if tensor.action != "merge":
+            continue
+        for link in all_stages(request.chains[request.chain_of(tensor.name)]):
+            if id(link) not in known:
+                known[id(link)] = _known_entries(link, request)
+            fault = _entry_fault(link, tensor, known[id(link)], request)
+            if fault:
+                yield Problem(f"'{link.name_in_recipes}': {fault}", tensor.name)
+
+
+def _entry_fault(link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequest) -> str:
+    if not entries:
+        return ""
+    shapes: dict[str, tuple[int, ...] | None] = {}
+    for model, source in zip(request.inputs, tensor.sources, strict=True):
+        if source is None:
+            continue
+        entry = entries[model.name].get(tensor.name)
+        shapes[model.name] = None if entry is None else align_entry(entry, source, tensor.out).shape
+    return link.entry_problem(tensor.name, tensor.out.shape, shapes)
+
+
+def _known_entries(link: Stage, request: MergeRequest) -> Entries:
+    """Return `own_entries`; nothing while they are unknown, or where others report their problems."""
+    made = all(not t.startswith("$") or t in request.statistics for t in _named_files(link))
+    if not made or not all(model.fingerprint for model in request.inputs):
+        return {}
+    try:
+        return own_entries(link, request)
+    except EmbergeError:
+        return {}
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """Entries of the files that a stage names: places (tensors or layers) by label."""
+
+    stage: Stage
+    files: str
+    places: Mapping[str, Sequence[str]]
+
+    def label_fault(self, label: str) -> str:
+        """Return the problem of a label without any entry; "" for none."""
+        if label in self.places:
+            return ""
+        known = join_some(self.places, _SOME) or "nothing"
+        return (
+            f"{self.files}: has no numbers of '{label}', by which '{self.stage.name_in_recipes}' merges; "
+            f"there is {known}{suggest(label, self.places)}"
+        )
+
+    def layer_fault(self, label: str, layers: Sequence[str]) -> str:
+        """Return the problem of a label that has entries, but none for some layers."""
+        known = join_some(self.places[label], _SOME)
+        return (
+            f"{self.files}: has numbers of '{label}' for {known}, and none for "
+            f"{join_some(layers, _SOME)}, which '{self.stage.name_in_recipes}' merges; measure a model of "
+            "this architecture"
+        )
+
+
+def label_problems(request: MergeRequest) -> Iterator[Problem]:
+    """Yield a problem for each label that a stage reads and its files lack."""
+    known = _read_entries(request)
+    found = [
+        known[id(stage)].label_fault(label)
+        for chain in request.chains
+        for stage, labels in _label_readers(chain, request.inputs)
+        for label in labels
+        if id(stage) in known
+    ]
+    yield from map(Problem, filter(None, dict.fromkeys(found)))
+
+
+def layer_problems(plan: MergePlan) -> Iterator[Problem]:
+    """Yield a problem for each label that a stage's files have for other layers than the merged ones."""
+    known, lacking = _read_entries(plan.request), dict[tuple[int, str], dict[str, None]]()
+    for tensor in plan.tensors if known else ():
+        layer, chain = plan.layers[tensor.name], plan.request.chain_of(tensor.name)
+        for stage, labels in _label_readers(
+            plan.request.chains[chain], _merged_models(tensor, plan)
+        ):
+            places = known[id(stage)].places if id(stage) in known else {}
+            for label in labels:
+                if label in places and not {layer, tensor.name} & set(places[label]):
+                    lacking.setdefault((id(stage), label), {})[layer] = None
+    for (stage_id, label), layers in lacking.items():
+        yield Problem(known[stage_id].layer_fault(label, list(layers)))
+
+
+def _merged_models(tensor: TensorPlan, plan: MergePlan) -> list[MergeInput]:
+    """Return the models that a tensor is merged of; none for one that is copied."""
+    if tensor.action != "merge":
+        return []
+    pairs = zip(plan.request.inputs, tensor.sources, strict=True)
+    return [model for model, spec in pairs if spec is not None or model.name in plan.unseen]
+
+
+def _label_readers(
+    chain: Sequence[Stage], inputs: Sequence[MergeInput]
+) -> Iterator[tuple[Stage, list[str]]]:
+    """Yield each stage of a chain that reads labels, with those that it sees."""
+    models: Sequence[str] = _names_in_run(inputs)
+    groups: Sequence[str] = [model.group for model in inputs]
+    for link in chain:
+        for stage in all_stages([link]):
+            if stage.statistics_of == "labels" and stage.own_files():
+                # A missing group is a problem of its own.
+                yield stage, [name for name in models if name]
+        if isinstance(link, MergeTransform):
+            left = link.remaining(models, groups)
+            groups, models = (groups if left == models else left), left
+
+
+def _names_in_run(inputs: Sequence[MergeInput]) -> list[str]:
+    """Return the names that models have in the run, where a check calls them by their references.
+
+    Those of `$run.checkpoints` and of equal names are not known before, and are "".
+    """
+    labels = [_name_in_run(model) for model in inputs]
+    return [label if labels.count(label) == 1 else "" for label in labels]
+
+
+def _name_in_run(model: MergeInput) -> str:
+    reference = Reference(model.name)
+    if reference.step is not None:
+        return "" if reference.part else reference.step
+    name = reference.main
+    if model.folder is not None and name.startswith(("./", "../", "/", "~/")):
+        name = model.folder.name
+    return f"{name}+{model.adapter.name}" if reference.adapter and model.adapter else name
+
+
+def _read_entries(request: MergeRequest) -> dict[int, _Entries]:
+    """Return the entries of each stage's files, by the stage's id; not of files with other problems."""
+    found = {}
+    for chain in request.chains:
+        for stage, _ in _label_readers(chain, request.inputs):
+            try:
+                entries = _read_stage_entries(stage, request)
+            except EmbergeError:
+                continue  # it is reported where the files are looked at
+            if entries is not None:
+                found[id(stage)] = entries
+    return found
+
+
+def _read_stage_entries(stage: Stage, request: MergeRequest) -> _Entries | None:
+    """Return the entries of a stage's files; None for those yet to be made, or of another kind."""
+    files = open_statistics(stage, request.statistics, steps=False)
+    made = len(files) == len({file.text for file in stage.own_files()})
+    if not made or any(stage.statistics_kind not in ("", file.measure) for file in files):
+        return None
+    places: dict[str, list[str]] = {}
+    for file in files:
+        for label, entries in file.entries.items():
+            places.setdefault(label, []).extend(entries)
+    return _Entries(stage, ", ".join(str(file.path) for file in files), places)
