@@ -1,0 +1,230 @@
+"""The `printed_table` step: a table of a paper in its own layout, with the run's scores beside the print."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+
+from emberge import (
+    AnyNumber,
+    Artifact,
+    ArtifactKind,
+    ModelRef,
+    NumberRange,
+    Preflight,
+    Problem,
+    RecipeError,
+    Step,
+    StepRef,
+    TaskInfo,
+    Workspace,
+)
+from emberge.evaluating import GROUP_OF, Scores, parts_of_group, read_scores
+from emberge.files import write_text
+from emberge.wording import Markdown, join_some, prose, table_lines
+
+if TYPE_CHECKING:
+    from emberge.contracts import Domain
+
+TABLE = "printed_table.md"
+_NONE = "–"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedRow:
+    """Row of a printed table: the model of this run that it is about, and the numbers as printed.
+
+    `model` may stand for several, as of a `foreach` over seeds; their mean is shown. A row without one is a
+    system that only the paper has. `printed` has a number for each column, null where the paper has none;
+    a row without it is one that only this run has. `size` takes the scores of embeddings cut to that size.
+    """
+
+    model: ModelRef | None = None
+    printed: tuple[AnyNumber | None, ...] = ()
+    size: Annotated[int, NumberRange(least=1)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedTable(Step):
+    """Table of a paper, in the paper's layout, with the scores of this run beside the printed ones.
+
+    Columns are tasks, or groups of them over which scores are averaged: `all`, `kinds` (the mean of the means
+    of the kinds of task), `ind`, `ood`, `elsewhere`, or a kind such as `retrieval`. Scores are in points, as
+    papers print them. Where a row is of several seeds, their mean and standard deviation are shown.
+
+    It leaves `printed_table.md` and the same numbers as `printed_table.json`.
+
+    Example:
+        table_4:
+          printed_table:
+            scores: $scores
+            title: BOOM (arXiv:2602.05787), table 4
+            columns: {Mean (Task): all, IND: ind, OOD: ood}
+            rows:
+              Full data: {model: $full, printed: [69.1, 71.0, 66.6]}
+              BOOM: {model: $merged, printed: [69.6, 71.2, 67.5]}
+    """
+
+    produces: ClassVar[ArtifactKind] = "report"
+
+    scores: tuple[StepRef, ...]
+    """Evaluations that scored the rows' models."""
+    title: str
+    """Paper, number of the table, and its place: what a reader looks it up by."""
+    columns: dict[str, str]
+    """For each column's heading the task, kind or group of tasks that it is a mean of."""
+    rows: dict[str, PrintedRow]
+    """For each row's heading its model and its printed numbers."""
+    digits: Annotated[int, NumberRange(least=0, most=6)] = 2
+    """Digits after the point."""
+    note: str = ""
+    """Differences between the paper's runs and this one."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        if not self.scores:
+            yield context.problem(
+                "there is no evaluation to read; name it under 'scores'", "scores"
+            )
+        for name in ("columns", "rows"):
+            if not getattr(self, name):
+                yield context.problem(f"a table without {name}; give one at least", name)
+        for heading, row in self.rows.items():
+            if row.printed and len(row.printed) != len(self.columns):
+                yield context.problem(
+                    f"row '{heading}' has {len(row.printed)} printed numbers, and there are "
+                    f"{len(self.columns)} columns; write null where the paper has none",
+                    "rows",
+                )
+            if row.model is None and not row.printed:
+                yield context.problem(
+                    f"row '{heading}' has neither a model nor printed numbers", "rows"
+                )
+            if row.model is not None:
+                context.model(row.model, weights=False)
+
+    def run(self, workspace: Workspace) -> Artifact:
+        """Read the scores and write the table.
+
+        Raises:
+            RecipeError: for a model that none of the evaluations scored, and a column of no task.
+        """
+        evaluations = [_Evaluation.read(workspace, reference) for reference in self.scores]
+        cells = {
+            heading: self._measure_row(heading, row, evaluations, workspace)
+            for heading, row in self.rows.items()
+        }
+        content = {
+            "title": self.title,
+            "note": self.note,
+            "columns": self.columns,
+            "rows": {heading: [cell.plain() for cell in row] for heading, row in cells.items()},
+        }
+        write_text(workspace.folder / "printed_table.json", json.dumps(content, indent=1) + "\n")
+        write_text(workspace.folder / TABLE, self._draw(cells))
+        return Artifact(
+            kind="report",
+            parents=tuple(row.model.text for row in self.rows.values() if row.model is not None),
+            details={"table": TABLE, "title": self.title},
+        )
+
+    def _measure_row(
+        self,
+        heading: str,
+        row: PrintedRow,
+        evaluations: Sequence[_Evaluation],
+        workspace: Workspace,
+    ) -> list[_Cell]:
+        """Return the row's cells, one for each column."""
+        printed = row.printed or (None,) * len(self.columns)
+        if row.model is None:
+            return [_Cell((), number) for number in printed]
+        fingerprints = [model.fingerprint for model in workspace.models(row.model)]
+        cells = []
+        for (title, tasks), number in zip(self.columns.items(), printed, strict=True):
+            values = [
+                value
+                for evaluation in evaluations
+                for fingerprint in fingerprints
+                for value in evaluation.values_of(fingerprint, row.size, tasks)
+            ]
+            if not values and not workspace.rehearsal:
+                raise RecipeError(
+                    f"printed_table: no evaluation scored {row.model} of row '{heading}' on '{tasks}' "
+                    f"(column '{title}'); they scored {_describe(evaluations)}"
+                )
+            cells.append(_Cell(tuple(values), number))
+        return cells
+
+    def _draw(self, cells: Mapping[str, Sequence[_Cell]]) -> str:
+        """Return the table as Markdown."""
+        rows = [
+            [heading, *(Markdown(cell.text(self.digits)) for cell in row)]
+            for heading, row in cells.items()
+        ]
+        lines = [f"# {prose(self.title)}", "", "This run, and in brackets as printed:", ""]
+        lines += table_lines(["", *self.columns], rows, "l" + "r" * len(self.columns))
+        lines += ["", prose(self.note)] if self.note else []
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """Scores of a row's models in a column, in points, and the printed number."""
+
+    values: tuple[float, ...]
+    printed: float | None
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over the models; None without any."""
+        return statistics.fmean(self.values) if self.values else None
+
+    def text(self, digits: int) -> str:
+        """Return `69.10 ± 0.21 [69.32]`: this run's mean and deviation, and the print."""
+        spread = f" ± {statistics.stdev(self.values):.{digits}f}" if len(self.values) > 1 else ""
+        mine = _NONE if self.mean is None else f"{self.mean:.{digits}f}{spread}"
+        return mine if self.printed is None else f"{mine} [{self.printed:.{digits}f}]"
+
+    def plain(self) -> dict[str, Any]:
+        """Return the cell for JSON."""
+        return {"values": list(self.values), "mean": self.mean, "printed": self.printed}
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """Scores of one evaluation."""
+
+    scores: Scores
+
+    @classmethod
+    def read(cls, workspace: Workspace, reference: StepRef) -> _Evaluation:
+        folder, _ = workspace.artifact(reference)
+        return cls(read_scores(folder))
+
+    def values_of(self, fingerprint: str, size: int | None, tasks: str) -> Iterator[float]:
+        """Yield the mean over a group of tasks, in points, of each model with these weights."""
+        known = [
+            TaskInfo(task.name, task.kind, task.metric, domain=cast("Domain", task.domain))
+            for task in self.scores.tasks
+        ]
+        parts = parts_of_group(known, GROUP_OF.get(tasks, tasks))
+        sizes = self.scores.sizes
+        same = [name for name, own in self.scores.fingerprints.items() if own == fingerprint]
+        whole = max((sizes[name] for name in same if name in sizes), default=None)
+        for name in same:
+            if sizes.get(name, whole) != (size or whole):
+                continue
+            values = self.scores.values.get(name, {})
+            means = [[values[task.name] for task in part if task.name in values] for part in parts]
+            if means and all(means):
+                yield self.scores.scale * statistics.fmean(map(statistics.fmean, means))
+
+
+def _describe(evaluations: Sequence[_Evaluation]) -> str:
+    """Return the models and tasks of the evaluations in words."""
+    models = dict.fromkeys(name for one in evaluations for name in one.scores.models)
+    tasks = dict.fromkeys(task.name for one in evaluations for task in one.scores.tasks)
+    return f"{join_some(models, 6)} on {join_some(tasks, 8)}"
