@@ -111,8 +111,8 @@ class BadRow:
 class Reader:
     """A reader of one kind of file, row by row.
 
-    `suffixes` are the endings of its files; of several that fit the longest counts. A raised `revision` has
-    files read anew that an older one has read.
+    `suffixes` are the endings of its files; of several that fit the longest counts. After a raise of
+    `revision` files that an older reader has read are read again.
     """
 
     suffixes: tuple[str, ...] = ()

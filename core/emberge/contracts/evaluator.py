@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from emberge.errors import Problem
 
 
-# Metrics of which less is better.
+# Metrics where less is better.
 LESS_IS_BETTER = frozenset({"loss", "nats/token", "bits/byte"})
 Statistic = Literal["mean", "ratio", "spearman", "average_precision", "macro_f1"]
 Split = Literal["test", "dev"]
@@ -162,7 +162,7 @@ class TaskInfo:
 class TaskScore:
     """A model's main score on one task, and the evaluator's own full result.
 
-    The score is a share (0 to 1) of which more is better; of a metric of `LESS_IS_BETTER` it is the loss.
+    The score is a share (0 to 1), and more is better; for a metric of `LESS_IS_BETTER` it is the loss.
     """
 
     task: TaskInfo

@@ -99,7 +99,7 @@ class Stage:
 
     def join(self, measures: Sequence[Measures]) -> Measures:
         """Unite measures by key and add values, in the order given; associative, as it is called in parts."""
-        return _join(measures)
+        return _join_measures(measures)
 
     def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
         """Return whether pass len(stats) has to see the `size` elements from `start`; others are not read."""
@@ -258,14 +258,14 @@ def _plain_value(value: Any) -> Any:
     return value.text if isinstance(value, Reference) else value
 
 
-def _join(measures: Sequence[Measures]) -> dict[str, Any]:
+def _join_measures(measures: Sequence[Measures]) -> dict[str, Any]:
     joined: dict[str, Any] = {}
     for one in measures:
         for key, value in one.items():
             if key not in joined:
                 joined[key] = value
             elif isinstance(value, Mapping):
-                joined[key] = _join([joined[key], value])
+                joined[key] = _join_measures([joined[key], value])
             else:
                 joined[key] = joined[key] + value
     return joined

@@ -2,11 +2,11 @@
 
 What is written goes under a side name that nobody can guess (`.name.<random>.part`), created by us and never
 through a link, is synced, and gets its name by one rename. Its process has the side file locked, so that a
-second writer is turned away and what a killed one left is told from what is being written. A file's
-data is on the disk once the file was synced, its name once its folder was; without the first, a power cut may
-leave a name with nothing behind it. `durable=False` saves the syncs where that costs only time: for a file
-inside a folder that is published as a whole, and for logs and caches whose readers pass over torn content.
-Errors of writing name the place and the remedy.
+second writer is turned away, and a file that is being written differs from one that a killed writer left. A
+file's data is on the disk once the file was synced, its name once its folder was; without the first, a power
+cut may leave a name with nothing behind it. `durable=False` saves the syncs where that costs only time: for a
+file inside a folder that is published as a whole, and for logs and caches whose readers pass over torn
+content. Errors of writing name the place and the remedy.
 """
 
 from __future__ import annotations

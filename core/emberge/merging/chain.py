@@ -51,7 +51,7 @@ class Chain:
         for link, known in zip(self.links[:links], stats, strict=False):
             if not isinstance(link, MergeTransform):
                 raise TypeError(f"{type(link).__name__} can only stand last in a chain")
-            block = link.apply(self._ready(link, block), known)
+            block = link.apply(self._resolve_options(link, block), known)
         return block
 
     def reads_base(self, position: int, number: int) -> bool:
@@ -77,7 +77,7 @@ class Chain:
         """Return the measures of the next pass of the link at `position`, over the block that it sees."""
         link = self.links[position]
         block = self.transform(stats, block, position)
-        return link.measure(self._ready(link, block), stats[position])
+        return link.measure(self._resolve_options(link, block), stats[position])
 
     def conclude(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
         """Return the conclusion of the last pass of the link at `position`, for later calls."""
@@ -85,7 +85,7 @@ class Chain:
         if type(link).conclude is Stage.conclude:
             return stats[position][-1]
         block = self.transform(stats, block.without_rows(), position)
-        return link.conclude(self._ready(link, block), stats[position])
+        return link.conclude(self._resolve_options(link, block), stats[position])
 
     def merge(self, stats: Sequence[Stats], block: Block) -> Tensor:
         """Return the merged rows, when all measures are known."""
@@ -93,9 +93,9 @@ class Chain:
         if not isinstance(last, MergeStrategy):
             raise TypeError(f"{type(last).__name__} cannot end a chain")
         block = self.transform(stats, block, len(self.links) - 1)
-        return last.merge(self._ready(last, block), stats[-1])
+        return last.merge(self._resolve_options(last, block), stats[-1])
 
-    def _ready(self, link: Stage, block: Block) -> Block:
+    def _resolve_options(self, link: Stage, block: Block) -> Block:
         return block.replace(options=self.resolve(link, block))
 
 

@@ -306,7 +306,7 @@ def _layer_numbers(found: WeightComparison, layer: str, parts: tuple[Part, ...])
     numbers: dict[str, Any] = {
         "elements": int(weights.elements),
         "cosine": weights.cosine,
-        "distance": _finite(weights.distance),
+        "distance": _finite_or_none(weights.distance),
         "norm_first": weights.norms[0],
         "norm_second": weights.norms[1],
         "norm_change": weights.norms[2],
@@ -322,7 +322,7 @@ def _layer_numbers(found: WeightComparison, layer: str, parts: tuple[Part, ...])
     return numbers
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
@@ -353,7 +353,7 @@ def _series_values(
     look = found.changes_of if changes else found.of
     sums = [look(layer, parts) for layer in found.layers]
     known = [None if one is None else number(one) for one in sums]
-    return [None if value is None else _finite(value) for value in known]
+    return [None if value is None else _finite_or_none(value) for value in known]
 
 
 def _build_figure(

@@ -81,7 +81,7 @@ class FoundWeights:
         """
         given = {fingerprint: name for name, fingerprint in models}
         found = [
-            f"the weights are for other models: '{name}' is none of {', '.join(self._called())}; "
+            f"the weights are for other models: '{name}' is none of {', '.join(self._list_names())}; "
             "find them anew for these models"
             for fingerprint, name in given.items()
             if fingerprint not in self.weights
@@ -95,5 +95,5 @@ class FoundWeights:
             ]
         return found
 
-    def _called(self) -> list[str]:
+    def _list_names(self) -> list[str]:
         return [f"'{name}'" for name in self.names.values()]

@@ -65,13 +65,13 @@ def whole_model(model: Model, work: Path, machine: Machine | None = None) -> Ite
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         if not out.is_dir():
-            _build(model, model.adapter, out, machine)
+            _build_whole(model, model.adapter, out, machine)
         yield out
     finally:
         shutil.rmtree(out, ignore_errors=True)
 
 
-def _build(model: Model, adapter: Path, out: Path, machine: Machine | None) -> None:
+def _build_whole(model: Model, adapter: Path, out: Path, machine: Machine | None) -> None:
     """Write the adapted model's folder at `out`."""
     from emberge.merging.merge_to_folder import content_of  # these load torch
     from emberge.merging.streaming.jobs import CopyJob
@@ -79,7 +79,7 @@ def _build(model: Model, adapter: Path, out: Path, machine: Machine | None) -> N
     from emberge.tensor_files import FileSource, TensorReader
 
     base = Checkpoint(model.folder)
-    specs = _specs(base, adapter)
+    specs = _whole_specs(base, adapter)
     content = content_of(
         MergeInput(model.name, model.folder, fingerprint=model.fingerprint, adapter=adapter)
     )
@@ -89,7 +89,7 @@ def _build(model: Model, adapter: Path, out: Path, machine: Machine | None) -> N
         build_checkpoint(jobs, out, template=base, key=key, machine=machine)
 
 
-def _specs(base: Checkpoint, adapter: Path) -> list[TensorSpec]:
+def _whole_specs(base: Checkpoint, adapter: Path) -> list[TensorSpec]:
     """Return the adapted model's tensors as they are stored, derived ones in float32."""
     names = adapted_names(base.names, base, adapter)
     assert names is not None  # only an adapter without weights has none, which is refused

@@ -92,7 +92,7 @@ class MergePlan:
     `weights` are each model's mean effective weight over elements (divided by their sum where a strategy
     takes shares), and `shares` have them by layer; `weight_sum` is the mean sum of the weights as given.
     `unseen` names the models that do not exist yet; with `alike` the others differ in nothing but their
-    weights. `left` names the tensors of models of which only the text trunk is taken. `licences` are those
+    weights. `left` names the tensors left out of models whose text trunk alone is taken. `licences` are those
     that the parents' cards state, `changes_alike` estimated cosines of the models' changes from the base, by
     pair. `tokens` is None where all tokenizers are equal byte for byte. `plans` are those of the slices,
     where there are slices.

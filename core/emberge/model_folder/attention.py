@@ -47,7 +47,7 @@ def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str,
     bidirectional already are not touched.
 
     Raises:
-        CheckpointError: for a model of which not all layers, or no layer, would obey; for a Gemma 3 with both
+        CheckpointError: for a model with layers that would not obey; for a Gemma 3 with both
             switches, or with a window that would not survive saving and loading.
     """
     changed = copy.deepcopy(dict(config))

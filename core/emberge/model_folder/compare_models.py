@@ -91,7 +91,7 @@ class ModelPair:
             yield from _compare_key(key, mine, other, "the text config's ")
         ropes = rope_options(mine), rope_options(other)
         for key in sorted(ropes[0].keys() | ropes[1].keys()) if positions else ():
-            a, b = (_shorten(rope[key]) if key in rope else "missing" for rope in ropes)
+            a, b = (_shorten_value(rope[key]) if key in rope else "missing" for rope in ropes)
             if a != b:
                 yield f"the text config's {key} is {a} in one and {b} in the other"
 
@@ -154,10 +154,10 @@ def _compare_key(
 ) -> Iterator[str]:
     a, b = first.get(key), second.get(key)
     if a is not None and b is not None and a != b:
-        yield f"{of}{key} is {_shorten(a)} in one and {_shorten(b)} in the other{file}"
+        yield f"{of}{key} is {_shorten_value(a)} in one and {_shorten_value(b)} in the other{file}"
 
 
-def _shorten(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _LONG else f"{text[:_LONG]}…"
 

@@ -80,7 +80,7 @@ def _copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> No
 def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """Return what does not come into a result by reason, as paths in the folder; folders end with a slash.
 
-    The weights that a result gets anew are not named.
+    Weights are not named, as a result gets its own.
     """
     left: dict[str, list[str]] = {}
     weights = {s.file for s in checkpoint.specs.values()} if checkpoint.has_weights else set()

@@ -28,10 +28,10 @@ def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     size = count * like.itemsize
     if size < _SMALL or like.device.type != "cpu":
         return like.new_empty(shape)
-    return torch.frombuffer(_memory(size), dtype=like.dtype, count=count).view(shape)
+    return torch.frombuffer(_take_memory(size), dtype=like.dtype, count=count).view(shape)
 
 
-def _memory(size: int) -> mmap.mmap:
+def _take_memory(size: int) -> mmap.mmap:
     """Return memory of the pool that is free and not much too large, or new memory."""
     pool: list[mmap.mmap] = _LOCAL.__dict__.setdefault("pool", [])
     # Free memory has two references: the list's, and that of the call to getrefcount.

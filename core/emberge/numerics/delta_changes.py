@@ -174,7 +174,7 @@ class TakeVariance:
     kernel_step = _VARIANCE
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        return _variance(deltas)[None]
+        return _variance_over_models(deltas)[None]
 
     def kernel_numbers(self) -> Sequence[float]:
         return [1 / self.models] * self.models
@@ -193,7 +193,7 @@ class KeepVaried:
     kernel_step = _SELECT
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        chosen = _variance(deltas)
+        chosen = _variance_over_models(deltas)
         _keep_largest(chosen.view(-1), chosen.view(-1), self.limit, start)
         # What stays is above zero, so signs make the mask, faster than a comparison's truths.
         return deltas.mul_(chosen.sign_())
@@ -205,7 +205,7 @@ class KeepVaried:
         return [_limit_words(self.limit, 0)] * self.models
 
 
-def _variance(deltas: Tensor) -> Tensor:
+def _variance_over_models(deltas: Tensor) -> Tensor:
     """Return the variance of [models, *rows] over the models, [*rows]."""
     share = 1 / len(deltas)
     mean = torch.mul(deltas[0], share, out=pooled_like(deltas[0]))

@@ -22,7 +22,7 @@ from emberge.numerics.delta_changes import DeltaChange, Limit, TakeVariance
 from emberge.numerics.stored_rows import StoredRows
 
 _LANES, _RUN = 1 << 10, 1 << 16
-# Elements of which inner products are summed in the numbers' own type.
+# Elements whose inner products are summed in the numbers' own type.
 _GRAM_RUN = 8192
 _FLOAT32 = torch.empty(0)
 

@@ -55,7 +55,7 @@ def top_k(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
     if np.isnan(last).any():
         return np.argsort(falling, axis=1, kind="stable")[:, :count]
     chosen = falling <= last
-    # Several scores may equal the last one, of which the first in their row belong to the highest.
+    # Several scores may equal the last one: those that come first in their row count as higher.
     crowded = np.flatnonzero(chosen.sum(1) > count)
     higher, level = falling[crowded] < last[crowded], falling[crowded] == last[crowded]
     room = count - higher.sum(1, keepdims=True)

@@ -224,7 +224,7 @@ class PassingHash:
     def see(self, piece: Filled) -> None:
         """Take a piece that is in the file; its buffer is released here or later."""
         if piece.place < self._hasher.seen or piece.place in self._early:
-            self._give_up()  # it is written anew, and what was hashed is no more
+            self._give_up()  # it is written again, so its hash is no longer right
         if not self._sound:
             self._release(piece)
             return

@@ -150,7 +150,7 @@ class _Bucket:
                     raise error.__cause__ from None
                 return None
 
-        found = self._within(ask, 0)
+        found = self._call_within(ask, 0)
         return None if found is None else _facts_of_bucket(found)
 
     def read(self, start: int, end: int, facts: Facts) -> bytes:
@@ -170,13 +170,13 @@ class _Bucket:
             opened.seek(start)
             return opened, bytes(opened.read(end - start))
 
-        opened, found = self._within(ask, end - start)
+        opened, found = self._call_within(ask, end - start)
         if len(found) != end - start:
             raise OSError(f"{len(found):,} bytes in place of {end - start:,}")
         self._local.handle = opened
         return found
 
-    def _within(self, ask: Callable[[], T], most: int) -> T:
+    def _call_within(self, ask: Callable[[], T], most: int) -> T:
         try:
             return call_within(self._url, ask, _PATIENCE + most / _RATE, self._stop)
         except TimeoutError as error:

@@ -127,13 +127,13 @@ class Cut:
         """Return the cut after a whole pass was counted: with a closer bracket, or the answer."""
         if tally.above >= self.keep_count:
             most = (1 << (63 if self.high >= 1 << 31 else 31)) - 1
-            return self._restart(self.high + 1, most)
+            return self._set_range(self.high + 1, most)
         if tally.above + tally.inside < self.keep_count:
-            return self._restart(0, self.low - 1)
+            return self._set_range(0, self.low - 1)
         if tally.bins is not None:
             return self._enter_bin(tally.above, tally.bins)
         if tally.runs is None:
-            return self._restart(self.low, self.high)
+            return self._set_range(self.low, self.high)
         limit, quota = self._find_limit(tally.runs, self.keep_count - tally.above)
         by_row = np.concatenate([run.by_row(limit, self.frequent) for run in tally.runs])
         reached = by_row.cumsum()
@@ -145,7 +145,7 @@ class Cut:
         begins = np.concatenate([run.rows for run in tally.runs])
         return dataclasses.replace(known, row=int(begins[at]), quota=quota)
 
-    def _restart(self, low: int, high: int) -> Cut:
+    def _set_range(self, low: int, high: int) -> Cut:
         return dataclasses.replace(self, low=low, high=high, frequent=(), collect=False)
 
     def _enter_bin(self, above: int, bins: np.ndarray) -> Cut:

@@ -42,7 +42,7 @@ class Fisher(MergeStrategy):
     floor: NonNegative = 1e-6
     """Added to every (normalised) Fᵢ, so that numbers that no loss depends on are averaged evenly."""
     fallback: Literal["error", "linear"] = "error"
-    """The treatment of a tensor of which some model has no entry: refused, or averaged by the weights."""
+    """The treatment of a tensor without an entry of some model: refused, or averaged by the weights."""
 
     base_policy = "forbidden"
     statistics_kind = "fisher"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from emberge_merge.methods.cut import Cut, Tally
 
 _SAMPLE = 1 << 15
-# Of a layer or model every so manieth element is sampled, a prime: its size is not known before.
+# Distance of the sampled elements of a layer or model, whose size is not known before: a prime.
 _STRIDE = 4099
 
 

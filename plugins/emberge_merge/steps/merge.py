@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 class Merge(Step):
     """Merge models into one, complete with tokenizer, configs, pooling and prompts.
 
-    `strategy` is a name, or a list of links of which the last merges, by default the average; `rules` give
+    `strategy` is a name, or a list of links whose last one merges, by default the average; `rules` give
     tensors whose name contains a text another one. `weights: size` multiplies each weight by the number of
     examples that the model was trained on, and `weights: $found` by what `find_weights` has found for models
     of this content. `keep: 0.5` merges what comes of it half and half with the base, whatever the strategy

@@ -69,7 +69,7 @@ class MergeAdapters(Step):
     models: tuple[ModelEntry, ...]
     """`base+adapter` each, or steps that made adapters; with a `rank` whole fine-tunes too."""
     strategy: tuple[Stage, ...] = (Linear(),)
-    """A name, or a list of links of which the last merges, as `merge` takes it."""
+    """A name, or a list of links whose last one merges, as `merge` takes it."""
     keep: Annotated[float, NumberRange(least=0, below=1)] = 0.0
     """Share of the base in the result, from 0 to below 1: the adapter's changes are so much smaller."""
     base: ModelRef | None = None

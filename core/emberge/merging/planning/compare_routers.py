@@ -36,7 +36,7 @@ def router_problems(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> I
             if not router or tensor.action != "merge":
                 continue
             try:
-                problem = _problem(plan, tensor, origins, reader)
+                problem = _find_problem(plan, tensor, origins, reader)
             except CheckpointError as error:
                 problem = Problem(str(error))
             if problem is not None:
@@ -44,12 +44,12 @@ def router_problems(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> I
                 return
 
 
-def _problem(
+def _find_problem(
     plan: MergePlan, tensor: TensorPlan, origins: Mapping[str, object], reader: TensorReader
 ) -> Problem | None:
     """Return the problem of the first model whose router is not that of the first one."""
     models = zip(plan.request.inputs, tensor.sources, strict=True)
-    rows = {model.name: _rows(spec, reader) for model, spec in models if spec is not None}
+    rows = {model.name: _read_rows(spec, reader) for model, spec in models if spec is not None}
     first, *others = rows
     for other in others:
         if origins.get(first) is not None and origins.get(first) == origins.get(other):
@@ -68,7 +68,7 @@ def _problem(
     return None
 
 
-def _rows(spec: TensorSpec, reader: TensorReader) -> Tensor:
+def _read_rows(spec: TensorSpec, reader: TensorReader) -> Tensor:
     rows = torch.empty(spec.shape)
     reader.read(spec, 0, rows.view(-1))
     return rows

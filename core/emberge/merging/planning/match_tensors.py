@@ -89,15 +89,15 @@ class _TensorMatcher:
         template = self._template_name()
         for head, models in self.left.items():
             self.found.warnings.append(
-                f"the head '{head}' of {_quoted(models)} is left out, as '{template}' has none"
+                f"the head '{head}' of {_quote_names(models)} is left out, as '{template}' has none"
             )
         for head, models in self.headless.items():
             if not models:
                 continue
             has = "has" if len(models) == 1 else "have"
             self.found.warnings.append(
-                f"{_quoted(models)} {has} no head '{head}' for the task of '{template}'; it comes from the "
-                "models that have it"
+                f"{_quote_names(models)} {has} no head '{head}' for the task of '{template}'; it "
+                "comes from the models that have it"
             )
 
     def _only_heads(self, name: str) -> set[str]:
@@ -303,5 +303,5 @@ class _TensorMatcher:
         self.found.problems.append(Problem(message, name))
 
 
-def _quoted(names: Iterable[str]) -> str:
+def _quote_names(names: Iterable[str]) -> str:
     return ", ".join(f"'{name}'" for name in sorted(names))

@@ -192,13 +192,13 @@ def write_layers(request: MergeRequest, trunk: Path) -> None:
     key = next((key for key in _COUNTS if key in config), _COUNTS[0])
     config[key] = sum(one.count for one in request.slices)
     for name in _PER_LAYER:
-        kinds = _kinds(request, name)
+        kinds = _layer_kinds(request, name)
         if isinstance(config.get(name), list) and kinds is not None:
             config[name] = kinds
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _kinds(request: MergeRequest, name: str) -> list[Any] | None:
+def _layer_kinds(request: MergeRequest, name: str) -> list[Any] | None:
     """Return an entry for each layer of the result, from the config of the first model in its slice."""
     kinds: list[Any] = []
     for one in request.slices:

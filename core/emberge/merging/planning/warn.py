@@ -228,7 +228,7 @@ class _OpenFiles(ExitStack):
 
     def hold_same(self, first: TensorSpec, second: TensorSpec) -> bool:
         """Return whether two tensors of one size have equal bytes at the places that are looked at."""
-        one, other = self._handle(first.file), self._handle(second.file)
+        one, other = self._open_file(first.file), self._open_file(second.file)
         if os.path.sameopenfile(one, other) and first.offset == second.offset:
             return True
         size = min(_LOOK, first.nbytes)
@@ -241,10 +241,10 @@ class _OpenFiles(ExitStack):
         """Return `count` elements of a tensor, from element `start` on."""
         place = spec.offset + start * spec.itemsize
         return _DECODERS[spec.dtype](
-            os.pread(self._handle(spec.file), count * spec.itemsize, place)
+            os.pread(self._open_file(spec.file), count * spec.itemsize, place)
         )
 
-    def _handle(self, path: Path) -> int:
+    def _open_file(self, path: Path) -> int:
         if path not in self._open:
             self._open[path] = os.open(path, os.O_RDONLY)
             self.callback(os.close, self._open[path])

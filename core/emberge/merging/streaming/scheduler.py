@@ -125,8 +125,8 @@ class _Countdown:
 class _TensorScheduler:
     """Threads that work on the granules of a few units at a time.
 
-    A unit is a generator of batches of work (`_phases`): all of one batch is done, by any threads, before the
-    thread that did the last of it takes the next batch from the generator.
+    A unit is a generator of batches of work (`_plan_phases`): any threads do all of one batch before
+    the thread that did the last of it takes the next batch from the generator.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class _TensorScheduler:
                 self._wait_while(lambda: self._active > self._limits.workers)
                 with self._changed:
                     self._active += 1
-                self._submit(functools.partial(self._start_next_batch, self._phases(unit)))
+                self._submit(functools.partial(self._start_next_batch, self._plan_phases(unit)))
             self._wait_while(lambda: self._active > 0)
             if self._error is not None:
                 raise self._error
@@ -167,20 +167,20 @@ class _TensorScheduler:
 
     # ── the work of a unit, in order ────────────────────────────────────────────────────────────
 
-    def _phases(self, unit: MeasuredJobs) -> Iterator[list[Work]]:
+    def _plan_phases(self, unit: MeasuredJobs) -> Iterator[list[Work]]:
         """Yield a unit's work: in each pass, measure granules; at last, produce blocks."""
         stats: Stats = {id(job): [] for job in unit.jobs}
         for number in range(len(unit.jobs[0].passes)):
             reducers: dict[str, _OrderedReducer] = {}
-            yield list(self._measurements(unit, number, stats, reducers))
+            yield list(self._plan_measuring(unit, number, stats, reducers))
             sums = {key: reducer.result() for key, reducer in reducers.items()}
             for job in unit.jobs:
                 own = stats[id(job)]
                 own.append(sums[job.passes[number].key])
                 own[-1] = job.conclude(own)
-        yield list(self._productions(unit, stats))
+        yield list(self._plan_producing(unit, stats))
 
-    def _measurements(
+    def _plan_measuring(
         self, unit: MeasuredJobs, number: int, stats: Stats, reducers: dict[str, _OrderedReducer]
     ) -> Iterator[Work]:
         """Yield the measuring of each granule that a pass needs, each with its place in a reducer."""
@@ -194,7 +194,7 @@ class _TensorScheduler:
                         self._measure_granule, job, rows, index, own, reducer, place
                     )
 
-    def _productions(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Work]:
+    def _plan_producing(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Work]:
         """Yield the producing of each block of the unit's wanted tensors."""
         for job in unit.wanted:
             pieces = list(_row_ranges(job, _block_size(job, self._limits)))
@@ -413,7 +413,7 @@ class DeviceStreams:
             return
         with torch.cuda.stream(self._own.stream):
             yield self._own.device
-            # The pinned buffer is filled anew by the next call, so its copy must have ended.
+            # The next call fills the pinned buffer again, so its copy must have ended.
             self._own.stream.synchronize()
 
 

@@ -138,7 +138,7 @@ class Journal:
                 _keep_weights(folder)
             else:
                 _empty_folder(folder)
-                self._append([_encode_entry(key=key)])
+                self._append_lines([_encode_entry(key=key)])
                 sync(folder)
 
     def forget(self) -> None:
@@ -164,7 +164,7 @@ class Journal:
             self._last = time.monotonic()
         sync()
         with self._lock, writing(self.path.parent, _NAME):
-            self._append(batch)
+            self._append_lines(batch)
 
     def remove(self) -> None:
         """Remove the journal, when the work is whole."""
@@ -189,7 +189,7 @@ class Journal:
             length += len(line)
         return True
 
-    def _append(self, lines: list[bytes]) -> None:
+    def _append_lines(self, lines: list[bytes]) -> None:
         with open_ours(self.path, "ab") as file:
             file.writelines(lines)
             file.flush()

@@ -62,7 +62,7 @@ class _TokenAligner:
             self.map_rows(self.template, meant, rows),
             tuple(self.new),
             warnings=self._lacking_warnings(),
-            lines=(*lines, self._summarise(rows, maps)),
+            lines=(*lines, self._summarise_rows(rows, maps)),
         )
 
     def refuse(self, faults: Sequence[str], lines: tuple[str, ...]) -> TokenPlan:
@@ -99,7 +99,7 @@ class _TokenAligner:
         listed = join_some(quoted(token) for token in self.lacking)
         return (f"no model has a row for the tokens {listed}; nothing is done about them",)
 
-    def _summarise(self, rows: int, maps: Mapping[str, array[int]]) -> str:
+    def _summarise_rows(self, rows: int, maps: Mapping[str, array[int]]) -> str:
         without = [
             {row for row, place in enumerate(maps[model.name]) if place == NOWHERE}
             for model in self.models
