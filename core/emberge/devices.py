@@ -29,7 +29,7 @@ def find_machine(
     if workers is not None and workers < 1:
         raise RecipeError(f"--workers {workers}: at least one worker is needed")
     return Machine(
-        devices=_devices(devices),
+        devices=_find_devices(devices),
         workers=workers or usable_cores(),
         memory=parse_size(memory) if isinstance(memory, str) else memory,
     )
@@ -78,7 +78,7 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _devices(wanted: str | None) -> tuple[str, ...]:
+def _find_devices(wanted: str | None) -> tuple[str, ...]:
     if wanted == "cpu":
         return ("cpu",)
     if wanted is None and not any(Path(file).exists() for file in _ACCELERATOR_FILES):

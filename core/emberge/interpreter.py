@@ -33,7 +33,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 def keep_freed_blocks() -> None:
     """Set glibc to reuse the memory of passing blocks: fresh pages cost more than most arithmetic on them."""
-    mallopt = _function("mallopt")
+    mallopt = _find_glibc_function("mallopt")
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, 32 << 20)
         mallopt(_TRIM_THRESHOLD, 128 << 20)
@@ -45,7 +45,7 @@ def return_freed_memory() -> None:
     Blocks of many sizes, as a model's activations are, leave holes between those that live longer. glibc
     fills few of them again, so that a process grows for hours whose work needs no more than at its start.
     """
-    trim = _function("malloc_trim")
+    trim = _find_glibc_function("malloc_trim")
     if trim is not None:
         trim(0)
 
@@ -69,6 +69,6 @@ def pause_collections(*, freeze: bool = False) -> Iterator[None]:
 
 
 @functools.cache
-def _function(name: str) -> Any:
+def _find_glibc_function(name: str) -> Any:
     """Return a function of glibc; None on other systems."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

@@ -171,11 +171,11 @@ def rank_team(
         RanksError: when they do not find each other.
     """
     adopt_launcher(ranks)
-    return _team(words, machine, ranks, form)
+    return _join_team(words, machine, ranks, form)
 
 
 @contextlib.contextmanager
-def _team(
+def _join_team(
     words: Sequence[str],
     machine: Machine,
     ranks: int | None,
@@ -335,7 +335,7 @@ class StepProcess:
                 stdout=log,
                 stderr=log,
                 cwd=launch.folder,
-                env={**os.environ, **_threads(threads, machine)},
+                env={**os.environ, **_thread_variables(threads, machine)},
                 start_new_session=True,  # Ctrl-C is for the run, which ends its steps
             )
         assert self._process.stdin is not None
@@ -356,7 +356,7 @@ class StepProcess:
         if code is None:
             return None
         self._close()
-        return Ended(code, _last_lines(self._launch))
+        return Ended(code, _read_last_lines(self._launch))
 
     def wait(self) -> Ended:
         """Wait until the process has ended, and return how."""
@@ -397,13 +397,13 @@ def _require_folders(launch: Launch) -> None:
             )
 
 
-def _threads(threads: int, machine: Machine) -> dict[str, str]:
+def _thread_variables(threads: int, machine: Machine) -> dict[str, str]:
     """Return variables that libraries read at their first import; the first two decide bytes."""
     tokenizers = {"RAYON_NUM_THREADS": str(max(1, machine.workers))}
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **tokenizers}
 
 
-def _last_lines(launch: Launch) -> str:
+def _read_last_lines(launch: Launch) -> str:
     """Return the errors that the process printed, or else its last line."""
     try:
         with launch.log.open("rb") as file:

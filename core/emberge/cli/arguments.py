@@ -146,7 +146,7 @@ class _Parser(argparse.ArgumentParser):
 
 def requires_plugins(words: Sequence[str]) -> bool:
     """Return whether the verb may be a plugin's: it is none of emberge's own, or help on all is asked for."""
-    return "--version" not in words and next(_positional(words), "") not in VERBS
+    return "--version" not in words and next(_find_positional(words), "") not in VERBS
 
 
 def plugin_files(words: Sequence[str]) -> list[Path]:
@@ -169,17 +169,17 @@ def parse(words: Sequence[str], added: Mapping[str, Verb]) -> argparse.Namespace
     for name in added:
         if name in VERBS:
             raise PluginError(f"a plugin names its verb '{name}', which is emberge's own")
-    parser = _parser(added)
+    parser = _build_parser(added)
     _require_known_verb(words, parser, [*VERBS, *added])
     options = parser.parse_args(words)
     if options.verb is None:
         parser.print_help()
     else:
-        options.written = list(_files_written(options, _actions_of(parser, options.verb)))
+        options.written = list(_list_written_files(options, _list_actions(parser, options.verb)))
     return options
 
 
-def _files_written(options: argparse.Namespace, actions: Sequence[Any]) -> Iterator[Path]:
+def _list_written_files(options: argparse.Namespace, actions: Sequence[Any]) -> Iterator[Path]:
     """Yield the files that a verb is to write.
 
     Raises:
@@ -202,15 +202,15 @@ def _is_output(action: Any) -> bool:
     return action.type is output_file or (action.dest, action.metavar) == ("out", "FILE")
 
 
-def _actions_of(parser: argparse.ArgumentParser, verb: str) -> list[Any]:
+def _list_actions(parser: argparse.ArgumentParser, verb: str) -> list[Any]:
     verbs = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     return list(verbs.choices[verb]._actions)
 
 
-def _parser(added: Mapping[str, Verb]) -> _Parser:
+def _build_parser(added: Mapping[str, Verb]) -> _Parser:
     parser = _Parser("emberge", description=_DESCRIPTION, epilog=_EXAMPLES, **_RAW)
-    parser.add_argument("--version", action="version", version=f"emberge {_version()}")
-    _common(parser, default=None)
+    parser.add_argument("--version", action="version", version=f"emberge {_read_version()}")
+    _add_common(parser, default=None)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, (summary, examples) in VERBS.items():
         _ADD[name](_add_verb(verbs, name, summary, examples))
@@ -218,7 +218,7 @@ def _parser(added: Mapping[str, Verb]) -> _Parser:
         one = _add_verb(verbs, name, verb.summary, verb.examples)
         verb.add_options(one)
         if verb.machine:
-            _machine(one)
+            _add_machine(one)
     return parser
 
 
@@ -228,7 +228,7 @@ def _add_verb(verbs: Any, name: str, summary: str, examples: str) -> argparse.Ar
     one: argparse.ArgumentParser = verbs.add_parser(
         name, help=summary, description=about, epilog=shown, **_RAW
     )
-    _common(one, default=argparse.SUPPRESS)
+    _add_common(one, default=argparse.SUPPRESS)
     return one
 
 
@@ -238,7 +238,7 @@ _RAW: dict[str, Any] = {
 }
 
 
-def _common(parser: argparse.ArgumentParser, default: Any) -> None:
+def _add_common(parser: argparse.ArgumentParser, default: Any) -> None:
     group = parser.add_argument_group("everywhere")
     group.add_argument(
         "--plugin",
@@ -256,8 +256,8 @@ def _common(parser: argparse.ArgumentParser, default: Any) -> None:
     )
 
 
-def _run(parser: argparse.ArgumentParser) -> None:
-    _recipe(parser)
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    _add_recipe(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go")
     parser.add_argument(
         "--summary",
@@ -270,10 +270,10 @@ def _run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let steps of the recipe upload, as `publish` with `upload: true` does",
     )
-    _side_by_side(_machine(parser))
+    _add_side_by_side(_add_machine(parser))
 
 
-def _side_by_side(group: argparse._ArgumentGroup) -> None:
+def _add_side_by_side(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--launcher", metavar="NAME", help="run steps side by side: local, ray")
     group.add_argument(
         "--ranks", type=number_option(Count), metavar="N", help="train by N processes, one a GPU"
@@ -283,28 +283,28 @@ def _side_by_side(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _check(parser: argparse.ArgumentParser) -> None:
-    _recipe(parser)
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    _add_recipe(parser)
     parser.add_argument("--offline", action="store_true", help="use no network")
     parser.add_argument("--out", type=Path, metavar="DIR", help="see what a run left here, too")
 
 
-def _rehearse(parser: argparse.ArgumentParser) -> None:
-    _recipe(parser)
+def _add_rehearse(parser: argparse.ArgumentParser) -> None:
+    _add_recipe(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep what is made, in this folder")
-    _side_by_side(_machine(parser))
+    _add_side_by_side(_add_machine(parser))
 
 
-def _status(parser: argparse.ArgumentParser) -> None:
+def _add_status(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder of a run")
 
 
-def _clean(parser: argparse.ArgumentParser) -> None:
+def _add_clean(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder of a run")
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
-def _merge(parser: argparse.ArgumentParser) -> None:
+def _add_merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "models",
         nargs="+",
@@ -320,12 +320,12 @@ def _merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weight", action="append", default=[], metavar="W", help="one a model: 0.5,0.3,0.2"
     )
-    _set(parser, "option=value", "an option of the strategy; may be given several times")
+    _add_overrides(parser, "option=value", "an option of the strategy; may be given several times")
     parser.add_argument("--dtype", metavar="NAME", help="of the merged weights")
-    _machine(parser)
+    _add_machine(parser)
 
 
-def _diff(parser: argparse.ArgumentParser) -> None:
+def _add_diff(parser: argparse.ArgumentParser) -> None:
     for name in ("first", "second"):
         parser.add_argument(
             name, metavar="MODEL", help="./folder, owner/name@revision or pkg:module"
@@ -337,14 +337,14 @@ def _diff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--page", type=output_file, metavar="FILE", help="write charts as one HTML file"
     )
-    _machine(parser)
+    _add_machine(parser)
 
 
-def _convert(parser: argparse.ArgumentParser) -> None:
+def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the other tool's file")
 
 
-def _list(parser: argparse.ArgumentParser) -> None:
+def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "having", nargs="*", metavar="WORD", help="only what has it in name or documentation"
     )
@@ -353,24 +353,24 @@ def _list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", metavar="KIND", help='only one kind, such as "loss"')
 
 
-def _show(parser: argparse.ArgumentParser) -> None:
+def _add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("component", metavar="COMPONENT", help="its name, or plugin:name")
 
 
-def _recipes(parser: argparse.ArgumentParser) -> None:
+def _add_recipes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="print this one")
 
 
-def _schema(parser: argparse.ArgumentParser) -> None:
+def _add_schema(parser: argparse.ArgumentParser) -> None:
     """Add nothing: the verb has no options of its own."""
 
 
-def _new_plugin(parser: argparse.ArgumentParser) -> None:
+def _add_new_plugin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="letters, digits and underscores")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: ./emberge-NAME")
 
 
-def _verify(parser: argparse.ArgumentParser) -> None:
+def _add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", type=Path, metavar="DIR", help="a step's result or a merged model"
     )
@@ -384,41 +384,41 @@ def _verify(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _safetensors(parser: argparse.ArgumentParser) -> None:
+def _add_safetensors(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the model's folder")
 
 
 _ADD: dict[str, Callable[[argparse.ArgumentParser], None]] = {
-    "run": _run,
-    "check": _check,
-    "rehearse": _rehearse,
-    "status": _status,
-    "clean": _clean,
-    "merge": _merge,
-    "diff": _diff,
-    "convert": _convert,
-    "list": _list,
-    "show": _show,
-    "recipes": _recipes,
-    "schema": _schema,
-    "new-plugin": _new_plugin,
-    "verify": _verify,
-    "safetensors": _safetensors,
+    "run": _add_run,
+    "check": _add_check,
+    "rehearse": _add_rehearse,
+    "status": _add_status,
+    "clean": _add_clean,
+    "merge": _add_merge,
+    "diff": _add_diff,
+    "convert": _add_convert,
+    "list": _add_list,
+    "show": _add_show,
+    "recipes": _add_recipes,
+    "schema": _add_schema,
+    "new-plugin": _add_new_plugin,
+    "verify": _add_verify,
+    "safetensors": _add_safetensors,
 }
 
 
-def _recipe(parser: argparse.ArgumentParser) -> None:
+def _add_recipe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of a shipped recipe")
-    _set(parser, "ID.KIND.OPTION=VALUE", "override an option; may be given several times")
+    _add_overrides(parser, "ID.KIND.OPTION=VALUE", "override an option; may be given several times")
 
 
-def _set(parser: argparse.ArgumentParser, shape: str, text: str) -> None:
+def _add_overrides(parser: argparse.ArgumentParser, shape: str, text: str) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar=shape, dest="overrides", help=text
     )
 
 
-def _machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+def _add_machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("the machine (decides the speed, never the result)")
     group.add_argument("--devices", metavar="NAMES", help="cpu, cuda, or cuda:0,cuda:1")
     group.add_argument(
@@ -431,30 +431,30 @@ def _machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def _require_known_verb(words: Sequence[str], parser: _Parser, known: Sequence[str]) -> None:
     """Refuse an unknown verb and name the one that was meant; argparse would list all verbs."""
-    for option in _before_verb(words):
+    for option in _options_before_verb(words):
         parser.require_known_option(option)
-    word = next(_positional(words), None)
+    word = next(_find_positional(words), None)
     if word is not None and word not in known:
         hint = suggest(word, known) or f"; verbs: {', '.join(known)}"
         raise RecipeError(f"there is no verb '{word}'{hint}")
 
 
-def _before_verb(words: Sequence[str]) -> Iterator[str]:
+def _options_before_verb(words: Sequence[str]) -> Iterator[str]:
     """Yield the options before the verb, without what --plugin names."""
-    return itertools.takewhile(lambda word: word.startswith("-"), _without_files(words))
+    return itertools.takewhile(lambda word: word.startswith("-"), _skip_plugin_files(words))
 
 
-def _positional(words: Sequence[str]) -> Iterator[str]:
+def _find_positional(words: Sequence[str]) -> Iterator[str]:
     """Yield the words that are neither options nor what --plugin names; the first is the verb."""
-    return (word for word in _without_files(words) if not word.startswith("-"))
+    return (word for word in _skip_plugin_files(words) if not word.startswith("-"))
 
 
-def _without_files(words: Sequence[str]) -> Iterator[str]:
+def _skip_plugin_files(words: Sequence[str]) -> Iterator[str]:
     before = ["", *words]
     return (word for word, last in zip(words, before, strict=False) if last != "--plugin")
 
 
-def _version() -> str:
+def _read_version() -> str:
     from emberge import __version__
 
     return __version__

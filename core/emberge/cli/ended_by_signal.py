@@ -46,7 +46,7 @@ def ended_by_signal(stopped: Callable[[int], int]) -> Iterator[None]:
         return
     watch = _Watch(stopped)
     handlers: dict[signal.Signals, Callable[[int, object], None]]
-    handlers = {signal.SIGTERM: watch.interrupt, _WAKE: _look}
+    handlers = {signal.SIGTERM: watch.interrupt, _WAKE: _ignore_signal}
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         handlers[signal.SIGINT] = watch.interrupt
     hook = sys.unraisablehook
@@ -66,7 +66,7 @@ def ended_by_signal(stopped: Callable[[int], int]) -> Iterator[None]:
         sys.unraisablehook = hook
 
 
-def _look(*_: object) -> None:
+def _ignore_signal(*_: object) -> None:
     """Do nothing: the signal has ended a wait, and Python looks for others."""
 
 

@@ -45,19 +45,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _accept_any_text()
     debug = "--debug" in words
     try:
-        with ended_by_signal(lambda number: _interrupted(128 + number, words)), guarded_output():
-            return _dispatch(words)
+        with (
+            ended_by_signal(lambda number: _show_interruption(128 + number, words)),
+            guarded_output(),
+        ):
+            return _run_verb(words)
     except EmbergeError as error:
-        return _user_error(error, debug)
+        return _show_user_error(error, debug)
     except Terminated:
-        return _interrupted(143, words)
+        return _show_interruption(143, words)
     except KeyboardInterrupt:
-        return _interrupted(130, words)
+        return _show_interruption(130, words)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone, as `head` does
         return 1
     except Exception as error:
-        return _unforeseen(error, debug)
+        return _show_unforeseen_error(error, debug)
 
 
 def _accept_any_text() -> None:
@@ -67,20 +70,20 @@ def _accept_any_text() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _dispatch(words: list[str]) -> int:
+def _run_verb(words: list[str]) -> int:
     if words == ["_work"]:  # a process that a launcher has started; people have no use for it
         line = importlib.import_module("emberge.processes").read_call()
         if line is None:
             return EmbergeError.exit_code
         return int(importlib.import_module("emberge.recipes.run.step_call").work(line))
     with exits_refused("a plugin that is being loaded"):
-        plugins = _plugins(words)
+        plugins = _load_plugins(words)
     added = plugins.verbs if plugins is not None else {}
     options = parse(words, added)
     options.words = words
     if options.verb is None:
         return 0
-    with _reserved(options.written), exits_refused("a plugin"):
+    with _reserved_files(options.written), exits_refused("a plugin"):
         if plugins is not None:
             return added[options.verb].call(options, plugins)
         verbs = importlib.import_module("emberge.cli.verbs")
@@ -89,7 +92,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 @contextmanager
-def _reserved(files: Sequence[Path]) -> Iterator[None]:
+def _reserved_files(files: Sequence[Path]) -> Iterator[None]:
     """Keep other commands from writing the same files, before any work is done for them."""
     if not files:
         yield
@@ -101,7 +104,7 @@ def _reserved(files: Sequence[Path]) -> Iterator[None]:
         yield
 
 
-def _plugins(words: list[str]) -> Plugins | None:
+def _load_plugins(words: list[str]) -> Plugins | None:
     """Load the plugins where the verb may be one of theirs; emberge's own load them when they need them."""
     if not requires_plugins(words):
         return None
@@ -109,7 +112,7 @@ def _plugins(words: list[str]) -> Plugins | None:
     return loaded
 
 
-def _user_error(error: EmbergeError, debug: bool) -> int:
+def _show_user_error(error: EmbergeError, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in step ")]
@@ -119,13 +122,13 @@ def _user_error(error: EmbergeError, debug: bool) -> int:
     return error.exit_code
 
 
-def _interrupted(code: int, words: Sequence[str]) -> int:
+def _show_interruption(code: int, words: Sequence[str]) -> int:
     goes_on = "; the same command goes on from here" if {"run", "merge"} & set(words) else ""
     print(f"stopped{goes_on}", file=sys.stderr)
     return code
 
 
-def _unforeseen(error: Exception, debug: bool) -> int:
+def _show_unforeseen_error(error: Exception, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     first = (str(error).splitlines() or [""])[0]

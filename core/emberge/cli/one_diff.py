@@ -32,7 +32,7 @@ def run_one_diff(wanted: OneDiff, plugins: Plugins, machine: Machine) -> Iterato
         PluginError: when no plugin draws pages, before any weight is read.
     """
     reporter = plugins.require("reporter", "--page") if wanted.page is not None else None
-    models = _names_apart([_model(text, plugins) for text in _references(wanted)])
+    models = _make_names_distinct([_find_model(text, plugins) for text in _list_references(wanted)])
     found = compare_weights(*models, machine=machine)
     remarks = found.remarks()
     yield found.title
@@ -47,18 +47,18 @@ def run_one_diff(wanted: OneDiff, plugins: Plugins, machine: Machine) -> Iterato
         yield f"written: {wanted.page}"
 
 
-def _references(wanted: OneDiff) -> list[str]:
+def _list_references(wanted: OneDiff) -> list[str]:
     return [text for text in (wanted.first, wanted.second, wanted.base) if text is not None]
 
 
-def _model(text: str, plugins: Plugins) -> Model:
+def _find_model(text: str, plugins: Plugins) -> Model:
     """Find a model by its reference; a bare name that is a folder here means the folder."""
     bare = not is_folder(text) and Path(text).is_dir()
     found = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
     return Model(found.name, found.folder, "", adapter=found.adapter)
 
 
-def _names_apart(models: list[Model]) -> list[Model]:
+def _make_names_distinct(models: list[Model]) -> list[Model]:
     """Return the models under their folders' whole paths where names are equal."""
     names = [model.name for model in models]
     if len(set(names)) == len(names):

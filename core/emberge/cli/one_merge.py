@@ -56,7 +56,7 @@ class OneMerge:
             options["strategy"] = self._strategy()
         for name, model in (("base", self.base), ("template", self.template)):
             if model is not None:
-                options[name] = _named(model)
+                options[name] = _name_model(model)
         if self.dtype is not None:
             options["out_dtype"] = self.dtype
         root = {"steps": {STEP: {"merge": options}}}
@@ -68,13 +68,13 @@ class OneMerge:
 
     def _models(self) -> list[Any]:
         if not self.weights:
-            return [_named(model) for model in self.models]
+            return [_name_model(model) for model in self.models]
         if len(self.weights) != len(self.models):
             raise RecipeError(
                 f"{len(self.weights)} weights for {len(self.models)} models; give one each, or none"
             )
         pairs = zip(self.models, self.weights, strict=True)
-        return [{"model": _named(model), "weight": weight} for model, weight in pairs]
+        return [{"model": _name_model(model), "weight": weight} for model, weight in pairs]
 
     def _strategy(self) -> Any:
         """Return the strategy as a recipe would have it: a name, a chain, or a name with options."""
@@ -140,11 +140,11 @@ def run_one_merge(
     """
     beside = out.parent / f".{out.name}.merging"
     if (out.is_dir() and any(out.iterdir())) or out.is_file():
-        if not _under_way(beside):
-            _forget(beside)  # a kill came after all was done
+        if not _is_under_way(beside):
+            _remove_work(beside)  # a kill came after all was done
         raise RecipeError(f"{out} exists already; remove it or choose another --out")
     recipe = merge.recipe(plugins)
-    last = _last_step(recipe)
+    last = _find_last_step(recipe)
     show(check_recipe(recipe, plugins))
     try:
         results = run_recipe(recipe, beside, plugins, machine=machine, quiet=quiet)
@@ -152,12 +152,12 @@ def run_one_merge(
         publish(results[last].resolve(), out)
     except Exception as error:
         if not _may_go_on(error):
-            _forget(beside)
+            _remove_work(beside)
         raise
-    _forget(beside)
+    _remove_work(beside)
 
 
-def _last_step(recipe: Recipe) -> str:
+def _find_last_step(recipe: Recipe) -> str:
     """Return the id of the step whose model is asked for: the one that no other step needs.
 
     Raises:
@@ -180,18 +180,18 @@ def _may_go_on(error: Exception) -> bool:
     return is_passing(error) or isinstance(error, OutInUseError)
 
 
-def _under_way(beside: Path) -> bool:
+def _is_under_way(beside: Path) -> bool:
     return lock_holder(beside / ".lock") is not None or any(beside.glob(".work/*/*"))
 
 
-def _forget(beside: Path) -> None:
+def _remove_work(beside: Path) -> None:
     """Remove the hidden folder, unless it is not ours."""
     with suppress(NotOursError, FileNotFoundError):
         require_ours(beside)
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _named(model: str) -> str:
+def _name_model(model: str) -> str:
     """Return a model as a recipe names it; a bare name that is a folder here means the folder.
 
     Raises:

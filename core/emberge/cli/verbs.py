@@ -57,11 +57,11 @@ def _checked_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
     from emberge.processes import rank_and_size, rank_team
     from emberge.recipes import check_recipe
 
-    plugins = _plugins(options)
-    recipe = _recipe(options, plugins)
+    plugins = _load_plugins(options)
+    recipe = _read_recipe(options, plugins)
     if options.verb == "run":
         recipe.require_upload_allowed(options.allow_upload)
-    machine = _machine(options)
+    machine = _find_machine(options)
     launcher = _build_launcher(options, plugins) if options.launcher is not None else None
     form = functools.partial(_form_team, machine, options.shard)
     ranked = rank_team(options.words, machine, options.ranks, form)
@@ -110,8 +110,8 @@ def check(options: argparse.Namespace) -> int:
     """Show every problem and plan that a recipe's headers, configs and first rows reveal."""
     from emberge.recipes import check_recipe
 
-    plugins = _plugins(options)
-    recipe = _recipe(options, plugins)
+    plugins = _load_plugins(options)
+    recipe = _read_recipe(options, plugins)
     if recipe.uploads:
         print(f"a run uploads to {', '.join(recipe.uploads)}, and needs --allow-upload")
     with pause_collections():  # most of a check's time is the import of what the models need
@@ -166,14 +166,14 @@ def clean(options: argparse.Namespace) -> int:
     print("\n".join(found.lines))
     if not found.removable:
         return 0
-    if not options.yes and not _agreed(f"remove {found.summary}, of {printable(found.out)}"):
+    if not options.yes and not _ask_user(f"remove {found.summary}, of {printable(found.out)}"):
         print("nothing was removed")
         return 0
     print(f"removed: {remove_leftovers(found).summary}")
     return 0
 
 
-def _agreed(what: str) -> bool:
+def _ask_user(what: str) -> bool:
     """Ask the user and return whether the answer is yes.
 
     Raises:
@@ -198,14 +198,14 @@ def merge(options: argparse.Namespace) -> int:
         strategy=options.strategy,
         base=options.base,
         template=options.template,
-        weights=_weights(options.weight),
+        weights=_read_weights(options.weight),
         options=options.overrides,
         dtype=options.dtype,
     )
     if config.is_file():
-        _refuse_beside(config, options)
+        _refuse_options_beside(config, options)
         wanted = MergeConfig(config, options.overrides)
-    plugins, machine = _plugins(options), _machine(options)
+    plugins, machine = _load_plugins(options), _find_machine(options)
     run_one_merge(
         wanted,
         options.out,
@@ -218,7 +218,7 @@ def merge(options: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_beside(config: Path, options: argparse.Namespace) -> None:
+def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
     """Refuse options beside a file that has them itself."""
     given = {
         **{model: [model] for model in options.models[1:]},
@@ -238,7 +238,7 @@ def diff(options: argparse.Namespace) -> int:
     from emberge.cli.one_diff import OneDiff, run_one_diff
 
     wanted = OneDiff(options.first, options.second, options.base, options.json, options.page)
-    for line in run_one_diff(wanted, _plugins(options), _machine(options)):
+    for line in run_one_diff(wanted, _load_plugins(options), _find_machine(options)):
         print(line)
     return 0
 
@@ -248,10 +248,10 @@ def convert(options: argparse.Namespace) -> int:
     from emberge.recipes import read_text, translate
 
     path = options.config
-    translated = translate(read_text(path), _plugins(options), path)
+    translated = translate(read_text(path), _load_plugins(options), path)
     if translated is None:
         raise RecipeError(f"{path} is no recipe of another tool that a plugin here can read")
-    _print(translated.text)
+    _print_text(translated.text)
     return 0
 
 
@@ -259,9 +259,9 @@ def list(options: argparse.Namespace) -> int:  # noqa: A001 — the verb's name
     """List components."""
     from emberge.recipes import list_components
 
-    _print(
+    _print_text(
         list_components(
-            _plugins(options),
+            _load_plugins(options),
             options.having,
             kind=options.kind,
             as_json=options.json,
@@ -276,7 +276,7 @@ def show(options: argparse.Namespace) -> int:
     """Describe a component."""
     from emberge.recipes import describe_component
 
-    _print(describe_component(_plugins(options), options.component))
+    _print_text(describe_component(_load_plugins(options), options.component))
     return 0
 
 
@@ -289,7 +289,7 @@ def recipes(options: argparse.Namespace) -> int:
         if options.name not in shipped:
             hint = suggest(options.name, shipped)
             raise RecipeError(f"no recipe '{options.name}' comes with emberge{hint}")
-        _print(shipped[options.name].path.read_text(encoding="utf-8"))
+        _print_text(shipped[options.name].path.read_text(encoding="utf-8"))
         return 0
     width = max((len(name) for name in shipped), default=0)
     for name, recipe in sorted(shipped.items()):
@@ -301,7 +301,7 @@ def schema(options: argparse.Namespace) -> int:
     """Print the JSON Schema of recipes."""
     from emberge.recipes import recipe_schema
 
-    _print(json.dumps(recipe_schema(_plugins(options)), indent=2, ensure_ascii=False))
+    _print_text(json.dumps(recipe_schema(_load_plugins(options)), indent=2, ensure_ascii=False))
     return 0
 
 
@@ -320,7 +320,7 @@ def verify(options: argparse.Namespace) -> int:
 
     inputs = None
     if options.inputs is not None:
-        inputs = verify_inputs(options.folder, _plugins(options), options.inputs)
+        inputs = verify_inputs(options.folder, _load_plugins(options), options.inputs)
     found = verify_result(options.folder, inputs)
     print("\n".join(found.lines()))
     found.raise_differences()
@@ -337,25 +337,25 @@ def safetensors(options: argparse.Namespace) -> int:
     return 0
 
 
-def _plugins(options: argparse.Namespace) -> Plugins:
+def _load_plugins(options: argparse.Namespace) -> Plugins:
     from emberge.plugins import load_plugins
 
     return load_plugins(options.plugin or ())
 
 
-def _recipe(options: argparse.Namespace, plugins: Plugins) -> Recipe:
+def _read_recipe(options: argparse.Namespace, plugins: Plugins) -> Recipe:
     from emberge.recipes import named_recipe
 
     return named_recipe(options.recipe, plugins, options.overrides)
 
 
-def _machine(options: argparse.Namespace) -> Machine:
+def _find_machine(options: argparse.Namespace) -> Machine:
     from emberge.devices import find_machine
 
     return find_machine(options.devices, options.workers, options.memory)
 
 
-def _weights(given: Iterable[str]) -> tuple[float, ...]:
+def _read_weights(given: Iterable[str]) -> tuple[float, ...]:
     words = [word for text in given for word in text.split(",")]
     try:
         return tuple(float(word) for word in words)
@@ -384,6 +384,6 @@ def _show_problems(problems: Iterable[Problem], label: str) -> None:
         print(f"{label}: {printable(problem)}", file=sys.stderr)
 
 
-def _print(text: str) -> None:
+def _print_text(text: str) -> None:
     if text:
         print(text.rstrip("\n"))

@@ -78,7 +78,7 @@ def _write_sets(
         if not count:
             (folder / file).unlink()
             continue
-        entries.append({"name": name, "file": file, "rows": count, **_facts(dataset)})
+        entries.append({"name": name, "file": file, "rows": count, **_build_facts(dataset)})
     return entries
 
 
@@ -86,21 +86,21 @@ def _write_examples(path: Path, examples: Iterable[Example], dataset: StoredData
     count = 0
     with path.open("w", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
         for example in examples:
-            file.write(json.dumps(_row(example, dataset), ensure_ascii=False) + "\n")
+            file.write(json.dumps(_build_row(example, dataset), ensure_ascii=False) + "\n")
             count += 1
     return count
 
 
-def _row(example: Example, dataset: StoredDataset) -> dict[str, Any]:
+def _build_row(example: Example, dataset: StoredDataset) -> dict[str, Any]:
     """Return an example as a row whose columns are recognised by their names."""
     if dataset.info.task == "text":
-        return {"text": _value(example.anchor)}
+        return {"text": _build_value(example.anchor)}
     if dataset.draws:
-        return {"text": _value(example.anchor), "label": example.label}
+        return {"text": _build_value(example.anchor), "label": example.label}
     row: dict[str, Any] = {
-        "query": _value(example.anchor),
-        "pos": [_value(text) for text in example.positives],
-        "neg": [_value(text) for text in example.negatives],
+        "query": _build_value(example.anchor),
+        "pos": [_build_value(text) for text in example.positives],
+        "neg": [_build_value(text) for text in example.negatives],
     }
     if example.positive_scores is not None:
         row["pos_scores"] = example.positive_scores
@@ -111,7 +111,7 @@ def _row(example: Example, dataset: StoredDataset) -> dict[str, Any]:
     return row
 
 
-def _value(text: str) -> Any:
+def _build_value(text: str) -> Any:
     """Return an input as a row has it: text, or the list of its parts with the paths of its media."""
     if not has_media(text):
         return text
@@ -119,7 +119,7 @@ def _value(text: str) -> Any:
     return {"parts": [{p.kind: p.path} if isinstance(p, Media) else p for p in parts]}
 
 
-def _facts(dataset: StoredDataset) -> dict[str, Any]:
+def _build_facts(dataset: StoredDataset) -> dict[str, Any]:
     """Return what the catalogue keeps of a dataset, without what is the default."""
     entry, info = dataset.entry, dataset.info
     facts: dict[str, Any] = {"task": info.task, "symmetric": dataset.symmetric}

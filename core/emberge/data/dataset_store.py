@@ -59,7 +59,7 @@ def open_rows(
     Without a store they are in a temporary folder, as long as the result exists. Nothing is kept of a file
     with bad rows: then only the summary is returned.
     """
-    kept = _kept(store, key) if store is not None and key is not None else None
+    kept = _read_kept(store, key) if store is not None and key is not None else None
     if kept is not None and (kept / "summary.json").is_file():
         rows = Rows(kept)
         return rows, rows.summary
@@ -83,7 +83,7 @@ def open_rows(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _kept(store: Path, key: str) -> Path:
+def _read_kept(store: Path, key: str) -> Path:
     """Return the folder of rows with this key whose media are as they were read, or the first free one."""
     places = (store / (f"{key}-{turn}" if turn else key) for turn in itertools.count())
     return next(place for place in places if not place.is_dir() or _media_unchanged(place))
@@ -95,10 +95,10 @@ def _media_unchanged(folder: Path) -> bool:
         listed = json.loads((folder / _MEDIA).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return True
-    return all(_stamp(path) == stamp for path, *stamp in listed)
+    return all(_read_stamp(path) == stamp for path, *stamp in listed)
 
 
-def _stamp(path: str) -> list[int]:
+def _read_stamp(path: str) -> list[int]:
     try:
         status = Path(path).stat()
     except OSError:
@@ -123,7 +123,7 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
             digest.update(content_key(line).encode())
             if summary.media:
                 stored.update(encoded)
-                media |= dict.fromkeys(_media_paths(row))
+                media |= dict.fromkeys(_list_media_paths(row))
             position += len(encoded)
             ends.append(position)
     if summary.bad_row_count or not summary.rows:
@@ -134,12 +134,12 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
     summary.digest = digest.hexdigest()
     if media:
         summary.stored = stored.hexdigest()
-        write_json(folder / _MEDIA, [[path, *_stamp(path)] for path in media], durable=False)
+        write_json(folder / _MEDIA, [[path, *_read_stamp(path)] for path in media], durable=False)
     write_json(folder / "summary.json", summary.plain(), durable=False)
     return summary
 
 
-def _media_paths(row: Row) -> Iterator[str]:
+def _list_media_paths(row: Row) -> Iterator[str]:
     for text in (row.anchor, *row.positives, *row.negatives):
         if has_media(text):
             yield from (part.path for part in split_parts(text) if isinstance(part, Media))
@@ -164,7 +164,7 @@ class StoredDataset:
         self._rows = rows
         self._chosen = chosen
         self._decisions = decisions
-        self._labels = _by_label(name, rows) if rows.summary.labelled else None
+        self._labels = _group_by_label(name, rows) if rows.summary.labelled else None
         self.info = dataset_info(name, rows.summary, decisions, weight, len(chosen))
         self.prompt = decisions.prompt
         self.symmetric = decisions.symmetric
@@ -202,12 +202,12 @@ def dataset_info(
         size,
         weight,
         decisions.negatives,
-        _scores(summary, decisions),
+        _read_scores(summary, decisions),
         media=summary.media_facts(),
     )
 
 
-def _scores(summary: FileSummary, decisions: DataDecisions) -> tuple[float, float] | None:
+def _read_scores(summary: FileSummary, decisions: DataDecisions) -> tuple[float, float] | None:
     """Return the lowest and the highest score of the whole file, those of rows beyond a limit too."""
     if not summary.scored:
         return None
@@ -243,7 +243,7 @@ def _draw_positive(same: Sequence[int], number: int, name: str) -> int:
     return others[even_place(name, number) % len(others)]
 
 
-def _by_label(name: str, rows: Rows) -> _ByLabel:
+def _group_by_label(name: str, rows: Rows) -> _ByLabel:
     groups: dict[str, list[int]] = {}
     for number in range(len(rows)):
         groups.setdefault(str(rows[number].label), []).append(number)

@@ -47,10 +47,10 @@ def pick_eval_sets(path: Path, only: Sequence[str] = ()) -> list[EvalSet]:
     catalogue = load_catalogue(path)
     if not catalogue.eval:
         raise DataError(f"{catalogue.path}: the catalogue has no evaluation sets (`eval`)")
-    return _pick(catalogue.eval, only, str(catalogue.path))
+    return _pick_named(catalogue.eval, only, str(catalogue.path))
 
 
-def _pick(sets: Sequence[EvalSet], only: Sequence[str], place: str) -> list[EvalSet]:
+def _pick_named(sets: Sequence[EvalSet], only: Sequence[str], place: str) -> list[EvalSet]:
     known = {one.name: one for one in sets}
     for name in only:
         if name not in known:
@@ -76,7 +76,7 @@ def check_eval_sets(
             return [], []
         place = f"${reference.step}"
         to_come = [EvalSet(name=n, folder=Path(), task=t) for n, t in expected.sets.items()]
-        sets = _pick(to_come, only, place)
+        sets = _pick_named(to_come, only, place)
     except DataError as error:
         return [], [str(error)]
     lacking = f"{place} makes no development halves; write split: test"
@@ -127,11 +127,13 @@ def load_eval_set(
         DataError: naming file and line, for files that are missing and rows that cannot be used.
     """
     if not eval_set.folder.is_dir():
-        raise DataError(f"{_where(eval_set)}{shown(eval_set.folder)}: there is no such folder")
+        raise DataError(
+            f"{_describe_place(eval_set)}{shown(eval_set.folder)}: there is no such folder"
+        )
     return _LOADERS[eval_set.task](_Half(eval_set, readers, split, limit, store))
 
 
-def _where(eval_set: EvalSet) -> str:
+def _describe_place(eval_set: EvalSet) -> str:
     return f"{eval_set.where}: " if eval_set.where else ""
 
 
@@ -160,7 +162,7 @@ class _Half:
             printable(", ".join(sorted(path.name for path in folder.iterdir())), 200) or "nothing"
         )
         raise DataError(
-            f"{_where(self.eval_set)}{shown(folder)} has no {stem} file for a set of kind "
+            f"{_describe_place(self.eval_set)}{shown(folder)} has no {stem} file for a set of kind "
             f"{self.eval_set.task}; it has {there}"
         )
 
@@ -196,7 +198,7 @@ class _Half:
         return [rows[i].anchor for i in kept], [labels[i] for i in kept]
 
 
-def _pairs(half: _Half) -> PairData:
+def _load_pairs(half: _Half) -> PairData:
     rows, decisions = half.rows(half.split, half.eval_set.task)
     subsets = []
     for row, (where, plain) in zip(rows, half.plain(half.split), strict=True):
@@ -216,15 +218,15 @@ def _pairs(half: _Half) -> PairData:
     )
 
 
-def _classification(half: _Half) -> ClassificationData:
+def _load_classification(half: _Half) -> ClassificationData:
     return ClassificationData(*half.labelled("train"), *half.labelled(half.split))
 
 
-def _clustering(half: _Half) -> ClusteringData:
+def _load_clustering(half: _Half) -> ClusteringData:
     return ClusteringData(*half.labelled(half.split))
 
 
-def _reranking(half: _Half) -> RerankingData:
+def _load_reranking(half: _Half) -> RerankingData:
     rows, _ = half.rows(half.split, "reranking")
     for row, (where, _) in zip(rows, half.plain(half.split), strict=True):
         if not row.negatives:
@@ -237,7 +239,7 @@ def _reranking(half: _Half) -> RerankingData:
     )
 
 
-def _retrieval(half: _Half) -> EvalData:
+def _load_retrieval(half: _Half) -> EvalData:
     return read_retrieval(
         half.eval_set,
         corpus=half.plain("corpus"),
@@ -249,12 +251,12 @@ def _retrieval(half: _Half) -> EvalData:
 
 
 _LOADERS: Mapping[str, Callable[[_Half], EvalData]] = {
-    "retrieval": _retrieval,
-    "reranking": _reranking,
-    "classification": _classification,
-    "clustering": _clustering,
-    "sts": _pairs,
-    "pair_classification": _pairs,
+    "retrieval": _load_retrieval,
+    "reranking": _load_reranking,
+    "classification": _load_classification,
+    "clustering": _load_clustering,
+    "sts": _load_pairs,
+    "pair_classification": _load_pairs,
 }
 
 
@@ -276,10 +278,10 @@ def read_retrieval(
     Raises:
         DataError: for a row without id or text, an id given twice, or a judgement of something unknown.
     """
-    path = _judgement_file(eval_set, split)
-    judged = _judgements(path)
-    texts = _texts(queries, media, titled=False)
-    documents = _texts(corpus, media, titled=True)
+    path = _find_judgement_file(eval_set, split)
+    judged = _read_judgements(path)
+    texts = _read_texts(queries, media, titled=False)
+    documents = _read_texts(corpus, media, titled=True)
     relevant: dict[str, dict[str, int]] = {}
     for line, (query, document, grade) in judged:
         for kind, known, name in (("query", texts, query), ("document", documents, document)):
@@ -296,11 +298,11 @@ def read_retrieval(
     names = [names[i] for i in sample_rows(len(names), limit, eval_set.name)]
     relevant = {name: relevant[name] for name in names}
     if limit is not None:
-        documents = _thinned(documents, relevant, limit, eval_set.name)
+        documents = _thin_corpus(documents, relevant, limit, eval_set.name)
     return RetrievalData(documents, {name: texts[name] for name in names}, relevant)
 
 
-def _thinned(
+def _thin_corpus(
     documents: dict[str, str], relevant: Mapping[str, Mapping[str, int]], limit: int, name: str
 ) -> dict[str, str]:
     needed = {document for grades in relevant.values() for document in grades}
@@ -309,7 +311,7 @@ def _thinned(
     return {document: text for document, text in documents.items() if document in kept}
 
 
-def _judgement_file(eval_set: EvalSet, split: str) -> Path:
+def _find_judgement_file(eval_set: EvalSet, split: str) -> Path:
     named = "qrels.tsv" if split == "test" else f"qrels_{split}.tsv"
     for path in (eval_set.folder / named, eval_set.folder / "qrels" / f"{split}.tsv"):
         if path.is_file():
@@ -319,7 +321,7 @@ def _judgement_file(eval_set: EvalSet, split: str) -> Path:
     )
 
 
-def _judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
+def _read_judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
     found = []
     for line, text in read_text_lines(path):
         cells = text.split("\t")
@@ -335,10 +337,10 @@ def _judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
     return found
 
 
-def _texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, str]:
+def _read_texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, str]:
     found: dict[str, str] = {}
     for where, row in rows:
-        name, text = row.get("_id"), _text(where, row, media)
+        name, text = row.get("_id"), _read_text(where, row, media)
         title = row.get("title") if titled else None
         title = "" if title is None else title
         if not isinstance(text, str) or not isinstance(title, str):
@@ -362,7 +364,7 @@ def _texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, str]:
     return found
 
 
-def _text(where: str, row: Mapping[str, Any], media: MediaValues) -> Any:
+def _read_text(where: str, row: Mapping[str, Any], media: MediaValues) -> Any:
     """Return a row's text with references to its media: those of a text column, or of others before it."""
     text = row.get("text")
     given: dict[str, Any] = {

@@ -58,25 +58,25 @@ class FirstRows:
             yield f"columns: {printable(self.columns)}"
         if self.prompt:
             side = "every text" if self.symmetric else "the anchor"
-            yield f"prompt: {_cut(self.prompt)!r} before {side}"
-        yield f"{'text' if self.info.task == 'text' else 'anchor'}: {_cut(example.anchor)}"
-        yield from _texts("positive", example.positives, example.positive_scores)
-        yield from _texts("negative", example.negatives, example.negative_scores)
+            yield f"prompt: {_cut_text(self.prompt)!r} before {side}"
+        yield f"{'text' if self.info.task == 'text' else 'anchor'}: {_cut_text(example.anchor)}"
+        yield from _count_texts("positive", example.positives, example.positive_scores)
+        yield from _count_texts("negative", example.negatives, example.negative_scores)
         if example.label is not None:
-            yield f"label: {_cut(example.label)}"
+            yield f"label: {_cut_text(example.label)}"
         if not example.positives and self.info.task != "text":
             yield "positive: drawn among the rows of the label"
         yield from (f"note: {note}" for note in self.notes)
 
 
-def _texts(part: str, texts: Sequence[str], scores: Sequence[float] | None) -> Iterator[str]:
+def _count_texts(part: str, texts: Sequence[str], scores: Sequence[float] | None) -> Iterator[str]:
     for i, text in enumerate(texts[:2]):
         score = f" (score {scores[i]:.3g})" if scores is not None else ""
         more = f" (and {len(texts) - 2} more)" if i == 1 and len(texts) > 2 else ""
-        yield f"{part}: {_cut(text)}{score}{more}"
+        yield f"{part}: {_cut_text(text)}{score}{more}"
 
 
-def _cut(text: str) -> str:
+def _cut_text(text: str) -> str:
     return printable(" ".join(readable(text).split()), SHOWN_CHARACTERS)
 
 
@@ -119,13 +119,13 @@ def check_entries(
             message = f"dataset {source.place} was not looked at"
             problems.append(Problem(message, severity="unseen", about="dataset"))
             continue
-        found, head = _look(source, limit_rows)
+        found, head = _look_at_source(source, limit_rows)
         problems += found
         heads += [head] if head is not None else []
     return CheckedData(tuple(problems), tuple(heads))
 
 
-def _look(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
+def _look_at_source(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
     """Check the first rows; steps that share a dataset look at it once, until its file changes."""
     if source.path is None:
         return _seen(source, limit_rows, (recently(),))

@@ -34,7 +34,7 @@ def hub_rows(entry: DataEntry, *, head: bool = False) -> Iterator[tuple[int, Map
     """
     if head:
         _require_answer(entry)
-    yield from enumerate(_load(entry, streaming=head or entry.first is not None), start=1)
+    yield from enumerate(_load_stream(entry, streaming=head or entry.first is not None), start=1)
 
 
 def hub_key(entry: DataEntry) -> str:
@@ -43,11 +43,11 @@ def hub_key(entry: DataEntry) -> str:
     Of an entry's `first` rows it is found without downloading any.
     """
     if entry.first is None:
-        return str(_load(entry, streaming=False)._fingerprint)
+        return str(_load_stream(entry, streaming=False)._fingerprint)
     import datasets
 
     hub_client.guard()
-    with _explained(entry):
+    with _explain_error(entry):
         built = datasets.load_dataset_builder(entry.hub, entry.subset, revision=entry.revision)
     return f"{built.config_id}/{built.hash}[{entry.split}]"
 
@@ -87,10 +87,10 @@ def _answers(hub: str, revision: str | None, when: int) -> bool:  # noqa: ARG001
     return True
 
 
-def _load(entry: DataEntry, *, streaming: bool) -> Any:
+def _load_stream(entry: DataEntry, *, streaming: bool) -> Any:
     import datasets
 
-    with _explained(entry):
+    with _explain_error(entry):
         found = datasets.load_dataset(
             entry.hub,
             entry.subset,
@@ -119,7 +119,7 @@ def _undecoded(feature: Any) -> Any:
 
 
 @contextmanager
-def _explained(entry: DataEntry) -> Iterator[None]:
+def _explain_error(entry: DataEntry) -> Iterator[None]:
     """Turn what `datasets` raises into one line."""
     try:
         yield

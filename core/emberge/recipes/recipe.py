@@ -28,7 +28,7 @@ def parts_of(value: Any, *leaves: type) -> Iterator[tuple[str, Any]]:
     """
     yield "", value
     if not isinstance(value, leaves):
-        for key, child in _children(value):
+        for key, child in _list_children(value):
             for path, part in parts_of(child, *leaves):
                 yield f"{key}.{path}" if path else key, part
 
@@ -60,13 +60,13 @@ def to_plain(
         if isinstance(part, list | tuple):
             return [inner(one) for one in part]
         if isinstance(part, set | frozenset):
-            return sorted((inner(one) for one in part), key=_sortable)
+            return sorted((inner(one) for one in part), key=_sort_key)
         return leaf(part)
 
     return inner(value)
 
 
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
+def _list_children(value: Any) -> Iterator[tuple[str, Any]]:
     if _is_record(value):
         yield from fields_in(value)
     elif isinstance(value, Mapping):
@@ -79,7 +79,7 @@ def _is_record(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-def _sortable(value: Any) -> str:
+def _sort_key(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 

@@ -46,8 +46,8 @@ def locate_model(reference: ModelRef, plugins: Plugins, files: Files = "all") ->
     """
     whole = outside_folder(reference.text, reference) if is_folder(reference.text) else None
     if whole is not None and whole.is_dir():  # even one with a plus sign in its name
-        return LocatedModel(whole.name, _a_model(whole, reference.text))
-    folder = _locate(reference.main, reference, plugins, files)
+        return LocatedModel(whole.name, _require_model(whole, reference.text))
+    folder = _locate_folder(reference.main, reference, plugins, files)
     name = folder.name if is_folder(reference.main) else reference.main
     if reference.adapter is None:
         return LocatedModel(name, folder)
@@ -63,7 +63,7 @@ def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") 
         ConnectionError: when it could not be looked for.
     """
     text = reference.adapter or ""
-    adapter = _locate(text, reference, plugins, files)
+    adapter = _locate_folder(text, reference, plugins, files)
     if not (adapter / "adapter_config.json").is_file():
         raise CheckpointError(f"'{text}' is no adapter: it has no adapter_config.json")
     return adapter
@@ -77,7 +77,7 @@ def locate_file(reference: DataRef | FileRef) -> Path:
     """
     path = outside_folder(reference.text, reference)
     if not path.exists():
-        close = _close_name(path)
+        close = _suggest_name(path)
         raise DataError(f"'{reference.text}' is missing (looked for {path.absolute()}){close}")
     return path
 
@@ -92,33 +92,33 @@ def kept_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints that a step kept in `folder`, in the order of their numbers."""
     inside = folder / "checkpoints"
     kept = [p for p in inside.iterdir() if p.is_dir()] if inside.is_dir() else []
-    return sorted((p for p in kept if not p.name.startswith(".")), key=_by_number)
+    return sorted((p for p in kept if not p.name.startswith(".")), key=_number_key)
 
 
-def _by_number(path: Path) -> tuple[int, str]:
+def _number_key(path: Path) -> tuple[int, str]:
     numbers = re.findall(r"\d+", path.name)
     return (int(numbers[-1]) if numbers else -1, path.name)
 
 
-def _locate(text: str, reference: ModelRef, plugins: Plugins, files: Files) -> Path:
+def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: Files) -> Path:
     if is_folder(text):
         folder = outside_folder(text, reference)
         if not folder.is_dir():
-            hint = _close_name(folder)
+            hint = _suggest_name(folder)
             raise CheckpointError(
                 f"'{text}': there is no such folder (looked for {folder.absolute()}){hint}"
             )
-        return _a_model(folder, text)
+        return _require_model(folder, text)
     name, at, revision = text.rpartition("@")
     found = plugins.hook.locate_model(
         reference=name if at else text, revision=revision if at else None, files=files
     )
     if found is None:
-        raise CheckpointError(_nowhere(text, reference, plugins))
+        raise CheckpointError(_describe_missing(text, reference, plugins))
     return Path(found)
 
 
-def _a_model(folder: Path, text: str) -> Path:
+def _require_model(folder: Path, text: str) -> Path:
     if any((folder / sign).is_file() for sign in _SIGNS):
         return folder
     inside = sorted(p.parent.name for sign in _SIGNS for p in folder.glob(f"*/{sign}"))
@@ -128,7 +128,7 @@ def _a_model(folder: Path, text: str) -> Path:
     )
 
 
-def _nowhere(text: str, reference: ModelRef, plugins: Plugins) -> str:
+def _describe_missing(text: str, reference: ModelRef, plugins: Plugins) -> str:
     asked = [i.plugin_name for i in plugins.hook.locate_model.get_hookimpls()]
     who = f"asked: {', '.join(asked)}" if asked else "no plugin that looks for models is loaded"
     here = (reference.folder / text).exists()
@@ -142,7 +142,7 @@ def _nowhere(text: str, reference: ModelRef, plugins: Plugins) -> str:
     return f"there is no model '{text}' ({who}); {fix}"
 
 
-def _close_name(path: Path) -> str:
+def _suggest_name(path: Path) -> str:
     from emberge.errors import suggest
 
     if not path.parent.is_dir():
@@ -209,7 +209,7 @@ class Targets:
         if reference.step is not None:
             return self._produced(reference)
         if reference not in self._outside or not self._outside[reference].folder.is_dir():
-            with _network_errors_name(reference):
+            with _explain_network_errors(reference):
                 found = locate_model(reference, self.plugins, reference.files)
             content = model_fingerprint(found.folder, self.hashes, found.adapter)
             artifact = read_artifact(found.adapter or found.folder)
@@ -243,7 +243,9 @@ class Targets:
 
     def inputs(self, value: Any) -> list[Input]:
         """Return all that a step names, each with its content, as `artifact.json` keeps it."""
-        return list(dict.fromkeys(one for part in _named(value) for one in self._inputs(part)))
+        return list(
+            dict.fromkeys(one for part in _find_references(value) for one in self._inputs(part))
+        )
 
     def _inputs(self, value: Reference | DataEntry) -> Iterator[Input]:
         if isinstance(value, ModelRef):
@@ -287,17 +289,17 @@ class Targets:
     def _adapter(self, reference: Reference) -> Path | None:
         if not isinstance(reference, ModelRef) or reference.adapter is None:
             return None
-        with _network_errors_name(reference):
+        with _explain_network_errors(reference):
             return locate_adapter(reference, self.plugins)
 
     def _content(self, path: Path, only: Sequence[str]) -> str:
         parts = [self.hashes.of_tree(path)]
         if path.is_file() and path.suffix in (".yaml", ".yml"):
-            parts += [self.hashes.of_tree(p) for p in _catalogued(path, only)]
+            parts += [self.hashes.of_tree(p) for p in _list_catalogued_files(path, only)]
         return stable_hash(parts)
 
 
-def _named(value: Any) -> Iterator[Reference | DataEntry]:
+def _find_references(value: Any) -> Iterator[Reference | DataEntry]:
     """Yield every reference in a component, those of data with the entry around them."""
     for _, part in parts_of(value, DataEntry, Reference):
         if isinstance(part, DataEntry | Reference):
@@ -305,14 +307,14 @@ def _named(value: Any) -> Iterator[Reference | DataEntry]:
 
 
 @contextmanager
-def _network_errors_name(reference: ModelRef) -> Iterator[None]:
+def _explain_network_errors(reference: ModelRef) -> Iterator[None]:
     try:
         yield
     except ConnectionError as error:
         raise CheckpointError(f"'{reference}' could not be looked for: {error}") from error
 
 
-def _catalogued(path: Path, only: Sequence[str]) -> list[Path]:
+def _list_catalogued_files(path: Path, only: Sequence[str]) -> list[Path]:
     """Return the files and folders that a catalogue names (of the training sets in `only`, if given)."""
     from emberge.data import load_catalogue
 

@@ -89,19 +89,19 @@ def find_leftovers(out: Path) -> Leftovers:
     """
     out = Path(out).resolve()
     place = OutFolder(out)
-    beside = _merging(out)
+    beside = _merge_work_folder(out)
     for path in (place.lock, beside / ".lock"):
         who = lock_holder(path)
         if who is not None:
             raise OutInUseError(
                 f"{path.parent} is in use by {who}; clean it when that has ended, nothing was removed"
             )
-    if not (_is_run(place) or any(_interrupted_merge(out))):
+    if not (_is_run(place) or any(_find_interrupted_merge(out))):
         raise NoRunError(f"{printable(out)} holds no run of a recipe")
-    for path in (out, *_interrupted_merge(out)):
+    for path in (out, *_find_interrupted_merge(out)):
         if path.exists():
             require_ours(path)
-    return _found(out)
+    return _find_all(out)
 
 
 def remove_leftovers(found: Leftovers) -> Leftovers:
@@ -113,28 +113,28 @@ def remove_leftovers(found: Leftovers) -> Leftovers:
     """
     wanted = {one.paths for one in found.removable}
     with contextlib.ExitStack() as locks:
-        place, beside = OutFolder(found.out), _merging(found.out)
+        place, beside = OutFolder(found.out), _merge_work_folder(found.out)
         if _is_run(place):
             locks.enter_context(lock_folder(place.lock))
         if _is_folder(beside):
             locks.enter_context(lock_folder(beside / ".lock"))
-        again = _found(found.out).removable
+        again = _find_all(found.out).removable
         gone = tuple(one for one in again if one.paths in wanted)
         for one in gone:
             for path in one.paths:
-                _remove(path)
+                _remove_path(path)
     return Leftovers(found.out, gone)
 
 
-def _merging(out: Path) -> Path:
+def _merge_work_folder(out: Path) -> Path:
     """Return the hidden folder in which `emberge merge --out OUT` works."""
     return out.parent / f".{out.name}.merging"
 
 
-def _interrupted_merge(out: Path) -> Iterator[Path]:
+def _find_interrupted_merge(out: Path) -> Iterator[Path]:
     """Yield that folder, if it is there, and the rest of one that was being removed."""
-    beside = _merging(out)
-    for path in (beside, beside.with_name(_going(beside))):
+    beside = _merge_work_folder(out)
+    for path in (beside, beside.with_name(_removal_name(beside))):
         if _is_folder(path):
             yield path
 
@@ -148,26 +148,28 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _found(out: Path) -> Leftovers:
+def _find_all(out: Path) -> Leftovers:
     place = OutFolder(out)
-    last = _last_run(place)
+    last = _read_last_run(place)
     removable: list[Leftover] = []
     kept: list[Leftover] = []
     if _is_run(place):
-        removable += _old_results(place, last)
-        kept += _links(place)
-        for one, needed in _work(place, last):
+        removable += _find_old_results(place, last)
+        kept += _find_links(place)
+        for one, needed in _find_work(place, last):
             (kept if needed else removable).append(one)
         if not any(_is_locked(path) for one in kept for path in one.paths):
-            removable += _unfinished_caches(place)
-    removable += [_leftover(p, "interrupted merge", p.name) for p in _interrupted_merge(out)]
+            removable += _find_unfinished_caches(place)
+    removable += [
+        _build_leftover(p, "interrupted merge", p.name) for p in _find_interrupted_merge(out)
+    ]
     return Leftovers(out, tuple(removable), tuple(kept))
 
 
 # ── results ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _old_results(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[Leftover]:
+def _find_old_results(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[Leftover]:
     linked = {path.resolve() for path in place.path.iterdir() if path.is_symlink()}
     # A run that was killed as it published a result finds it again, link or not.
     current = {str(step.get(key)) for step in last for key in ("folder", "work")}
@@ -180,12 +182,12 @@ def _old_results(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[L
         whole = path.resolve()
         if any(target == whole or whole in target.parents for target in linked):
             continue
-        what = _kind_of_result(path, steps)
+        what = _name_kind_of_result(path, steps)
         if what is not None:
-            yield _leftover(path, what, path.name)
+            yield _build_leftover(path, what, path.name)
 
 
-def _kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
+def _name_kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
     """Return what a folder in OUT is called in the table, None for one that no run has made."""
     if path.name.startswith(_GOING):
         return "half removed"
@@ -199,17 +201,19 @@ def _kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
     return "partial result" if not record and named["step"] in steps else None
 
 
-def _links(place: OutFolder) -> Iterator[Leftover]:
+def _find_links(place: OutFolder) -> Iterator[Leftover]:
     """Yield the folders of OUT that are links, which no run makes; what is behind them is not looked at."""
     for path in (place.work, place.store):
         if path.is_symlink():
-            yield _leftover(path, f"a link to {printable(path.resolve())}, not entered", path.name)
+            yield _build_leftover(
+                path, f"a link to {printable(path.resolve())}, not entered", path.name
+            )
 
 
 # ── work and caches ─────────────────────────────────────────────────────────────────────────────
 
 
-def _work(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[tuple[Leftover, bool]]:
+def _find_work(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[tuple[Leftover, bool]]:
     """Yield what is in `.work`, each with whether it is kept."""
     goes_on = {str(step.get("work")) for step in last if step["state"] != "done"}
     # The fingerprint under which such a step goes on is not known.
@@ -218,26 +222,26 @@ def _work(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[tuple[Le
         named = _RESULT.fullmatch(path.name)
         name = f"{place.work.name}/{printable(path.name)}"
         if not _is_folder(path) or not (named or path.name.startswith(_GOING)):
-            yield _leftover(path, "no run made it", name), True
+            yield _build_leftover(path, "no run made it", name), True
         elif _is_locked(path):
-            yield _leftover(path, "a process works there", name), True
+            yield _build_leftover(path, "a process works there", name), True
         elif not last:
-            yield _leftover(path, f"{place.status.name} cannot be read", name), True
+            yield _build_leftover(path, f"{place.status.name} cannot be read", name), True
         elif path.name in goes_on or (named is not None and named["step"] in undecided):
-            yield _leftover(path, "the next run goes on from it", name), True
+            yield _build_leftover(path, "the next run goes on from it", name), True
         else:
-            yield _leftover(path, "old work", name), False
+            yield _build_leftover(path, "old work", name), False
 
 
-def _unfinished_caches(place: OutFolder) -> Iterator[Leftover]:
+def _find_unfinished_caches(place: OutFolder) -> Iterator[Leftover]:
     """Yield what caches were writing when a run was killed: hidden names, before they got their own."""
-    paths = tuple(sorted(_unfinished(place.store))) if _is_folder(place.store) else ()
+    paths = tuple(sorted(_find_unfinished_files(place.store))) if _is_folder(place.store) else ()
     if paths:
         files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
-        yield _leftovers(paths, "unfinished caches", f"{place.store.name} ({files})")
+        yield _build_leftover_group(paths, "unfinished caches", f"{place.store.name} ({files})")
 
 
-def _unfinished(folder: Path) -> Iterator[Path]:
+def _find_unfinished_files(folder: Path) -> Iterator[Path]:
     for where, folders, files in os.walk(folder):
         left = [name for name in (*folders, *files) if _is_unfinished(name)]
         yield from (Path(where, name) for name in left)
@@ -252,7 +256,7 @@ def _is_locked(path: Path) -> bool:
     return lock_holder(path / ".lock") is not None if _is_folder(path) else False
 
 
-def _last_run(place: OutFolder) -> list[dict[str, Any]]:
+def _read_last_run(place: OutFolder) -> list[dict[str, Any]]:
     """Return what the steps of the last run came to; nothing where that cannot be read."""
     steps = _read_json(place.status).get("steps")
     known = steps if isinstance(steps, list) else []
@@ -270,19 +274,19 @@ def _read_json(path: Path) -> dict[str, Any]:
 # ── sizes, and removing ─────────────────────────────────────────────────────────────────────────
 
 
-def _leftover(path: Path, what: str, name: str) -> Leftover:
-    return _leftovers((path,), what, name)
+def _build_leftover(path: Path, what: str, name: str) -> Leftover:
+    return _build_leftover_group((path,), what, name)
 
 
-def _leftovers(paths: tuple[Path, ...], what: str, name: str) -> Leftover:
-    return Leftover(name, what, paths, _freed(paths))
+def _build_leftover_group(paths: tuple[Path, ...], what: str, name: str) -> Leftover:
+    return Leftover(name, what, paths, _count_freed_bytes(paths))
 
 
-def _freed(paths: Iterable[Path]) -> int:
+def _count_freed_bytes(paths: Iterable[Path]) -> int:
     """Return the bytes that removing the paths frees: a file that has another name elsewhere frees none."""
     names: dict[tuple[int, int], int] = {}
     freed = 0
-    for path in (file for one in paths for file in _files(one)):
+    for path in (file for one in paths for file in _list_files(one)):
         status = path.lstat()
         file = status.st_dev, status.st_ino
         names[file] = names.get(file, 0) + 1
@@ -290,7 +294,7 @@ def _freed(paths: Iterable[Path]) -> int:
     return freed
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _list_files(path: Path) -> Iterator[Path]:
     if path.is_symlink() or not path.is_dir():
         yield path
         return
@@ -298,7 +302,7 @@ def _files(path: Path) -> Iterator[Path]:
         yield from (Path(where, name) for name in names)
 
 
-def _remove(path: Path) -> None:
+def _remove_path(path: Path) -> None:
     """Remove a file or a folder; a folder gets another name first, which says that it is not whole.
 
     Raises:
@@ -308,7 +312,7 @@ def _remove(path: Path) -> None:
         if not _is_folder(path):
             path.unlink()
             return
-        going = path.with_name(_going(path))
+        going = path.with_name(_removal_name(path))
         if going != path:
             if going.is_dir():  # the rest of an earlier removal
                 shutil.rmtree(going)
@@ -322,6 +326,6 @@ def _remove(path: Path) -> None:
         ) from error
 
 
-def _going(path: Path) -> str:
+def _removal_name(path: Path) -> str:
     """Return what a folder is called while it is removed."""
     return path.name if path.name.startswith(_GOING) else f"{_GOING}{path.name.lstrip('.')}"

@@ -57,13 +57,13 @@ class Ancestry(NamedTuple):
     data: tuple[Trained, ...]
 
 
-def _parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Parent, ...]:
+def _find_parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Parent, ...]:
     """Return the parents of a model that a step in `out` made; `origin` is the folder of its recipe.
 
     A training's parent is its base; a merge's are its models, and its base if it has one. Where a parent is
     called by a folder's name alone, its reference in the recipe leads to it.
     """
-    weights = _weights(artifact)
+    weights = _read_weights(artifact)
     base = artifact.details.get("base")
     names = dict.fromkeys(weights)
     if isinstance(base, str) and base:
@@ -71,14 +71,14 @@ def _parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Parent
     reference = artifact.details.get("base_reference")
     words = {base: reference} if isinstance(base, str) and isinstance(reference, str) else {}
     return tuple(
-        replace(_parent(words[name], weights.get(name), out, origin), name=name)
+        replace(_find_parent(words[name], weights.get(name), out, origin), name=name)
         if name in words
-        else _parent(name, weights.get(name), out, origin)
+        else _find_parent(name, weights.get(name), out, origin)
         for name in names
     )
 
 
-def _weights(artifact: Artifact) -> dict[str, Any]:
+def _read_weights(artifact: Artifact) -> dict[str, Any]:
     """Return weights by parent; None where no artifact states them."""
     found = artifact.details.get("weights")
     if isinstance(found, Mapping):
@@ -89,8 +89,8 @@ def _weights(artifact: Artifact) -> dict[str, Any]:
     return dict.fromkeys(parents)
 
 
-def _parent(text: str, weight: Any, out: Path, origin: Path | None) -> Parent:
-    if _link(text, out).is_dir():
+def _find_parent(text: str, weight: Any, out: Path, origin: Path | None) -> Parent:
+    if _find_result_link(text, out).is_dir():
         return Parent(text, weight, step=True)
     return model_outside(text, origin, weight)
 
@@ -105,7 +105,7 @@ def model_outside(text: str, origin: Path | None, weight: Any = None) -> Parent:
     name, _, revision = bare.rpartition("@")
     name = name or bare
     revision = revision if name != revision else ""
-    folder = _folder(name, revision or None, origin)
+    folder = _find_folder(name, revision or None, origin)
     if _HUB_ID.fullmatch(name) and not adapter:
         link = f"https://huggingface.co/{name}" + (f"/tree/{revision}" if revision else "")
         return with_card(Parent(name, weight, revision or None, link, bases=(name,)), folder)
@@ -120,22 +120,22 @@ def with_card(parent: Parent, folder: Path | None) -> Parent:
     return replace(
         parent,
         card=True,
-        bases=parent.bases or _hub_names(card.get("base_model")),
-        datasets=_hub_names(card.get("datasets")),
-        **_stated_in_card(card),
+        bases=parent.bases or _read_hub_names(card.get("base_model")),
+        datasets=_read_hub_names(card.get("datasets")),
+        **_read_card_facts(card),
     )
 
 
-def _stated_in_card(card: Mapping[str, Any]) -> dict[str, Any]:
+def _read_card_facts(card: Mapping[str, Any]) -> dict[str, Any]:
     """Return licence and languages of a card's front matter."""
     licence = card.get("license")
     if licence == "other":
         licence = card.get("license_name") or licence
-    shown = ", ".join(_texts(licence))
-    return {"licence": shown or None, "languages": _texts(card.get("language"))}
+    shown = ", ".join(_read_texts(licence))
+    return {"licence": shown or None, "languages": _read_texts(card.get("language"))}
 
 
-def _folder(name: str, revision: str | None, origin: Path | None) -> Path | None:
+def _find_folder(name: str, revision: str | None, origin: Path | None) -> Path | None:
     """Return the folder of a model outside the run, found without a network."""
     if name.startswith("pkg:"):
         try:
@@ -152,15 +152,15 @@ def _folder(name: str, revision: str | None, origin: Path | None) -> Path | None
     return Path(found).parent if isinstance(found, str) else None
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _read_texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
 
 
-def _hub_names(value: Any) -> tuple[str, ...]:
+def _read_hub_names(value: Any) -> tuple[str, ...]:
     """Return the names of models or data on a hub; a card may have anything in their place."""
-    return tuple(name for name in _texts(value) if _HUB_NAME.fullmatch(name))
+    return tuple(name for name in _read_texts(value) if _HUB_NAME.fullmatch(name))
 
 
 def ancestry(artifact: Artifact, out: Path, origin: Path | None) -> Ancestry:
@@ -173,39 +173,41 @@ def ancestry(artifact: Artifact, out: Path, origin: Path | None) -> Ancestry:
     waiting, met = [artifact], set[str]()
     while waiting:
         one = waiting.pop(0)
-        for found in _data_of(one, out):
+        for found in _list_training_data(one, out):
             known = data.get(found.name)
             if known is None or (found.rows or 0) > (known.rows or 0):
                 data[found.name] = found
-        for parent in _parents(one, out, origin):
-            made = read_artifact(_link(parent.name, out)) if parent.step else None
+        for parent in _find_parents(one, out, origin):
+            made = read_artifact(_find_result_link(parent.name, out)) if parent.step else None
             if made is None:
                 roots.setdefault(parent.name, parent)
             elif parent.name not in met:
                 met.add(parent.name)
                 waiting.append(made)
-    parents = _parents(artifact, out, origin)
+    parents = _find_parents(artifact, out, origin)
     return Ancestry(parents, tuple(roots.values()), tuple(data.values()))
 
 
-def _link(text: str, out: Path) -> Path:
+def _find_result_link(text: str, out: Path) -> Path:
     """Return the link of a step's result, if a step made it: `$id`, `id`, or a kept state `id/step-100`."""
     name = text.partition("+")[0].removeprefix("$").removesuffix(".checkpoints")
     whole = OutFolder(out).link(name)
     return whole if whole.is_dir() else OutFolder(out).link(name.partition("/")[0])
 
 
-def _data_of(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
+def _list_training_data(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
     """Return the data sets that a training used any rows of, with the licences that catalogues state."""
     found = artifact.details.get("datasets")
     if not isinstance(found, Mapping):
         return ()
-    licences = dict(_licences(out))
-    listed = (_trained(str(name), used, licences.get(str(name))) for name, used in found.items())
+    licences = dict(_read_licences(out))
+    listed = (
+        _build_trained(str(name), used, licences.get(str(name))) for name, used in found.items()
+    )
     return tuple(one for one in listed if one.rows != 0)
 
 
-def _trained(name: str, used: Any, licence: str | None) -> Trained:
+def _build_trained(name: str, used: Any, licence: str | None) -> Trained:
     counts = used if isinstance(used, Mapping) else {}
     rows, whole = counts.get("rows"), counts.get("of")
     return Trained(
@@ -217,7 +219,7 @@ def _trained(name: str, used: Any, licence: str | None) -> Trained:
     )
 
 
-def _licences(out: Path) -> Iterator[tuple[str, str]]:
+def _read_licences(out: Path) -> Iterator[tuple[str, str]]:
     """Yield (data set, licence) of every catalogue that a step of the run made."""
     import yaml
 
@@ -231,12 +233,12 @@ def _licences(out: Path) -> Iterator[tuple[str, str]]:
         except (OSError, yaml.YAMLError, AttributeError):
             continue
         for entry in entries:
-            stated = _stated(entry) or _stated(entry.get("source"))
+            stated = _read_licence(entry) or _read_licence(entry.get("source"))
             if stated:
                 yield str(entry.get("name")), stated
 
 
-def _stated(entry: Any) -> str | None:
+def _read_licence(entry: Any) -> str | None:
     """Return the licence that an entry of a catalogue, or the source it names, states."""
     found = (entry.get("licence") or entry.get("license")) if isinstance(entry, Mapping) else None
     return str(found) if found and str(found) != "unknown" else None

@@ -202,7 +202,7 @@ def artifact_record(
         **facts,
         "component": component,
         "seconds": round(seconds, 3),
-        "inputs": [_input(one) for one in inputs],
+        "inputs": [_input_entry(one) for one in inputs],
         "files": {name: content.plain() for name, content in files.items()},
     }
     try:
@@ -214,7 +214,7 @@ def artifact_record(
     return record
 
 
-def _input(one: Input) -> dict[str, Any]:
+def _input_entry(one: Input) -> dict[str, Any]:
     entry = dataclasses.asdict(one)
     return entry if one.only else {k: v for k, v in entry.items() if k != "only"}
 
@@ -268,7 +268,7 @@ def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:
     try:
         record = read_json(folder / ARTIFACT)
         listed = record["files"]
-        wrong = list(_differences(folder, record, listed, hashes or HashCache()))
+        wrong = list(_find_differences(folder, record, listed, hashes or HashCache()))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         wrong = [f"{ARTIFACT} ({printable(error)})"]
     if wrong:
@@ -278,7 +278,7 @@ def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:
         )
 
 
-def _differences(
+def _find_differences(
     folder: Path, record: Mapping[str, Any], listed: Mapping[str, Any], hashes: HashCache
 ) -> Iterator[str]:
     """Yield each file that is not as it was published, with what is wrong."""

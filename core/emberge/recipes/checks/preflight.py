@@ -265,14 +265,14 @@ class _StepCheck:
 
     def _reference(self, reference: Reference) -> None:
         if reference.step is not None:
-            self._kind(reference)
+            self._check_kind(reference)
         if isinstance(reference, ModelRef):
             self.model(reference, weights=False)
             self._ask_about_folder(reference)
         elif isinstance(reference, DataRef | FileRef):
             self.data(reference)
 
-    def _kind(self, reference: Reference) -> None:
+    def _check_kind(self, reference: Reference) -> None:
         earlier = self._lookup.steps.get(reference.step or "")
         if earlier is None:
             self._note(Problem(f"there is no step '{reference.step}'"), reference)
@@ -280,7 +280,8 @@ class _StepCheck:
         makes, wanted = type(earlier.step).produces, reference.accepts
         if wanted and makes not in wanted:
             words = " or ".join(wanted)
-            message = f"${reference.step} makes {_kind(makes)}, and {_kind(words)} is needed here"
+            made, needed = _describe_kind(makes), _describe_kind(words)
+            message = f"${reference.step} makes {made}, and {needed} is needed here"
             self._note(Problem(message), reference)
 
     def _ask_about_folder(self, reference: ModelRef) -> None:
@@ -299,7 +300,7 @@ class _StepCheck:
 
     def _keep(self, problem: Problem, reference: Reference) -> None:
         """Keep a problem at the option that names a reference."""
-        where = self.where(_path_of(reference, self._step.whole or self._step.step))
+        where = self.where(_find_option(reference, self._step.whole or self._step.step))
         self._own.append(dataclasses.replace(problem, where=where))
 
 
@@ -308,11 +309,11 @@ def _is_elsewhere(text: str) -> bool:
     return "://" in text or (not is_folder(text) and ":" not in text)
 
 
-def _kind(kind: str) -> str:
+def _describe_kind(kind: str) -> str:
     return {"data": "data", "scores": "scores", "statistics": "statistics"}.get(kind, f"a {kind}")
 
 
-def _path_of(reference: Reference, value: Any) -> str:
+def _find_option(reference: Reference, value: Any) -> str:
     """Return the path of the option that names a reference, such as `models.0.model`; "" if none does."""
     found = (path for path, part in parts_of(value, Reference) if part == reference)
     return next(found, "")
@@ -327,25 +328,29 @@ def missing_weights(reference: ModelRef, found: LocatedModel) -> str | None:
     A model of the hub may have nothing but metadata here yet. Weights that are there and damaged are for
     others to find.
     """
-    model = _of_model(reference.main, found.folder) if is_folder(reference.main) else None
+    model = (
+        _missing_model_weights(reference.main, found.folder) if is_folder(reference.main) else None
+    )
     text = reference.adapter
     if model is not None or text is None or found.adapter is None or not is_folder(text):
         return model
     there = any(found.adapter.glob(f"{Path(ADAPTER_WEIGHTS).stem}.*"))
-    return None if there else _none_in(text, ADAPTER_WEIGHTS, found.adapter)
+    return None if there else _describe_missing_weights(text, ADAPTER_WEIGHTS, found.adapter)
 
 
-def _of_model(text: str, folder: Path) -> str | None:
+def _missing_model_weights(text: str, folder: Path) -> str | None:
     checkpoint = Checkpoint(folder)
     try:
         if checkpoint.has_weights:
             return None
-        return other_format(checkpoint.trunk) or _none_in(text, WEIGHTS, checkpoint.trunk)
+        return other_format(checkpoint.trunk) or _describe_missing_weights(
+            text, WEIGHTS, checkpoint.trunk
+        )
     except CheckpointError:
         return None
 
 
-def _none_in(text: str, file: str, folder: Path) -> str:
+def _describe_missing_weights(text: str, file: str, folder: Path) -> str:
     return (
         f"'{text}' has no weights: there is no {file} in {folder}; get it, or name another folder"
     )

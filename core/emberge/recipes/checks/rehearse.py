@@ -75,7 +75,7 @@ def rehearse(
     watch = _RehearsalWatch({step.id: RehearsedStep(step.id) for step in recipe.steps}, machine)
     watch.here = launcher is None
     error: Exception | None = None
-    with _somewhere(out) as place, _listening(plugins, watch):
+    with _rehearsal_folder(out) as place, _registered_listener(plugins, watch):
         try:
             run_recipe(
                 recipe,
@@ -111,7 +111,7 @@ class _RehearsalWatch:
         self._began[step] = time.monotonic()
         if not self.here:
             return
-        _forget_peak()
+        _reset_peak_memory()
         for device in self._torch_devices():
             sys.modules["torch"].cuda.reset_peak_memory_stats(device)
 
@@ -145,7 +145,7 @@ class _RehearsalWatch:
         step.seconds = time.monotonic() - self._began.pop(step.id)
         if not self.here:
             return
-        step.memory = _peak()
+        step.memory = _read_peak_memory()
         peaks = [sys.modules["torch"].cuda.max_memory_allocated(d) for d in self._torch_devices()]
         step.device_memory = max(peaks, default=None)
 
@@ -153,7 +153,7 @@ class _RehearsalWatch:
         return self._devices if "torch" in sys.modules else []
 
 
-def _forget_peak() -> None:
+def _reset_peak_memory() -> None:
     """Let the system measure this process's peak memory from now on, where it can (Linux)."""
     try:
         Path("/proc/self/clear_refs").write_text("5", "utf-8")
@@ -161,7 +161,7 @@ def _forget_peak() -> None:
         return
 
 
-def _peak() -> int | None:
+def _read_peak_memory() -> int | None:
     try:
         status = Path("/proc/self/status").read_text("utf-8", "replace")
     except OSError:
@@ -173,7 +173,7 @@ def _peak() -> int | None:
 
 
 @contextmanager
-def _somewhere(out: Path | None) -> Iterator[Path]:
+def _rehearsal_folder(out: Path | None) -> Iterator[Path]:
     if out is not None:
         yield out
         return
@@ -182,7 +182,7 @@ def _somewhere(out: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _listening(plugins: Plugins, listener: object) -> Iterator[None]:
+def _registered_listener(plugins: Plugins, listener: object) -> Iterator[None]:
     plugins.manager.register(listener)
     try:
         yield

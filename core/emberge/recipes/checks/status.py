@@ -56,7 +56,7 @@ class Status:
         width = max((len(printable(step.id)) for step in self.steps), default=0)
         rows = [
             f"{printable(s.id):<{width}}  {s.state:<8}  {human_size(s.size) if s.size else '-':>8}  "
-            f"{f'{s.seconds:.0f} s' if s.seconds is not None else '-':>7}  {_far(s)}".rstrip()
+            f"{f'{s.seconds:.0f} s' if s.seconds is not None else '-':>7}  {_format_progress(s)}".rstrip()
             for s in self.steps
         ]
         return [
@@ -73,17 +73,17 @@ def status(out: Path) -> Status:
     """
     place = OutFolder(Path(out))
     try:
-        steps = [_checked(step) for step in read_json(place.status)["steps"]]
+        steps = [_check_entry(step) for step in read_json(place.status)["steps"]]
     except (FileNotFoundError, NotADirectoryError):
         raise NoRunError(f"{out} holds no run of a recipe") from None
     except (ValueError, KeyError, TypeError) as error:
         raise NoRunError(f"{place.status} is damaged; run the recipe again") from error
     holder = lock_holder(place.lock)
-    shown = tuple(_step(step, place, alive=holder is not None) for step in steps)
+    shown = tuple(_read_step(step, place, alive=holder is not None) for step in steps)
     return Status(shown, str(holder) if holder else None)
 
 
-def _checked(step: Any) -> dict[str, Any]:
+def _check_entry(step: Any) -> dict[str, Any]:
     """Return a step's entry in the file of states.
 
     Raises:
@@ -100,31 +100,31 @@ def _checked(step: Any) -> dict[str, Any]:
     return step
 
 
-def _step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepStatus:
+def _read_step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepStatus:
     state: State = step["state"]
     known = StepStatus(step["id"], step["kind"], state, note=step.get("error", ""))
     if state == "done":
-        return _done(known, place.path / step["folder"])
+        return _read_finished_step(known, place.path / step["folder"])
     if state not in ("running", "stopped"):
         return known
     work = place.work / step["work"] if "work" in step else place.work
-    progress = _progress(work / PROGRESS) if "work" in step else {}
+    progress = _read_progress(work / PROGRESS) if "work" in step else {}
     return StepStatus(
         known.id,
         known.kind,
         state if alive else "stopped",
-        size=_size(work) if "work" in step else 0,
+        size=_measure_folder(work) if "work" in step else 0,
         done=progress.get("done"),
         total=progress.get("total"),
         unit=progress.get("unit", ""),
         note=progress.get("note", ""),
-        left=_left(progress) if alive and state == "running" else None,
+        left=_seconds_left(progress) if alive and state == "running" else None,
     )
 
 
-def _progress(path: Path) -> dict[str, Any]:
+def _read_progress(path: Path) -> dict[str, Any]:
     """Return a working step's note of its progress without what is neither a number nor a text there."""
-    found = _read(path)
+    found = _read_record(path)
     texts = {key: found[key] for key in ("unit", "note") if isinstance(found.get(key), str)}
     numbers = {key: found[key] for key in ("done", "total", "time") if _is_number(found.get(key))}
     since = found.get("since")
@@ -136,7 +136,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) < 1e15  # neither NaN nor infinite
 
 
-def _left(progress: dict[str, Any]) -> float | None:
+def _seconds_left(progress: dict[str, Any]) -> float | None:
     """Return the seconds left at the rate since the step began to count, or continued."""
     try:
         began, first = progress["since"]
@@ -147,38 +147,40 @@ def _left(progress: dict[str, Any]) -> float | None:
     return max(0.0, float(left))
 
 
-def _done(known: StepStatus, folder: Path) -> StepStatus:
-    record = _read(folder / ARTIFACT)
+def _read_finished_step(known: StepStatus, folder: Path) -> StepStatus:
+    record = _read_record(folder / ARTIFACT)
     if not record:
         return StepStatus(known.id, known.kind, "waiting", note="its result was removed")
     seconds = record.get("seconds")
     return StepStatus(
         *(known.id, known.kind, "done"),
-        size=_size(folder),
+        size=_measure_folder(folder),
         seconds=seconds if _is_number(seconds) else None,
     )
 
 
-def _far(step: StepStatus) -> str:
+def _format_progress(step: StepStatus) -> str:
     if step.done is None or not step.total:
         return printable(step.note)
-    counted = f"{_count(step.done)} of {_count(step.total)} {printable(step.unit)}".rstrip()
+    counted = (
+        f"{_format_count(step.done)} of {_format_count(step.total)} {printable(step.unit)}".rstrip()
+    )
     far = f"{step.done / step.total:.0%} ({counted}"
-    left = f" {_soon(step.left)} left" if step.left is not None else ""
+    left = f" {_format_seconds(step.left)} left" if step.left is not None else ""
     return f"{far}){left} {printable(step.note)}".rstrip()
 
 
-def _count(number: float) -> str:
+def _format_count(number: float) -> str:
     return f"{number:,.0f}" if number == round(number) else f"{number:,.1f}"
 
 
-def _soon(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _size(folder: Path) -> int:
+def _measure_folder(folder: Path) -> int:
     total = 0
     for where, _, names in os.walk(folder):
         for name in names:
@@ -189,7 +191,7 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_record(path: Path) -> dict[str, Any]:
     try:
         record = read_json(path)
     except (OSError, ValueError, UnsoundFileError):
@@ -235,11 +237,11 @@ def run_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:
         steps = {}  # it ended before it began
     place = OutFolder(Path(out))
     shown = [steps[step.id] for step in recipe.steps if step.id in steps]
-    lines = [*_outcome(recipe, error), *_tables(shown, place), *_costs(shown)]
+    lines = [*_outcome_lines(recipe, error), *_table_lines(shown, place), *_cost_lines(shown)]
     return "\n".join(lines).strip() + "\n"
 
 
-def _outcome(recipe: Recipe, error: BaseException | None) -> Iterator[str]:
+def _outcome_lines(recipe: Recipe, error: BaseException | None) -> Iterator[str]:
     name = prose(recipe.path.name if recipe.path is not None else "recipe")
     if error is None:
         yield f"## {name}: done"
@@ -255,7 +257,7 @@ def _outcome(recipe: Recipe, error: BaseException | None) -> Iterator[str]:
         yield ""
 
 
-def _tables(steps: list[StepStatus], place: OutFolder) -> Iterator[str]:
+def _table_lines(steps: list[StepStatus], place: OutFolder) -> Iterator[str]:
     """Yield the table of each finished result that has one."""
     for step in steps:
         link = place.link(step.id)
@@ -264,7 +266,7 @@ def _tables(steps: list[StepStatus], place: OutFolder) -> Iterator[str]:
             yield from (f"### {prose(step.id)}", "", table, "")
 
 
-def _costs(steps: list[StepStatus]) -> Iterator[str]:
+def _cost_lines(steps: list[StepStatus]) -> Iterator[str]:
     if not steps:
         return
     rows = [

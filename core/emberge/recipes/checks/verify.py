@@ -91,14 +91,18 @@ def verify_result(folder: Path, inputs: Iterator[Finding] | None = None) -> Veri
         raise CheckpointError(
             f"{folder}: holds results, and is none; name one of them: {folder / inside[0]}"
         )
-    headers = _headers(folder)
+    headers = _read_headers(folder)
     if record is None and not any(headers.values()):
         raise CheckpointError(
             f"{folder}: has neither an {ARTIFACT} nor weights whose headers say how they were made; it was "
             "not made by emberge, or another tool has saved it again"
         )
-    findings = [*_files(folder, record), *_weights(folder, headers), *_agreement(record, headers)]
-    return Verification(folder, _title(record), (*findings, *(inputs or ())))
+    findings = [
+        *_check_files(folder, record),
+        *_check_weights(folder, headers),
+        *_check_provenance(record, headers),
+    ]
+    return Verification(folder, _describe_result(record), (*findings, *(inputs or ())))
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
@@ -119,7 +123,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def _title(record: Mapping[str, Any] | None) -> str:
+def _describe_result(record: Mapping[str, Any] | None) -> str:
     if record is None:
         return f"merged weights without an {ARTIFACT}: hashes of files are not known"
     return f"{record.get('kind')} of step '{record.get('step')}' ({record.get('component')})"
@@ -128,7 +132,7 @@ def _title(record: Mapping[str, Any] | None) -> str:
 # ── files ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
+def _check_files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
     if record is None:
         return
     listed = record.get("files")
@@ -137,24 +141,24 @@ def _files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Finding]:
         return
     there = contents_of(folder, leave=(ARTIFACT,))
     for name, entry in listed.items():
-        yield _held_to(name, FileContent.from_plain(entry), there.get(name))
+        yield _check_file(name, FileContent.from_plain(entry), there.get(name))
     if record.get("kind") == "model":
         decisive = (path.relative_to(folder).as_posix() for path in hashed_files(folder))
         extra = [name for name in decisive if name not in listed]
         yield from (Finding(n, "extra", "is no part of the result; move it away") for n in extra)
 
 
-def _held_to(name: str, known: FileContent | None, found: FileContent | None) -> Finding:
+def _check_file(name: str, known: FileContent | None, found: FileContent | None) -> Finding:
     if known is None:
         return Finding(name, "differs", f"{ARTIFACT} has no sound entry of it; {_AGAIN}")
     if found is None:
         return Finding(name, "missing", f"is missing; {_AGAIN}")
     if name in CHANGING and known.hash != found.hash:
         return Finding(name, "not seen", "was changed by hand, as it may be")
-    return _compared(name, known, found)
+    return _compare_contents(name, known, found)
 
 
-def _compared(name: str, known: FileContent, found: FileContent) -> Finding:
+def _compare_contents(name: str, known: FileContent, found: FileContent) -> Finding:
     if known.hash == found.hash:
         count = f", {len(known.tensors)} tensors" if known.tensors else ""
         return Finding(name, "holds", human_size(found.size) + count)
@@ -163,10 +167,10 @@ def _compared(name: str, known: FileContent, found: FileContent) -> Finding:
         what = f"has {abs(less):,} bytes {words} than it was published with"
     else:
         what = "is not as it was published"
-    return Finding(name, "differs", f"{what}{_tensors(known, found)}; {_AGAIN}")
+    return Finding(name, "differs", f"{what}{_describe_tensor_changes(known, found)}; {_AGAIN}")
 
 
-def _tensors(known: FileContent, found: FileContent) -> str:
+def _describe_tensor_changes(known: FileContent, found: FileContent) -> str:
     """Return the tensors that differ in words, as far as both are sound files of weights."""
     if not known.tensors or not found.tensors:
         return ""
@@ -184,7 +188,7 @@ def _tensors(known: FileContent, found: FileContent) -> str:
 # ── weights ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _headers(folder: Path) -> dict[str, dict[str, Any] | None]:
+def _read_headers(folder: Path) -> dict[str, dict[str, Any] | None]:
     """Return the provenance in each weight file's header, by the file's name; None where there is none."""
     found: dict[str, dict[str, Any] | None] = {}
     for path in sorted(folder.rglob("*.safetensors")):
@@ -198,7 +202,7 @@ def _headers(folder: Path) -> dict[str, dict[str, Any] | None]:
     return found
 
 
-def _weights(folder: Path, headers: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_weights(folder: Path, headers: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield findings about the weights: headers that fit their files, and an index that fits both."""
     if not headers:
         return
@@ -228,7 +232,9 @@ def _weights(folder: Path, headers: Mapping[str, Any]) -> Iterator[Finding]:
 # ── provenance ────────────────────────────────────────────────────────────────────────────────
 
 
-def _agreement(record: Mapping[str, Any] | None, headers: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_provenance(
+    record: Mapping[str, Any] | None, headers: Mapping[str, Any]
+) -> Iterator[Finding]:
     """Yield findings about provenance: headers and artifact.json agree."""
     named = {name: header for name, header in headers.items() if header}
     details = (record or {}).get("details")
@@ -245,26 +251,30 @@ def _agreement(record: Mapping[str, Any] | None, headers: Mapping[str, Any]) -> 
         if other != header and Path(name).parent == Path(first).parent:
             words = f"says something else than that of {first}: they come from two merges; {_AGAIN}"
             yield Finding(f"header of {name}", "differs", words)
-    unlike = [] if record is None else list(_differences(header, record))
+    unlike = [] if record is None else list(_describe_differences(header, record))
     for words in unlike:
         yield Finding(ARTIFACT, "differs", f"{words}: one of them is another result's; {_AGAIN}")
     if not unlike:
         yield Finding("header", "holds", _describe_merge(header))
 
 
-def _differences(header: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
+def _describe_differences(header: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
     for key in _KNOWN:
         if key in header and header[key] != record.get(key):
-            yield f"its {key} is {_short(record.get(key))} and the weights' header has {_short(header[key])}"
+            here, there = _shorten(record.get(key)), _shorten(header[key])
+            yield f"its {key} is {here} and the weights' header has {there}"
     details = record.get("details")
     if isinstance(details, Mapping):
-        yield from _method_differences(header, details)
+        yield from _describe_method_differences(header, details)
 
 
-def _method_differences(header: Mapping[str, Any], details: Mapping[str, Any]) -> Iterator[str]:
+def _describe_method_differences(
+    header: Mapping[str, Any], details: Mapping[str, Any]
+) -> Iterator[str]:
     for key in ("strategy", "rules"):
         if key in details and header.get(key) != details[key]:
-            yield f"its {key} is {_short(details[key])} and the weights' header has {_short(header.get(key))}"
+            stated = _shorten(header.get(key))
+            yield f"its {key} is {_shorten(details[key])} and the weights' header has {stated}"
     there = header.get("models")
     if not isinstance(there, Mapping):
         return
@@ -289,7 +299,7 @@ def _describe_merge(header: Mapping[str, Any]) -> str:
     return f"{' → '.join(map(str, links))} of {count}, seed {header.get('seed')}{by}"
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}…"
 

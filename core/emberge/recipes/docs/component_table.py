@@ -38,13 +38,13 @@ def list_components(
         raise PluginError(f"there is no kind '{kind}'{hint}")
     rows = [row for row in component_rows(plugins) if kind in (None, row["kind"])]
     if words:
-        rows = _with_words(rows, words, plugins)
+        rows = _filter_by_words(rows, words, plugins)
     if as_json:
         return json.dumps(rows, indent=2, ensure_ascii=False)
-    return "\n".join(_table(rows, long, width))
+    return "\n".join(_format_table(rows, long, width))
 
 
-def _with_words(
+def _filter_by_words(
     rows: Sequence[dict[str, Any]], words: Sequence[str], plugins: Plugins
 ) -> list[dict[str, Any]]:
     """Return the rows that have every word.
@@ -67,8 +67,8 @@ def _with_words(
     return found
 
 
-def _table(rows: Sequence[dict[str, Any]], long: bool, width: int | None) -> Iterator[str]:
-    names = max((len(_name(row)) for row in rows), default=0)
+def _format_table(rows: Sequence[dict[str, Any]], long: bool, width: int | None) -> Iterator[str]:
+    names = max((len(_format_name(row)) for row in rows), default=0)
     first = True
     for kind in KINDS:
         of_kind = [row for row in rows if row["kind"] == kind]
@@ -77,25 +77,25 @@ def _table(rows: Sequence[dict[str, Any]], long: bool, width: int | None) -> Ite
         if not first:
             yield ""
         first = False
-        yield _heading(kind)
+        yield _format_heading(kind)
         for row in of_kind:
-            yield from _block(row) if long else [_line(row, names, width)]
+            yield from _format_block(row) if long else [_format_line(row, names, width)]
 
 
-def _heading(kind: str) -> str:
+def _format_heading(kind: str) -> str:
     plural = {"loss": "losses", "merge strategy": "merge strategies"}
     return plural.get(kind, f"{kind}s").capitalize()
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def _format_name(row: Mapping[str, Any]) -> str:
     """Return the name that a recipe can write, with its plugin before it where another gives the same."""
     return str(row["full_name"] if row["clash"] else row["name"])
 
 
-def _line(row: Mapping[str, Any], names: int, width: int | None) -> str:
+def _format_line(row: Mapping[str, Any], names: int, width: int | None) -> str:
     own = row["distribution"] == _OWN_DISTRIBUTION
     mark = "" if own or row["clash"] else f" ({row['plugin']})"
-    start = f"  {_name(row):<{names}}  "
+    start = f"  {_format_name(row):<{names}}  "
     summary = row["summary"]
     if width is not None:
         left = max(width, _NARROWEST) - len(start) - len(mark)
@@ -103,7 +103,7 @@ def _line(row: Mapping[str, Any], names: int, width: int | None) -> str:
     return f"{start}{summary}{mark}".rstrip()
 
 
-def _block(row: Mapping[str, Any]) -> Iterator[str]:
+def _format_block(row: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {row['name']:<22} {origin(row)}"
     yield from wrapped(row["summary"], 6)
     options = [option_line(option) for option in row["options"]]

@@ -32,10 +32,10 @@ def component_rows(plugins: Plugins) -> list[dict[str, Any]]:
     """
     place = {kind: index for index, kind in enumerate(KINDS)}
     ordered = sorted(plugins.components, key=lambda c: (place[c.kind], c.name, c.plugin))
-    return [_row(component, plugins) for component in ordered]
+    return [_component_row(component, plugins) for component in ordered]
 
 
-def _row(component: Component, plugins: Plugins) -> dict[str, Any]:
+def _component_row(component: Component, plugins: Plugins) -> dict[str, Any]:
     return {
         "kind": component.kind,
         "name": component.name,
@@ -44,12 +44,12 @@ def _row(component: Component, plugins: Plugins) -> dict[str, Any]:
         "distribution": component.distribution,
         "version": component.version,
         "summary": component.summary,
-        "clash": _clash(component, plugins),
-        "options": [_option_row(option, plugins) for option in _options(component, plugins)],
+        "clash": _has_name_twice(component, plugins),
+        "options": [_option_row(option, plugins) for option in _list_options(component, plugins)],
     }
 
 
-def _options(component: Component, plugins: Plugins) -> list[Documented]:
+def _list_options(component: Component, plugins: Plugins) -> list[Documented]:
     """Return a component's options; a reader, which is chosen by its file's ending, has none."""
     return [] if component.kind == "reader" else documented_options(component, plugins)
 
@@ -66,23 +66,23 @@ def _option_row(
     }
     if option.default is not MISSING:
         row["default"] = option.default
-    record = _record_in(option.form)
+    record = _find_record(option.form)
     if record is not None and record not in inside:
         nested = documented_options(record, plugins)
         row["options"] = [_option_row(one, plugins, (*inside, record)) for one in nested]
     return row
 
 
-def _record_in(form: Any) -> type | None:
+def _find_record(form: Any) -> type | None:
     """Return the nested dataclass of an option, be it one, several, or one of a choice."""
     if isinstance(form, forms.Record):
         return form.type
     inner = form.forms if isinstance(form, forms.Either) else [getattr(form, "item", None)]
-    found = (_record_in(one) for one in inner if one is not None)
+    found = (_find_record(one) for one in inner if one is not None)
     return next((one for one in found if one is not None), None)
 
 
-def _clash(component: Component, plugins: Plugins) -> str:
+def _has_name_twice(component: Component, plugins: Plugins) -> str:
     kinds = _STAGES if component.kind in _STAGES else (component.kind,)
     try:
         plugins.find(component.name, *kinds)
@@ -146,7 +146,7 @@ def component_page(plugins: Plugins, name: str) -> list[dict[str, Any]]:
     pages = []
     for component in found:
         doc, example = _split_example(component.doc)
-        row = _row(component, plugins)
+        row = _component_row(component, plugins)
         pages.append({**row, "doc": doc, "example": example, "suffixes": _suffixes(component)})
     return pages
 
@@ -173,10 +173,10 @@ def describe_component(plugins: Plugins, name: str) -> str:
     Raises:
         PluginError: when there is none, with a suggestion.
     """
-    return "\n\n\n".join("\n".join(_page(page)) for page in component_page(plugins, name))
+    return "\n\n\n".join("\n".join(_build_page(page)) for page in component_page(plugins, name))
 
 
-def _page(page: dict[str, Any]) -> Iterator[str]:
+def _build_page(page: dict[str, Any]) -> Iterator[str]:
     yield f"{page['name']}: {article(page['kind'])} of {origin(page)}"
     yield ""
     yield page["doc"]

@@ -122,10 +122,10 @@ class _SchemaWriting:
             name,
             lambda: self.options(documented_options(component, self.plugins), component.summary),
         )
-        first = _first(component)
+        first = _first_option_schema(component)
         choices = [reference, {"type": "null"}]
         if first is not None:
-            choices.append(_no_mapping(self.form(first)))
+            choices.append(_exclude_mappings(self.form(first)))
         return {"anyOf": choices, "description": component.summary}
 
     def options(self, options: list[Documented], description: str) -> Schema:
@@ -171,7 +171,7 @@ class _SchemaWriting:
     def form(self, form: Form, within: tuple[float, float] | None = None) -> Schema:
         """Return the schema of a form's values; any of them may be a `$variable`."""
         if isinstance(form, forms.Schedule):
-            return _any_of(_schedule(within), _VARIABLE)
+            return _any_of(_schedule_schema(within), _VARIABLE)
         schema = _FORMS[type(form)](self, form)
         any_text = not schema or schema.get("type") == "string" or isinstance(form, forms.Part)
         return schema if any_text else _any_of(schema, _VARIABLE)
@@ -197,8 +197,8 @@ class _SchemaWriting:
         options = documented_options(owner, self.plugins)
         summary = (owner.__doc__ or "").partition("\n")[0]
         reference = self.define(self.record_name(owner), lambda: self.options(options, summary))
-        first = _first_of(owner)
-        return {"anyOf": [reference, _no_mapping(self.form(first))]} if first else reference
+        first = _schema_of_first(owner)
+        return {"anyOf": [reference, _exclude_mappings(self.form(first))]} if first else reference
 
     def by_data(self, form: forms.ByData) -> Schema:
         """Return the schema of a value, or of `{default: …, by_task: …, by_dataset: …}`."""
@@ -217,17 +217,17 @@ class _SchemaWriting:
         return _any_of(item, long)
 
 
-def _first_of(owner: type) -> Form | None:
+def _schema_of_first(owner: type) -> Form | None:
     first = first_option(owner)
     return first.form if first else None
 
 
-def _first(component: Component) -> Form | None:
+def _first_option_schema(component: Component) -> Form | None:
     links = getattr(component.type, "links", None) or (component.type,)
-    return next((form for form in map(_first_of, links) if form is not None), None)
+    return next((form for form in map(_schema_of_first, links) if form is not None), None)
 
 
-def _no_mapping(schema: Schema) -> Schema:
+def _exclude_mappings(schema: Schema) -> Schema:
     """Return the schema without mappings, which are always read as options."""
     return {"allOf": [{"not": {"type": "object"}}, schema]}
 
@@ -240,7 +240,7 @@ def _any_of(*schemas: Schema) -> Schema:
     return {"anyOf": [c for i, c in enumerate(choices) if c not in choices[:i]]}
 
 
-def _value(_: _SchemaWriting, form: forms.Value) -> Schema:
+def _value_schema(_: _SchemaWriting, form: forms.Value) -> Schema:
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticInvalidForJsonSchema
 
@@ -252,7 +252,7 @@ def _value(_: _SchemaWriting, form: forms.Value) -> Schema:
     return {} if "$defs" in schema else {**schema, **(limits.schema() if limits else {})}
 
 
-def _schedule(within: tuple[float, float] | None) -> Schema:
+def _schedule_schema(within: tuple[float, float] | None) -> Schema:
     number: Schema = {"type": "number"}
     if within:
         number |= {"minimum": within[0], "maximum": within[1]}
@@ -267,33 +267,33 @@ def _schedule(within: tuple[float, float] | None) -> Schema:
     return _any_of(number, depth, {"type": "array", "items": entry, "minItems": 1})
 
 
-def _reference(_: _SchemaWriting, form: forms.Ref) -> Schema:
+def _reference_schema(_: _SchemaWriting, form: forms.Ref) -> Schema:
     step_only = {"scores", "report"} <= set(form.type.accepts)
     return {"type": "string", "pattern": r"^\$" if step_only else "."}
 
 
-def _many(writing: _SchemaWriting, form: forms.Many) -> Schema:
+def _list_schema(writing: _SchemaWriting, form: forms.Many) -> Schema:
     item = writing.form(form.item)
     return _any_of(item, {"type": "array", "items": item})
 
 
-def _fixed(writing: _SchemaWriting, form: forms.Fixed) -> Schema:
+def _tuple_schema(writing: _SchemaWriting, form: forms.Fixed) -> Schema:
     items = [writing.form(item) for item in form.items]
     count = len(items)
     return {"type": "array", "prefixItems": items, "minItems": count, "maxItems": count}
 
 
 _FORMS: Mapping[type, Callable[[_SchemaWriting, Any], Schema]] = {
-    forms.Value: _value,
+    forms.Value: _value_schema,
     forms.Choice: lambda _, form: {"enum": list(form.values)},
     forms.Anything: lambda _w, _f: {},
     forms.Folder: lambda _w, _f: {"type": "string"},
-    forms.Ref: _reference,
+    forms.Ref: _reference_schema,
     forms.Part: lambda writing, form: writing.part(form.contracts),
     forms.Parts: _SchemaWriting.parts,
     forms.Record: _SchemaWriting.record,
-    forms.Many: _many,
-    forms.Fixed: _fixed,
+    forms.Many: _list_schema,
+    forms.Fixed: _tuple_schema,
     forms.Table: lambda writing, form: {
         "type": "object",
         "additionalProperties": writing.form(form.item),

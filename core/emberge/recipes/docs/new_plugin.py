@@ -33,13 +33,13 @@ def write_plugin(name: str, folder: Path) -> Path:
     target = Path(folder)
     if target.exists() or target.is_symlink():
         raise RecipeError(f"{target} exists already; choose another place or remove it first")
-    source = _example()
+    source = _find_example()
 
     def fill(side: Path) -> None:
-        for file in _files(source):
-            copy = side / _rename(str(file.relative_to(source)), name)
+        for file in _list_files(source):
+            copy = side / _rename_example(str(file.relative_to(source)), name)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(_rename(file.read_text("utf-8"), name), "utf-8")
+            copy.write_text(_rename_example(file.read_text("utf-8"), name), "utf-8")
 
     try:
         fill_once(target, fill)
@@ -58,11 +58,11 @@ def _check_name(name: str) -> None:
         )
     if keyword.iskeyword(name):
         raise RecipeError(f"a plugin cannot be called '{name}', which is a word of Python")
-    if name in _own_plugins():
+    if name in _list_own_plugins():
         raise RecipeError(f"'{name}' is a plugin of emberge itself; choose another name")
 
 
-def _own_plugins() -> set[str]:
+def _list_own_plugins() -> set[str]:
     try:
         entries = distribution("emberge").entry_points
     except PackageNotFoundError:
@@ -70,7 +70,7 @@ def _own_plugins() -> set[str]:
     return {entry.name for entry in entries if entry.group == "emberge"}
 
 
-def _example() -> Path:
+def _find_example() -> Path:
     package = Path(__file__).parents[2]
     for place in (package, package.parents[1]):  # the wheel, a checkout
         folder = place / "examples" / "third_party_plugin"
@@ -79,7 +79,7 @@ def _example() -> Path:
     raise PluginError(f"{package / 'examples'} is missing; install emberge again")
 
 
-def _files(source: Path) -> list[Path]:
+def _list_files(source: Path) -> list[Path]:
     found = []
     for file in sorted(source.rglob("*")):
         parts = file.relative_to(source).parts
@@ -89,6 +89,6 @@ def _files(source: Path) -> list[Path]:
     return found
 
 
-def _rename(text: str, name: str) -> str:
+def _rename_example(text: str, name: str) -> str:
     text = text.replace(f"emberge-{EXAMPLE}", f"emberge-{name.replace('_', '-')}")
     return text.replace(EXAMPLE, name)

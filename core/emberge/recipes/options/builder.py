@@ -51,11 +51,14 @@ class OptionPath:
     def under(self, written: object = None, built: object = None, **changes: Any) -> OptionPath:
         """Return the place one level deeper; None leaves a path unchanged."""
         return dataclasses.replace(
-            self, written=_join(self.written, written), built=_join(self.built, built), **changes
+            self,
+            written=_join_path(self.written, written),
+            built=_join_path(self.built, built),
+            **changes,
         )
 
 
-def _join(path: str, key: object) -> str:
+def _join_path(path: str, key: object) -> str:
     return path if key is None else f"{path}.{key}" if path else f"{key}"
 
 
@@ -90,7 +93,7 @@ class Builder:
         """Note that a node does not fit its form, and return BROKEN."""
         hint = ""
         if isinstance(node, Scalar) and node.value is not None:
-            hint = _hint(form, node)
+            hint = _suggest_fix(form, node)
         return self.refuse(
             f"{at.label} needs {describe_form(form)}, not {words(node)}{hint}", node.where
         )
@@ -99,8 +102,8 @@ class Builder:
 Handler = Callable[[Builder, Any, Node, OptionPath], Any]
 
 
-def _hint(form: Form, node: Scalar) -> str:
-    texts = [value for value in _choices(form) if isinstance(value, str)]
+def _suggest_fix(form: Form, node: Scalar) -> str:
+    texts = [value for value in _list_choices(form) if isinstance(value, str)]
     if isinstance(node.value, str):
         quoted = _is_number_form(form) and is_number(node.value)
         return "; write it without quotes" if quoted else suggest(node.value, texts)
@@ -114,11 +117,11 @@ def _is_number_form(form: Form) -> bool:
     return getattr(form.type, "__origin__", form.type) in (int, float)
 
 
-def _choices(form: Form) -> Iterator[Any]:
+def _list_choices(form: Form) -> Iterator[Any]:
     if isinstance(form, forms.Choice):
         yield from form.values
     elif isinstance(form, forms.Either):
         for one in form.forms:
-            yield from _choices(one)
+            yield from _list_choices(one)
     elif isinstance(form, forms.Maybe):
-        yield from _choices(form.item)
+        yield from _list_choices(form.item)

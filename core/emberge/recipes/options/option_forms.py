@@ -201,11 +201,11 @@ def form_of(annotation: Any) -> Form:
         inner = form_of(get_args(annotation)[0])
         return Value(annotation) if isinstance(inner, Value) else inner
     if get_origin(annotation) is None:
-        return _plain_form(annotation)
-    return _generic_form(annotation, get_origin(annotation), get_args(annotation))
+        return _form_of_plain_type(annotation)
+    return _form_of_generic(annotation, get_origin(annotation), get_args(annotation))
 
 
-def _plain_form(annotation: Any) -> Form:
+def _form_of_plain_type(annotation: Any) -> Form:
     if annotation is Any or annotation is object or isinstance(annotation, TypeVar):
         return Anything()
     if annotation in _SEQUENCES:
@@ -215,11 +215,11 @@ def _plain_form(annotation: Any) -> Form:
     if annotation is PerDataset:
         return ByData(Anything())
     if isinstance(annotation, type):
-        return _class_form(annotation)
-    return _checked(annotation)
+        return _form_of_class(annotation)
+    return _form_of_checked_type(annotation)
 
 
-def _class_form(annotation: type) -> Form:
+def _form_of_class(annotation: type) -> Form:
     if issubclass(annotation, Reference):
         return Ref(annotation)
     if issubclass(annotation, PerTensor):
@@ -228,16 +228,20 @@ def _class_form(annotation: type) -> Form:
         return Folder()
     if annotation in CONTRACTS:
         return Part((annotation,))
-    return Record(annotation) if dataclasses.is_dataclass(annotation) else _checked(annotation)
+    return (
+        Record(annotation)
+        if dataclasses.is_dataclass(annotation)
+        else _form_of_checked_type(annotation)
+    )
 
 
-def _generic_form(annotation: Any, origin: Any, arguments: tuple[Any, ...]) -> Form:
+def _form_of_generic(annotation: Any, origin: Any, arguments: tuple[Any, ...]) -> Form:
     if origin is PerDataset:
         return ByData(form_of(arguments[0]))
     if origin is Literal:
         return Choice(arguments)
     if origin in (Union, types.UnionType):
-        return _union(arguments)
+        return _form_of_union(arguments)
     if origin is tuple and not (len(arguments) == 2 and arguments[1] is ...):
         return Fixed(tuple(form_of(argument) for argument in arguments))
     if origin in _SEQUENCES:
@@ -247,10 +251,10 @@ def _generic_form(annotation: Any, origin: Any, arguments: tuple[Any, ...]) -> F
         return Many(item, _SEQUENCES[origin])
     if origin in _MAPPINGS:
         return Table(form_of(arguments[1]))
-    return _checked(annotation)
+    return _form_of_checked_type(annotation)
 
 
-def _union(arguments: tuple[Any, ...]) -> Form:
+def _form_of_union(arguments: tuple[Any, ...]) -> Form:
     forms = [form_of(argument) for argument in arguments if argument is not type(None)]
     parts = [form for form in forms if isinstance(form, Part)]
     if len(parts) > 1:
@@ -260,7 +264,7 @@ def _union(arguments: tuple[Any, ...]) -> Form:
     return Maybe(form) if type(None) in arguments else form
 
 
-def _checked(annotation: Any) -> Form:
+def _form_of_checked_type(annotation: Any) -> Form:
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticUserError
 
@@ -309,11 +313,11 @@ def _read_options(owner: Any) -> Mapping[str, Option]:
     for option in dataclasses.fields(owner):
         if not option.init or option.name.startswith("_"):
             continue
-        declared = _declared_by(owner, option.name)
+        declared = _find_declaring_class(owner, option.name)
         default = option.default
         if option.default_factory is not MISSING:
             default = option.default_factory()
-        hint = _field_type(declared, option.name)
+        hint = _read_field_type(declared, option.name)
         found[option.name] = Option(
             option.name,
             hint.form,
@@ -332,7 +336,7 @@ def _read_options(owner: Any) -> Mapping[str, Option]:
     return types.MappingProxyType({option.name: option for option in declared_first})
 
 
-def _declared_by(owner: type, name: str) -> type:
+def _find_declaring_class(owner: type, name: str) -> type:
     for one in owner.__mro__:
         if name in inspect.get_annotations(one):
             return one
@@ -345,7 +349,7 @@ class _FieldType:
     requires: Requires | None
 
 
-def _field_type(owner: type, name: str) -> _FieldType:
+def _read_field_type(owner: type, name: str) -> _FieldType:
     annotation = inspect.get_annotations(owner)[name]
     module = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
     one = SimpleNamespace(__annotations__={name: annotation})

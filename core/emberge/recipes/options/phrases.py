@@ -17,17 +17,17 @@ def describe_form(form: Form) -> str:
         case forms.Choice(values):
             return "one of " + ", ".join(str(value) for value in values)
         case forms.Ref(kind):
-            return _reference(kind.accepts)
+            return _describe_reference(kind.accepts)
         case forms.Part(contracts) | forms.Parts(contracts):
-            return _component(form, contracts)
+            return _describe_component(form, contracts)
         case _:
-            return _inner(form) if hasattr(form, "item") else _leaf(form)
+            return _describe_container(form) if hasattr(form, "item") else _describe_leaf(form)
 
 
-def _leaf(form: Form) -> str:
+def _describe_leaf(form: Form) -> str:
     match form:
         case forms.Value(kind):
-            return _value(kind)
+            return _describe_value(kind)
         case forms.Schedule(kind):
             varies = (
                 "over depth, tensors or models" if kind is PerModel else "over depth or tensors"
@@ -43,7 +43,7 @@ def _leaf(form: Form) -> str:
             return "a path" if isinstance(form, forms.Folder) else "any plain value"
 
 
-def _inner(form: Any) -> str:
+def _describe_container(form: Any) -> str:
     words = {
         forms.Many: "{}, or a list of such",
         forms.Table: "a mapping of names to {}",
@@ -53,7 +53,7 @@ def _inner(form: Any) -> str:
     return words[type(form)].format(describe_form(form.item))
 
 
-def _value(kind: Any) -> str:
+def _describe_value(kind: Any) -> str:
     limits = limits_of(kind)
     within = f" {limits.words()}" if limits and limits.words() else ""
     if get_origin(kind) is not None and hasattr(kind, "__metadata__"):
@@ -61,7 +61,7 @@ def _value(kind: Any) -> str:
     return _SCALARS.get(kind, f"a {getattr(kind, '__name__', kind)}") + within
 
 
-def _reference(accepts: tuple[str, ...]) -> str:
+def _describe_reference(accepts: tuple[str, ...]) -> str:
     if {"scores", "report"} <= set(accepts):
         return "an earlier step"
     return " or ".join(article(word) for word in accepts)
@@ -74,7 +74,7 @@ def article(word: str) -> str:
     return f"an {word}" if word[0] in "aeiou" else f"a {word}"
 
 
-def _component(form: Form, contracts: tuple[type, ...]) -> str:
+def _describe_component(form: Form, contracts: tuple[type, ...]) -> str:
     kinds = kinds_of(contracts)
     stage = len(kinds) > 1
     if isinstance(form, forms.Part):

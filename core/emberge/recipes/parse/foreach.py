@@ -45,22 +45,22 @@ def rows_of(node: Node | None, problems: list[Problem]) -> list[Combination]:
     if node is None:
         return [Combination()]
     if isinstance(node, Fields) and node.entries:
-        rows = _product(node, problems)
+        rows = _multiply_lists(node, problems)
     elif isinstance(node, Items) and node.items:
-        rows = _rows(node, problems)
+        rows = _read_rows(node, problems)
     else:
         message = "foreach takes `{name: [values]}` or a list of `{name: value}`"
-        problems.append(Problem(f"{message}, not {_seen(node)}", node.where))
+        problems.append(Problem(f"{message}, not {_describe_node(node)}", node.where))
         return []
-    return _with_ids(rows)
+    return _add_ids(rows)
 
 
-def _seen(node: Node) -> str:
+def _describe_node(node: Node) -> str:
     inside = getattr(node, "items", getattr(node, "entries", None))
     return f"an empty {words(node)[2:]}" if inside is not None and not inside else words(node)
 
 
-def _product(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
+def _multiply_lists(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
     before = len(problems)
     columns: list[tuple[Node, ...]] = []
     for name, values in node.entries.items():
@@ -69,11 +69,13 @@ def _product(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
                 Problem(f"foreach: '{name}' is no name for a variable", node.line(name))
             )
         if isinstance(values, Fields) and set(values.entries) == {LOGSPACE}:
-            columns.append(_logspace(values.entries[LOGSPACE], values.line(LOGSPACE), problems))
+            columns.append(
+                _build_logspace(values.entries[LOGSPACE], values.line(LOGSPACE), problems)
+            )
         elif isinstance(values, Items) and values.items:
             columns.append(values.items)
         else:
-            message = f"foreach: '{name}' needs a list of values, not {_seen(values)}"
+            message = f"foreach: '{name}' needs a list of values, not {_describe_node(values)}"
             if isinstance(values, Fields):
                 message += "; a mapping is {logspace: [first, last, count]}"
             problems.append(Problem(message, node.line(name)))
@@ -87,7 +89,7 @@ def _product(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
     return [dict(zip(node.entries, row, strict=True)) for row in itertools.product(*columns)]
 
 
-def _logspace(node: Node, where: str, problems: list[Problem]) -> tuple[Node, ...]:
+def _build_logspace(node: Node, where: str, problems: list[Problem]) -> tuple[Node, ...]:
     """Return numbers from first to last, each as many times the one before, as numbers of four digits."""
     found = plain(node)
     if not _is_logspace(found):
@@ -111,11 +113,11 @@ def _is_logspace(found: Any) -> bool:
     return sound and 2 <= found[2] <= _MOST_ROWS
 
 
-def _rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
+def _read_rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
     rows: list[dict[str, Node]] = []
     for item in node.items:
         if not isinstance(item, Fields) or not item.entries:
-            message = f"foreach: a row is `{{name: value}}`, not {_seen(item)}"
+            message = f"foreach: a row is `{{name: value}}`, not {_describe_node(item)}"
             problems.append(Problem(message, item.where))
         elif rows and item.entries.keys() != rows[0].keys():
             message = f"foreach: this row has {', '.join(item.entries)}, the first has"
@@ -125,10 +127,10 @@ def _rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
     return rows
 
 
-def _with_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
+def _add_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
     if not rows:
         return []
-    slugs = {name: _slugs([row[name] for row in rows]) for name in rows[0]}
+    slugs = {name: _build_slugs([row[name] for row in rows]) for name in rows[0]}
     suffixes = [
         "." + ",".join(f"{name}={slugs[name][index]}" for name in row)
         for index, row in enumerate(rows)
@@ -139,15 +141,15 @@ def _with_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
     return [Combination(row, suffix) for row, suffix in zip(rows, suffixes, strict=True)]
 
 
-def _slugs(column: Sequence[Node]) -> list[str]:
+def _build_slugs(column: Sequence[Node]) -> list[str]:
     """Return a text for each value that any file system takes; texts that would be equal become numbers."""
     distinct: list[Any] = []
     for node in column:
-        if not any(_same(plain(node), known) for known in distinct):
+        if not any(_is_same(plain(node), known) for known in distinct):
             distinct.append(plain(node))
-    places = [next(i for i, v in enumerate(distinct) if _same(plain(n), v)) for n in column]
+    places = [next(i for i, v in enumerate(distinct) if _is_same(plain(n), v)) for n in column]
     first = [column[places.index(place)] for place in range(len(distinct))]
-    names = [_slug(node) for node in first]
+    names = [_build_slug(node) for node in first]
     folded = [name.casefold() for name in names]
     for place, name in enumerate(names):
         if not name or len(name) > _LONGEST or folded.count(name.casefold()) > 1:
@@ -155,12 +157,12 @@ def _slugs(column: Sequence[Node]) -> list[str]:
     return [names[place] for place in places]
 
 
-def _same(a: Any, b: Any) -> bool:
+def _is_same(a: Any, b: Any) -> bool:
     nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
     return nan or (type(a) is type(b) and bool(a == b))
 
 
-def _slug(node: Node) -> str:
+def _build_slug(node: Node) -> str:
     if isinstance(node, Items | Fields):
         return ""
     slug = (
@@ -228,7 +230,7 @@ class Substitution:
     def _inside(self, word: str, text: str, where: str) -> str:
         if word == "$":
             return "$"
-        for name in _prefixes(word):
+        for name in _list_prefixes(word):
             if name in self.variables:
                 return self._put(name, where) + word.removeprefix(name)
             if name in self.steps:
@@ -251,7 +253,7 @@ class Substitution:
         return name
 
 
-def _prefixes(word: str) -> Iterator[str]:
+def _list_prefixes(word: str) -> Iterator[str]:
     """Yield the word, then its part before each `-`, longest first: `$lang-eval` may be `$lang`."""
     yield word
     while "-" in word:

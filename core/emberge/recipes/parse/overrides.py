@@ -11,11 +11,11 @@ from emberge.yaml_nodes import Fields, Items, Node, Scalar, read_yaml, words
 def override(root: Fields, settings: Sequence[str], problems: list[Problem]) -> Fields:
     """Return the recipe with every `path=value` set; values are YAML, and lists go by index from 0."""
     for setting in settings:
-        root = _one(root, setting, problems)
+        root = _set_option(root, setting, problems)
     return root
 
 
-def _one(root: Fields, setting: str, problems: list[Problem]) -> Fields:
+def _set_option(root: Fields, setting: str, problems: list[Problem]) -> Fields:
     where = f"--set {setting}"
     path, equals, text = setting.partition("=")
     keys = path.strip().split(".")
@@ -27,11 +27,11 @@ def _one(root: Fields, setting: str, problems: list[Problem]) -> Fields:
     if len(problems) > before or value is None:
         return root
     if keys == ["seed"]:
-        return _with(root, "seed", value, where)
-    return _in_step(root, keys, value, problems)
+        return _replace_entry(root, "seed", value, where)
+    return _set_step_option(root, keys, value, problems)
 
 
-def _in_step(root: Fields, keys: list[str], value: Node, problems: list[Problem]) -> Fields:
+def _set_step_option(root: Fields, keys: list[str], value: Node, problems: list[Problem]) -> Fields:
     where = value.where
     steps = root.entries.get("steps")
     if not isinstance(steps, Fields):
@@ -49,22 +49,22 @@ def _in_step(root: Fields, keys: list[str], value: Node, problems: list[Problem]
         what = ".".join(keys[:2])
         problems.append(Problem(f"nothing is called '{what}'{hint}", where))
         return root
-    changed = _put(step, keys[1:], value, problems)
-    return _with(root, "steps", _with(steps, keys[0], changed))
+    changed = _put_value(step, keys[1:], value, problems)
+    return _replace_entry(root, "steps", _replace_entry(steps, keys[0], changed))
 
 
-def _with(node: Fields, key: str, value: Node, line: str | None = None) -> Fields:
+def _replace_entry(node: Fields, key: str, value: Node, line: str | None = None) -> Fields:
     lines: Mapping[str, str] = node.lines if line is None else {**node.lines, key: line}
     return Fields({**node.entries, key: value}, node.where, lines)
 
 
-def _put(node: Node | None, keys: list[str], value: Node, problems: list[Problem]) -> Node:
+def _put_value(node: Node | None, keys: list[str], value: Node, problems: list[Problem]) -> Node:
     """Return the node with `value` at the path; an unknown option on the way is left to the grammar."""
     if not keys:
         return value
     key, *rest = keys
     if isinstance(node, Items):
-        return _put_item(node, keys, value, problems)
+        return _put_list_item(node, keys, value, problems)
     if isinstance(node, Scalar) and node.value == key and rest:
         node = Fields({key: Fields({}, node.where)}, node.where)  # `name` is `name: {}`
     if node is None or (isinstance(node, Scalar) and node.value is None):
@@ -73,11 +73,13 @@ def _put(node: Node | None, keys: list[str], value: Node, problems: list[Problem
         message = f"'{key}' is no part of {words(node)}"
         problems.append(Problem(message, value.where))
         return node
-    inner = _put(node.entries.get(key), rest, value, problems)
-    return _with(node, key, inner, value.where if not rest else node.lines.get(key, value.where))
+    inner = _put_value(node.entries.get(key), rest, value, problems)
+    return _replace_entry(
+        node, key, inner, value.where if not rest else node.lines.get(key, value.where)
+    )
 
 
-def _put_item(node: Items, keys: list[str], value: Node, problems: list[Problem]) -> Node:
+def _put_list_item(node: Items, keys: list[str], value: Node, problems: list[Problem]) -> Node:
     key, *rest = keys
     if not key.isdecimal() or int(key) >= len(node.items):
         last = len(node.items) - 1
@@ -85,5 +87,5 @@ def _put_item(node: Items, keys: list[str], value: Node, problems: list[Problem]
         problems.append(Problem(message, value.where))
         return node
     items = list(node.items)
-    items[int(key)] = _put(items[int(key)], rest, value, problems)
+    items[int(key)] = _put_value(items[int(key)], rest, value, problems)
     return Items(tuple(items), node.where)

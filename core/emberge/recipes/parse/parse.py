@@ -104,11 +104,11 @@ def build_recipe(
     reading = _RecipeReading(plugins, folder, [*problems])
     recipe = reading.recipe(root)
     if reading.problems:
-        raise RecipeError(sorted(dict.fromkeys(reading.problems), key=_place))
+        raise RecipeError(sorted(dict.fromkeys(reading.problems), key=_line_key))
     return recipe
 
 
-def _place(problem: Problem) -> tuple[bool, int]:
+def _line_key(problem: Problem) -> tuple[bool, int]:
     """Problems in the order of the file, those of `--set` first."""
     line = problem.where.rpartition(":")[2]
     return (line.isdecimal(), int(line) if line.isdecimal() else 0)
@@ -178,7 +178,7 @@ class _RecipeReading:
             ring: list[str] = error.args[1][:0:-1]
             start = ring.index(min(ring, key=place.__getitem__))
             ring = [*ring[start:], *ring[: start + 1]]
-            self.refuse(_ring_message(ring), groups[place[ring[0]]].where)
+            self.refuse(_describe_ring(ring), groups[place[ring[0]]].where)
         ready: list[str] = []
         while ready := [*ready, *sorter.get_ready()]:
             first = min(ready, key=place.__getitem__)
@@ -275,7 +275,7 @@ class _RecipeReading:
                 produces.append(Instance(group.id + row.suffix, row.values, produced))
                 continue
             found, step = built
-            lines = _without_kind(builder.lines, group.kind)
+            lines = _remove_kind(builder.lines, group.kind)
             whole = RecipeStep(
                 group.id + row.suffix,
                 group.id,
@@ -328,13 +328,13 @@ class _RecipeReading:
             alike.append(one)
 
 
-def _ring_message(ring: list[str]) -> str:
+def _describe_ring(ring: list[str]) -> str:
     if len(ring) == 2:
         return f"step '{ring[0]}' needs its own output"
     return f"the steps {' -> '.join(ring)} need one another"
 
 
-def _without_kind(lines: dict[str, str], kind: str) -> dict[str, str]:
+def _remove_kind(lines: dict[str, str], kind: str) -> dict[str, str]:
     """Paths of options as a step knows them: `sampler.0.ratio`, not `train.sampler.0.ratio`."""
     prefix = f"{kind}."
     own = {path: where for path, where in lines.items() if not path.startswith(prefix)}

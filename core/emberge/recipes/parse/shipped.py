@@ -23,12 +23,12 @@ def named_recipe(name: str, plugins: Plugins, overrides: Sequence[str]) -> Recip
     if not path.is_file():
         shipped = shipped_recipes()
         if name not in shipped:
-            raise RecipeError(_no_recipe(path, shipped))
+            raise RecipeError(_describe_missing_recipe(path, shipped))
         path = shipped[name].path
     return dataclasses.replace(load_recipe(path, plugins, overrides), overrides=tuple(overrides))
 
 
-def _no_recipe(path: Path, shipped: Iterable[str]) -> str:
+def _describe_missing_recipe(path: Path, shipped: Iterable[str]) -> str:
     if path.is_dir():
         return f"{path} is a folder; name the recipe file in it"
     beside = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
@@ -56,12 +56,12 @@ def shipped_recipes() -> dict[str, ShippedRecipe]:
     paths = sorted(path for path in folder.rglob("*.yaml") if path.name != "datasets.yaml")
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
     return {
-        name: ShippedRecipe(name, path, _opening(path.read_text(encoding="utf-8")))
+        name: ShippedRecipe(name, path, _read_opening_comment(path.read_text(encoding="utf-8")))
         for name, path in zip(names, paths, strict=True)
     }
 
 
-def _opening(text: str) -> str:
+def _read_opening_comment(text: str) -> str:
     """Return the comment that a file begins with."""
     lines: list[str] = []
     for line in text.splitlines():

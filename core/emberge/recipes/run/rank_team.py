@@ -73,10 +73,10 @@ class RankTeam:
         self._agree("")
 
     def _agree(self, failure: str) -> None:
-        self.ranks.send(_over(self._calls, 0), failure)
+        self.ranks.send(_outcome_key(self._calls, 0), failure)
         for rank in range(1, self.ranks.size):
             try:
-                theirs = self.ranks.receive(_over(self._calls, rank), AGREEMENT)
+                theirs = self.ranks.receive(_outcome_key(self._calls, rank), AGREEMENT)
             except RanksError as error:
                 self._broken = self._ended() or f"rank {rank} is out of step ({error})"
                 continue
@@ -114,35 +114,37 @@ class RankTeam:
             place = OutFolder(out or Path(call["out"]))
             place.prepare()
             try:
-                _enter(steps[call["step"]], call, recipe, place, plugins, self.machine(machine))
+                _enter_step(
+                    steps[call["step"]], call, recipe, place, plugins, self.machine(machine)
+                )
             except LostRankError:
                 raise
             except Exception as error:
                 failure = str(error) or type(error).__name__
-                ranks.send(_over(number, ranks.rank), failure)
-                if not _failed_too(ranks, number):
+                ranks.send(_outcome_key(number, ranks.rank), failure)
+                if not _has_failed_too(ranks, number):
                     raise EmbergeError(f"rank {ranks.rank}: {failure}") from error
             else:
-                ranks.send(_over(number, ranks.rank), "")
+                ranks.send(_outcome_key(number, ranks.rank), "")
             number += 1
         ranks.send(f"left/{ranks.rank}", True)
         leave_ranks()
 
 
-def _failed_too(ranks: Ranks, number: int) -> bool:
+def _has_failed_too(ranks: Ranks, number: int) -> bool:
     try:
-        return bool(ranks.receive(_over(number, 0), AGREEMENT))
+        return bool(ranks.receive(_outcome_key(number, 0), AGREEMENT))
     except LostRankError:
         raise
     except RanksError:
         return False
 
 
-def _over(number: int, rank: int) -> str:
+def _outcome_key(number: int, rank: int) -> str:
     return f"over/{number}/{rank}"
 
 
-def _enter(
+def _enter_step(
     step: RecipeStep,
     call: Mapping[str, Any],
     recipe: Recipe,

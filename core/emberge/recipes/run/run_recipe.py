@@ -92,13 +92,13 @@ def run_in_sequence(run: RunState, team: RankTeam | None) -> None:
     """
     for step in run.recipe.steps:
         if not run.is_blocked(step):
-            _run_one(run, step, team if step.step.every_rank else None)
+            _run_step(run, step, team if step.step.every_rank else None)
 
 
-def _run_one(run: RunState, step: RecipeStep, team: RankTeam | None) -> None:
+def _run_step(run: RunState, step: RecipeStep, team: RankTeam | None) -> None:
     try:
         fingerprint, artifact = run.find(step)
-        artifact = artifact or _work(run, step, fingerprint, team)
+        artifact = artifact or _run_new_step(run, step, fingerprint, team)
     except Exception as error:
         run.fail(step, error)
     except BaseException:
@@ -110,19 +110,21 @@ def _run_one(run: RunState, step: RecipeStep, team: RankTeam | None) -> None:
         run.hashes.save()
 
 
-def _work(run: RunState, step: RecipeStep, fingerprint: str, team: RankTeam | None) -> Artifact:
+def _run_new_step(
+    run: RunState, step: RecipeStep, fingerprint: str, team: RankTeam | None
+) -> Artifact:
     context = run.context
     if team is not None:
         context = dataclasses.replace(context, machine=team.machine(context.machine))
     run.log.step_started(step, fingerprint)
     run.modules.wait()
-    result = run_step(step, fingerprint, context, _other_ranks(run, step, fingerprint, team))
+    result = run_step(step, fingerprint, context, _call_other_ranks(run, step, fingerprint, team))
     run.place.finish(step.id, fingerprint)
     run.log.step_finished(step.id, result.folder, result.artifact, result.seconds)
     return result.artifact
 
 
-def _other_ranks(
+def _call_other_ranks(
     run: RunState, step: RecipeStep, fingerprint: str, team: RankTeam | None
 ) -> contextlib.AbstractContextManager[None]:
     """Return the context in which the other ranks are in the step too, if it is one for them."""

@@ -169,15 +169,15 @@ def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry],
         options = {name: inner(one) for name, one in fields_in(item)}
         if isinstance(item, DataEntry) and item.only and item.path and not item.path.step:
             options["path"] = inner(refer(item))
-        return {**_called(item, plugins), "options": options}
+        return {**_name_component(item, plugins), "options": options}
 
     def leaf(item: Any) -> Any:
-        return refer(item) if isinstance(item, Reference) else _atom(item)
+        return refer(item) if isinstance(item, Reference) else _plain_leaf(item)
 
     return to_plain(value, leaf, record, (Reference,))
 
 
-def _called(item: Any, plugins: Plugins) -> dict[str, Any]:
+def _name_component(item: Any, plugins: Plugins) -> dict[str, Any]:
     try:
         name = plugins.component_of(type(item)).full_name
     except PluginError:
@@ -185,7 +185,7 @@ def _called(item: Any, plugins: Plugins) -> dict[str, Any]:
     return {"is": name, "revision": getattr(item, "revision", 1)}
 
 
-def _atom(item: Any) -> Any:
+def _plain_leaf(item: Any) -> Any:
     if isinstance(item, PerTensor):
         return [[e.filter, e.value] for e in item.entries]
     if isinstance(item, enum.Enum):

@@ -97,17 +97,17 @@ def run_step(
     """
     began = time.monotonic()
     place, targets = context.place, context.targets
-    with explain_disk_full(place), _locked(place.work_of(step.id, fingerprint)):
+    with explain_disk_full(place), _locked_work_folder(place.work_of(step.id, fingerprint)):
         import_modules(step.step.loads)
         workspace = StepWorkspace(step, fingerprint, context)
-        _empty(workspace.folder)
+        _empty_folder(workspace.folder)
         try:
             with noting_contents() as notes:
                 with inside or contextlib.nullcontext(), exits_refused(f"step '{step.id}'"):
                     artifact = step.step.run(workspace)
                 if not isinstance(artifact, Artifact):
                     raise PluginError(f"{step.kind}.run must return an Artifact, not {artifact!r}")
-                _complete(workspace, artifact)
+                _add_plugin_files(workspace, artifact)
             warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
             artifact = dataclasses.replace(artifact, warnings=warnings)
             workspace.write_metrics()
@@ -123,7 +123,7 @@ def run_step(
     return StepResult(folder, artifact, seconds)
 
 
-def _complete(workspace: StepWorkspace, artifact: Artifact) -> None:
+def _add_plugin_files(workspace: StepWorkspace, artifact: Artifact) -> None:
     """Add the files of plugins to what the step has made, which none of them can lose."""
     plugins, folder = workspace.context.targets.plugins, workspace.folder
     found = plugins.completing("complete_result", folder=folder, artifact=artifact)
@@ -141,7 +141,7 @@ def _complete(workspace: StepWorkspace, artifact: Artifact) -> None:
 def result_of(place: OutFolder, step: str, fingerprint: str) -> Artifact | None:
     """Return the artifact of the step's result under this fingerprint; None when there is none."""
     folder = place.result(step, fingerprint)
-    return read_artifact(folder) if _fingerprint_of(folder) == fingerprint else None
+    return read_artifact(folder) if _read_fingerprint(folder) == fingerprint else None
 
 
 @contextlib.contextmanager
@@ -158,7 +158,7 @@ def explain_disk_full(place: OutFolder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _locked(work: Path) -> Iterator[None]:
+def _locked_work_folder(work: Path) -> Iterator[None]:
     """Lock the work folder against every other process, also one whose machine was taken for lost.
 
     Raises:
@@ -172,7 +172,7 @@ def _locked(work: Path) -> Iterator[None]:
         yield
 
 
-def _empty(folder: Path) -> None:
+def _empty_folder(folder: Path) -> None:
     """Remove what a run left that was killed between filling its folder and being published."""
     for left in folder.iterdir():
         if left.is_dir() and not left.is_symlink():
@@ -181,7 +181,7 @@ def _empty(folder: Path) -> None:
             left.unlink()
 
 
-def _fingerprint_of(folder: Path) -> str | None:
+def _read_fingerprint(folder: Path) -> str | None:
     try:
         record = read_json(folder / ARTIFACT)
     except (OSError, ValueError, UnsoundFileError):

@@ -104,5 +104,5 @@ def test_what_a_test_run_leaves_in_the_example_is_not_copied(
     ):
         (used / left).parent.mkdir(parents=True, exist_ok=True)
         (used / left).write_bytes(b"\xff")
-    monkeypatch.setattr(new_plugin, "_example", lambda: used)
+    monkeypatch.setattr(new_plugin, "_find_example", lambda: used)
     assert contents(write_plugin("acme", tmp_path / "new")) == contents(EXAMPLE)
