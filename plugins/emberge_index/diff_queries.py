@@ -37,36 +37,40 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     reporter = plugins.require("reporter", "--page") if options.page is not None else None
     queries, documents = (read_texts(path) for path in (options.queries, options.documents))
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
-    asked = [_asked(space, queries) for space in (old, new)]
+    asked = [_embed_queries(space, queries) for space in (old, new)]
     hits: list[Any] = [
         nearest_rows(rows, space.documents(documents), FIRST)
         for space, rows in zip((old, new), asked, strict=True)
     ]
     found = changes_of(*hits)
     topics = topics_of(asked[0], queries, found, options.topics) if options.topics else []
-    print("\n".join([*_topic_lines(topics, queries), *_lines(found, queries, documents)]))
+    print("\n".join([*_list_topics(topics, queries), *_list_changes(found, queries, documents)]))
     if options.json is not None:
-        content = {"old": old.name, "new": new.name, **_plain(found, topics, queries, documents)}
+        content = {
+            "old": old.name,
+            "new": new.name,
+            **_changes_as_json(found, topics, queries, documents),
+        }
         write_text(options.json, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         print(f"written: {options.json}")
     if reporter is not None:
         title = f"Queries from {old.name} to {new.name}"
-        figures = [_figure(found, queries, documents)]
+        figures = [_build_figure(found, queries, documents)]
         if topics:
-            figures.insert(0, _topic_figure(topics, queries))
-        page = reporter.draw_page(Page(title, [_summary(found)], figures))
+            figures.insert(0, _build_topic_figure(topics, queries))
+        page = reporter.draw_page(Page(title, [_summarise_changes(found)], figures))
         write_text(options.page, page)
         print(f"written: {options.page}")
     return 0
 
 
-def _asked(space: ModelSpace, queries: Sequence[str]) -> Any:
+def _embed_queries(space: ModelSpace, queries: Sequence[str]) -> Any:
     """Return the vectors of texts as queries, which of some models are those of documents."""
     asked = space.queries(queries)
     return space.documents(queries) if asked is None else asked
 
 
-def _summary(found: QueryChanges) -> str:
+def _summarise_changes(found: QueryChanges) -> str:
     groups = ", ".join(f"{found.count(group)} {group}" for group in GROUPS if found.count(group))
     return (
         f"Of {len(found.all)} queries {found.churn:.0%} have another first document, and "
@@ -74,32 +78,34 @@ def _summary(found: QueryChanges) -> str:
     )
 
 
-def _lines(found: QueryChanges, queries: Sequence[str], documents: Sequence[str]) -> Iterator[str]:
-    yield _summary(found)
+def _list_changes(
+    found: QueryChanges, queries: Sequence[str], documents: Sequence[str]
+) -> Iterator[str]:
+    yield _summarise_changes(found)
     for one in found.all[:_SHOWN]:
         if one.group == "same":
             return
-        yield f"{one.group}, {one.overlap:.0%} kept: {_short(queries[one.query])}"
-        yield f"  - {_short(documents[one.old[0]])}"
-        yield f"  + {_short(documents[one.new[0]])}"
+        yield f"{one.group}, {one.overlap:.0%} kept: {_shorten_text(queries[one.query])}"
+        yield f"  - {_shorten_text(documents[one.old[0]])}"
+        yield f"  + {_shorten_text(documents[one.new[0]])}"
 
 
-def _topic_lines(topics: Sequence[Topic], queries: Sequence[str]) -> Iterator[str]:
+def _list_topics(topics: Sequence[Topic], queries: Sequence[str]) -> Iterator[str]:
     if topics:
         yield "topics, the worst first"
     for one in topics:
         yield (
-            f"{_name(one, queries)}: {count_noun(one.size, 'query')}, "
+            f"{_name_topic(one, queries)}: {count_noun(one.size, 'query')}, "
             f"{one.changes.overlap:.0%} kept, {one.changes.churn:.0%} with another first document"
         )
 
 
-def _name(topic: Topic, queries: Sequence[str]) -> str:
+def _name_topic(topic: Topic, queries: Sequence[str]) -> str:
     """Return the telling words of a topic, or its most central query."""
-    return ", ".join(topic.words) or _short(queries[topic.central])
+    return ", ".join(topic.words) or _shorten_text(queries[topic.central])
 
 
-def _plain(
+def _changes_as_json(
     found: QueryChanges, topics: Sequence[Topic], queries: Sequence[str], documents: Sequence[str]
 ) -> dict[str, Any]:
     topic_of = {one.query: place for place, topic in enumerate(topics) for one in topic.changes.all}
@@ -134,16 +140,16 @@ def _plain(
     }
 
 
-def _topic_figure(topics: Sequence[Topic], queries: Sequence[str]) -> dict[str, Any]:
+def _build_topic_figure(topics: Sequence[Topic], queries: Sequence[str]) -> dict[str, Any]:
     """Return what each topic keeps as a chart, and the topics by name as its table."""
     rows = [
         [
             str(place),
-            _name(one, queries),
+            _name_topic(one, queries),
             str(one.size),
             f"{one.changes.overlap:.0%}",
             f"{one.changes.churn:.0%}",
-            _short(queries[one.central]),
+            _shorten_text(queries[one.central]),
         ]
         for place, one in enumerate(topics, 1)
     ]
@@ -165,7 +171,7 @@ def _topic_figure(topics: Sequence[Topic], queries: Sequence[str]) -> dict[str, 
     }
 
 
-def _figure(
+def _build_figure(
     found: QueryChanges, queries: Sequence[str], documents: Sequence[str]
 ) -> dict[str, Any]:
     """Return the overlaps of all queries as a chart, and the worst ones as its table."""
@@ -178,9 +184,9 @@ def _figure(
         [
             one.group,
             f"{one.overlap:.0%}",
-            _short(queries[one.query]),
-            _short(documents[one.old[0]]),
-            _short(documents[one.new[0]]),
+            _shorten_text(queries[one.query]),
+            _shorten_text(documents[one.old[0]]),
+            _shorten_text(documents[one.new[0]]),
         ]
         for one in changed
     ]
@@ -198,6 +204,6 @@ def _figure(
     }
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= _LONG else f"{flat[:_LONG]}…"

@@ -132,7 +132,7 @@ def topics_of(
     rows = unit_rows(np.asarray(vectors, np.float32))
     group = groups_of(rows, count)
     members = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
-    names = _names([[queries[int(place)] for place in places] for places in members])
+    names = _name_groups([[queries[int(place)] for place in places] for places in members])
     found = []
     for words, places in zip(names, members, strict=True):
         central = int(places[np.argmax(rows[places] @ rows[places].mean(0))])
@@ -152,14 +152,14 @@ def groups_of(rows: NDArray[np.float32], count: int) -> NDArray[np.int64]:
     from scipy.cluster.vq import kmeans2
 
     points = np.asarray(rows, np.float64)
-    starts = _starts(points, count)
+    starts = _choose_starts(points, count)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of groups that became empty
         _, group = kmeans2(points, starts, iter=_ROUNDS, minit="matrix")
     return np.asarray(np.unique(group, return_inverse=True)[1], np.int64).reshape(-1)
 
 
-def _starts(points: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+def _choose_starts(points: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """Return different points, each the best of some drawn by squared distance from those before it."""
     import numpy as np
 
@@ -180,9 +180,9 @@ def _starts(points: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     return points[chosen]
 
 
-def _names(groups: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
+def _name_groups(groups: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
     """Yield the words of each group that many of its texts have and few others, the most telling first."""
-    counts = [Counter(itertools.chain(*map(_words, texts))) for texts in groups]
+    counts = [Counter(itertools.chain(*map(_split_words, texts))) for texts in groups]
     everywhere = sum(counts, Counter[str]())
     total = sum(map(len, groups))
     for texts, own in zip(groups, counts, strict=True):
@@ -195,5 +195,5 @@ def _names(groups: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
         yield tuple(word for word in ranked if telling[word] > 0)[:_WORDS]
 
 
-def _words(text: str) -> set[str]:
+def _split_words(text: str) -> set[str]:
     return set(re.findall(r"[^\W\d_]{2,}", text.lower()))

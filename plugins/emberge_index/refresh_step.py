@@ -53,9 +53,9 @@ class Refresh(Translate):
 
     def run(self, workspace: Workspace) -> Artifact:
         fit = self.fit(workspace)
-        curves = _curves(fit, self.shares, workspace.seed)
+        curves = _measure_curves(fit, self.shares, workspace.seed)
         (workspace.folder / "curve.json").write_text(json.dumps(curves, indent=1), "utf-8")
-        (workspace.folder / "curve.md").write_text(_table(curves), "utf-8")
+        (workspace.folder / "curve.md").write_text(_draw_table(curves), "utf-8")
         series = {order: curves["gain_kept"][order] for order in curves["gain_kept"]}
         figure = {
             "title": "Gain kept by the share of documents embedded anew",
@@ -74,7 +74,7 @@ class Refresh(Translate):
         )
 
 
-def _curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, Any]:
+def _measure_curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, Any]:
     """Return nDCG@10 and gain kept by order and share, over the half of the queries that gave no hits.
 
     Raises:
@@ -103,7 +103,7 @@ def _curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, Any]:
         "new": score(queries, new),
     }
     found: dict[str, Any] = {"shares": list(shares), **ends, "ndcg": {}, "gain_kept": {}}
-    for order, rows in _orders(fit, log, seed).items():
+    for order, rows in _order_documents(fit, log, seed).items():
         scores = []
         for share in shares:
             mixed = mapped.copy()
@@ -115,7 +115,9 @@ def _curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, Any]:
     return found
 
 
-def _orders(fit: Fit, log: NDArray[np.int64], seed: int) -> Mapping[str, NDArray[np.int64]]:
+def _order_documents(
+    fit: Fit, log: NDArray[np.int64], seed: int
+) -> Mapping[str, NDArray[np.int64]]:
     import numpy as np
 
     from emberge_index.refresh_verb import Hits, by_hits, strangeness_of_each
@@ -131,7 +133,7 @@ def _orders(fit: Fit, log: NDArray[np.int64], seed: int) -> Mapping[str, NDArray
     }
 
 
-def _table(curves: Mapping[str, Any]) -> str:
+def _draw_table(curves: Mapping[str, Any]) -> str:
     head = ["gain kept, embedded anew", *(f"{share:.0%}" for share in curves["shares"])]
     rows = [
         [order, *("" if gain is None else f"{gain:.0%}" for gain in gains)]

@@ -77,7 +77,7 @@ def order_of(
     require_fitting(plan, translation, any_model=any_model)
     mapper = Mapper(translation, plan.rows.dtype)
     size = block_rows(plan.rows.dimension, mapper.dimension)
-    log = _queries(queries, target) if queries is not None else None
+    log = _read_queries(queries, target) if queries is not None else None
     require_finite(plan.path, plan.rows, size)
     hits = Hits(log) if log is not None else None
     strange, first = [], 0
@@ -92,7 +92,7 @@ def order_of(
     return rows, [plan.rows.name_of(int(row)) for row in rows[:SHOWN]]
 
 
-def _queries(path: Path, new: SpaceOf) -> NDArray[Any]:
+def _read_queries(path: Path, new: SpaceOf) -> NDArray[Any]:
     """Return the vectors of logged queries, which must be the new model's."""
     from emberge_index.vectors import read_vectors, require_space
 
@@ -113,7 +113,7 @@ class Hits:
     def __init__(self, queries: NDArray[Any]) -> None:
         import numpy as np
 
-        self._queries = unit_rows(np.asarray(queries, np.float32))
+        self._read_queries = unit_rows(np.asarray(queries, np.float32))
         self._scores = np.full((len(queries), DEPTH), -np.inf, np.float32)
         self._rows = np.full((len(queries), DEPTH), -1, np.int64)
 
@@ -123,9 +123,9 @@ class Hits:
 
         found = unit_rows(np.asarray(documents, np.float32))
         rows = np.arange(first, first + len(found))
-        for start in range(0, len(self._queries), QUERIES):
+        for start in range(0, len(self._read_queries), QUERIES):
             part = slice(start, start + QUERIES)
-            scores = np.hstack([self._scores[part], self._queries[part] @ found.T])
+            scores = np.hstack([self._scores[part], self._read_queries[part] @ found.T])
             own = np.broadcast_to(rows, (len(scores), len(rows)))
             numbers = np.hstack([self._rows[part], own])
             best = top_k(scores, DEPTH)

@@ -201,12 +201,12 @@ class PairCosines:
         places = shares * (len(self) - 1)
         lower = np.floor(places).astype(np.int64)
         ranks = np.unique([lower, np.minimum(lower + 1, len(self) - 1)])
-        values = self._ranked(ranks)
+        values = self._find_ranked(ranks)
         below = values[np.searchsorted(ranks, lower)]
         above = values[np.searchsorted(ranks, np.minimum(lower + 1, len(self) - 1))]
         return below + (above - below) * (places - lower)
 
-    def _ranked(self, ranks: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _find_ranked(self, ranks: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the cosines of these ranks, from 0 for the smallest; ranks rise.
 
         A cell between -1 and 1 that has one of them is sorted. One with so many cosines that they do not fit
@@ -216,22 +216,22 @@ class PairCosines:
 
         counts = np.zeros(CELLS, np.int64)
         for block in self.blocks():
-            counts += np.bincount(_scaled(block).astype(np.int64), minlength=CELLS)
+            counts += np.bincount(_scale_cosines(block).astype(np.int64), minlength=CELLS)
         ends = counts.cumsum()
         cells = np.searchsorted(ends, ranks, side="right")
         inside = ranks - (ends - counts)[cells]
         wanted = np.unique(cells)
         if counts[wanted].sum() > KEPT:
-            return self._parted(cells, inside, wanted)
+            return self._find_in_parts(cells, inside, wanted)
         sought = np.zeros(CELLS, bool)
         sought[wanted] = True
-        parts = [block[sought[_scaled(block).astype(np.int64)]] for block in self.blocks()]
+        parts = [block[sought[_scale_cosines(block).astype(np.int64)]] for block in self.blocks()]
         kept = np.sort(np.concatenate(parts))
         starts = np.concatenate([[0], counts[wanted].cumsum()])
         ranked: NDArray[np.float64] = kept[starts[np.searchsorted(wanted, cells)] + inside]
         return ranked
 
-    def _parted(
+    def _find_in_parts(
         self, cells: NDArray[np.int64], inside: NDArray[np.int64], wanted: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Return the cosines at ranks inside cells, as the lower ends of parts of those cells."""
@@ -241,7 +241,7 @@ class PairCosines:
         row_of[wanted] = np.arange(len(wanted))
         counts = np.zeros(len(wanted) * PARTS, np.int64)
         for block in self.blocks():
-            scaled = _scaled(block)
+            scaled = _scale_cosines(block)
             cell = scaled.astype(np.int64)
             row = row_of[cell]
             part = ((scaled - cell) * PARTS).astype(np.int64)
@@ -254,7 +254,7 @@ class PairCosines:
         return np.array(found) * (2 / CELLS) - 1
 
 
-def _scaled(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+def _scale_cosines(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return cosines as places among the cells, from 0 to below CELLS."""
     import numpy as np
 

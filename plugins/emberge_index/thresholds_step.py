@@ -117,11 +117,11 @@ class Thresholds(Step):
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.files import write_text
 
-        texts, same = self._texts(workspace)
-        old, new = (self._embedded(one, texts, workspace) for one in (self.old, self.new))
+        texts, same = self._choose_texts(workspace)
+        old, new = (self._embed_texts(one, texts, workspace) for one in (self.old, self.new))
         found = threshold_map(old.documents[:], new.documents[:], same)
         moved = [found.moved(one) for one in self.at]
-        claims = list(self._claims(moved))
+        claims = list(self._check_claims(moved))
         unmet = [text for met, text in claims if not met]
         content = {
             "old_model": old.name,
@@ -132,7 +132,7 @@ class Thresholds(Step):
         }
         write_text(workspace.folder / "thresholds.json", json.dumps(content, indent=1) + "\n")
         notes = [f"- {'met' if met else 'NOT MET'}: {text}" for met, text in claims]
-        table = [*_table(old, new, len(texts), found, moved), *(["", *notes] if notes else [])]
+        table = [*_draw_table(old, new, len(texts), found, moved), *(["", *notes] if notes else [])]
         write_text(workspace.folder / TABLE, "\n".join(table) + "\n")
         return Artifact(
             kind="report",
@@ -140,13 +140,13 @@ class Thresholds(Step):
             details={
                 "table": TABLE,
                 "thresholds": {key: content[key] for key in ("pairs", "table", "at")},
-                "figures": [_figure(old, new, found, moved, claims)],
+                "figures": [_build_figure(old, new, found, moved, claims)],
                 "unmet": [] if workspace.rehearsal else unmet,
             },
             warnings=(_SAME,) if old.fingerprint == new.fingerprint else (),
         )
 
-    def _texts(self, workspace: Workspace) -> tuple[list[str], list[tuple[int, int]]]:
+    def _choose_texts(self, workspace: Workspace) -> tuple[list[str], list[tuple[int, int]]]:
         """Return different texts, and pairs of their places that are documents of one query."""
         import numpy as np
         from emberge.data import step_datasets
@@ -168,7 +168,7 @@ class Thresholds(Step):
             texts = list(dict.fromkeys([*texts, *probe_texts(2 * FEWEST)]))
         return texts, same
 
-    def _embedded(
+    def _embed_texts(
         self, model: ModelRef, texts: Sequence[str], workspace: Workspace
     ) -> EmbeddedProbes:
         try:
@@ -183,7 +183,7 @@ class Thresholds(Step):
         except CheckpointError as error:
             raise CheckpointError(f"{model}: {error}") from error
 
-    def _claims(self, moved: Sequence[Moved]) -> Iterator[tuple[bool, str]]:
+    def _check_claims(self, moved: Sequence[Moved]) -> Iterator[tuple[bool, str]]:
         """Yield for each threshold whether it meets the requirement, and the claim in words."""
         if self.require is None:
             return
@@ -203,7 +203,7 @@ class Thresholds(Step):
                 )
 
 
-def _table(
+def _draw_table(
     old: EmbeddedProbes,
     new: EmbeddedProbes,
     texts: int,
@@ -230,7 +230,7 @@ def _table(
     yield from ("", *table_lines(["false positives", "old", "new"], rates, "rrr"))
 
 
-def _figure(
+def _build_figure(
     old: EmbeddedProbes,
     new: EmbeddedProbes,
     found: ThresholdMap,

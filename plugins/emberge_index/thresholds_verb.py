@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Print the map of two models' thresholds, and those that were asked for; return the exit code."""
-    asked = _thresholds(options.at)
+    asked = _read_thresholds(options.at)
     texts = read_texts(options.texts) if options.texts is not None else probe_texts()
     texts = list(dict.fromkeys(texts))
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
     found = threshold_map(old.documents(texts), new.documents(texts))
-    print("\n".join(_lines(found, asked, len(texts))))
+    print("\n".join(_list_thresholds(found, asked, len(texts))))
     if options.json is not None:
         content = {"old_model": old.name, "new_model": new.name, **found.plain()}
         write_text(options.json, json.dumps(content, indent=1) + "\n")
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     return 0
 
 
-def _thresholds(given: Sequence[str]) -> list[float]:
+def _read_thresholds(given: Sequence[str]) -> list[float]:
     words = [word for text in given for word in text.split(",")]
     try:
         found = [float(word) for word in words]
@@ -44,7 +44,7 @@ def _thresholds(given: Sequence[str]) -> list[float]:
     return found
 
 
-def _lines(found: ThresholdMap, asked: Sequence[float], texts: int) -> Iterator[str]:
+def _list_thresholds(found: ThresholdMap, asked: Sequence[float], texts: int) -> Iterator[str]:
     yield f"cosines of {found.pairs:,} pairs of {texts:,} different texts"
     yield "false positives   old      new"
     for rate, old, new in found.table():

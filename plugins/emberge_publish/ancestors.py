@@ -71,9 +71,9 @@ def find_ancestors(
         CheckpointError: for a folder that no step made, and for ancestors of which no licence is known.
         RecipeError: for a declared licence of what is no ancestor.
     """
-    artifact = _record_of(folder)
+    artifact = _read_record(folder)
     _, roots, data = ancestry(artifact, folder.parent, origin)
-    found = [_with_fetched(one, fetch_card) for one in _with_adapters(roots, origin)]
+    found = [_fetch_missing_card(one, fetch_card) for one in _split_adapters(roots, origin)]
     unknown = [name for name in declared if name not in {one.name for one in found}]
     if unknown:
         names = [one.name for one in found]
@@ -81,8 +81,8 @@ def find_ancestors(
             f"--licence-of {unknown[0]}: the model does not go back to it{suggest(unknown[0], names)}; "
             f"it does to {join_some(names, 6)}"
         )
-    stated = _declare(found, declared)
-    if fault := _unknown_licences(stated):
+    stated = _declare_licences(found, declared)
+    if fault := _describe_unknown(stated):
         raise CheckpointError(f"{folder}: {fault}")
     merged = "strategy" in artifact.details
     return Ancestors(tuple(stated), data, merged, tuple(declared))
@@ -100,19 +100,19 @@ def expected_ancestors(
     """
     folder = context.model(model)
     if folder is not None:
-        roots = ancestry(_record_of(folder), folder.parent, model.folder).roots
+        roots = ancestry(_read_record(folder), folder.parent, model.folder).roots
     else:
-        names = dict.fromkeys(_expected_roots(model, context))
+        names = dict.fromkeys(_list_expected_roots(model, context))
         roots = tuple(model_outside(name, model.folder) for name in names)
-    found = [_with_fetched(one, fetch_card) for one in _with_adapters(roots, model.folder)]
-    stated = _declare(found, declared)
+    found = [_fetch_missing_card(one, fetch_card) for one in _split_adapters(roots, model.folder)]
+    stated = _declare_licences(found, declared)
     seen = [one for one in stated if one.licence or one.card or not is_of_hub(one)]
-    if fault := _unknown_licences(seen):
+    if fault := _describe_unknown(seen):
         raise CheckpointError(fault)
     return Ancestors(tuple(seen))
 
 
-def _record_of(folder: Path) -> Artifact:
+def _read_record(folder: Path) -> Artifact:
     artifact = read_artifact(folder)
     if artifact is None:
         raise CheckpointError(
@@ -122,7 +122,7 @@ def _record_of(folder: Path) -> Artifact:
     return artifact
 
 
-def _expected_roots(model: ModelRef, context: Preflight) -> Iterator[str]:
+def _list_expected_roots(model: ModelRef, context: Preflight) -> Iterator[str]:
     """Yield the models outside the recipe that a model of it will go back to."""
     waiting, met = [model.text], set[str]()
     while waiting:
@@ -135,12 +135,12 @@ def _expected_roots(model: ModelRef, context: Preflight) -> Iterator[str]:
             waiting += expected.artifact.parents
 
 
-def _declare(models: Iterable[Parent], declared: Mapping[str, str]) -> list[Parent]:
+def _declare_licences(models: Iterable[Parent], declared: Mapping[str, str]) -> list[Parent]:
     """Return models with the licences that the publisher states."""
     return [replace(o, licence=declared[o.name]) if o.name in declared else o for o in models]
 
 
-def _with_adapters(roots: Iterable[Parent], origin: Path) -> Iterator[Parent]:
+def _split_adapters(roots: Iterable[Parent], origin: Path) -> Iterator[Parent]:
     """Yield each model, and after it the adapter on it, which has a licence of its own."""
     for one in roots:
         reference = ModelRef(one.name)
@@ -154,13 +154,13 @@ def _with_adapters(roots: Iterable[Parent], origin: Path) -> Iterator[Parent]:
         yield with_card(Parent(reference.adapter, bases=bases), origin / path if local else None)
 
 
-def _with_fetched(one: Parent, fetch_card: FetchCard) -> Parent:
+def _fetch_missing_card(one: Parent, fetch_card: FetchCard) -> Parent:
     if one.card or not is_of_hub(one):
         return one
     return with_card(one, fetch_card(one.name, one.revision))
 
 
-def _unknown_licences(models: Iterable[Parent]) -> str:
+def _describe_unknown(models: Iterable[Parent]) -> str:
     """Return what is not known of the models' licences, and the fix; "" if all are known."""
     silent = [one for one in models if not one.licence]
     if not silent:

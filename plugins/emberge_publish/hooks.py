@@ -23,13 +23,13 @@ def register_verbs() -> Mapping[str, Verb]:
             examples="emberge publish out/soup me/soup\n"
             "emberge publish merged me/soup --private --licence-of ./ft-legal=apache-2.0\n"
             "emberge publish out/soup me/soup --replace --mteb board --yes",
-            add_options=_publish,
+            add_options=_add_publish_options,
             run="emberge_publish.publish_verb:run",
         )
     }
 
 
-def _publish(parser: argparse.ArgumentParser) -> None:
+def _add_publish_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="a step's result or merged model")
     parser.add_argument("name", metavar="OWNER/NAME", help="its name on the hub")
     parser.add_argument("--private", action="store_true", help="only you and your team see it")

@@ -60,40 +60,42 @@ def joint_terms(licences: Mapping[str, str], wanted: str | None = None) -> Terms
 
     `wanted` is a licence of the publisher's choice, which has to be one that all of them allow.
     """
-    plain = {name: _plain(licence) for name, licence in licences.items()}
+    plain = {name: _normalise_name(licence) for name, licence in licences.items()}
     if not plain:
         if wanted is None:
             return Terms(
                 problem="goes back to no other model; choose its licence with --licence ID"
             )
-        return Terms(_plain(wanted), own=_own(_plain(wanted)))
+        return Terms(_normalise_name(wanted), own=_is_own(_normalise_name(wanted)))
     for name, licence in plain.items():
-        if problem := _forbids(name, licence):
+        if problem := _find_problem(name, licence):
             return Terms(problem=problem)
-    allowed = _common(plain)
+    allowed = _find_common(plain)
     if not allowed:
-        return Terms(problem=_conflict(plain))
+        return Terms(problem=_describe_conflict(plain))
     if wanted is None:
-        return Terms(allowed[0], own=_own(allowed[0]))
-    if _plain(wanted) not in allowed:
-        against = next(n for n, one in plain.items() if _plain(wanted) not in _allowed_by(one))
+        return Terms(allowed[0], own=_is_own(allowed[0]))
+    if _normalise_name(wanted) not in allowed:
+        against = next(
+            n for n, one in plain.items() if _normalise_name(wanted) not in _list_allowed(one)
+        )
         return Terms(
             problem=f"licence '{wanted}' is not open to what is made of '{against}' ({plain[against]}); "
             f"{allowed[0]} is"
         )
-    return Terms(_plain(wanted), own=_own(_plain(wanted)))
+    return Terms(_normalise_name(wanted), own=_is_own(_normalise_name(wanted)))
 
 
-def _plain(licence: str) -> str:
+def _normalise_name(licence: str) -> str:
     flat = licence.strip().lower()
     return _ALIASES.get(flat, flat)
 
 
-def _own(licence: str) -> bool:
+def _is_own(licence: str) -> bool:
     return licence not in _FREE and licence not in _BOUND
 
 
-def _forbids(name: str, licence: str) -> str:
+def _find_problem(name: str, licence: str) -> str:
     limits = licence_limits(licence)
     if "nd" in limits:
         return (
@@ -112,7 +114,7 @@ def _forbids(name: str, licence: str) -> str:
     return ""
 
 
-def _allowed_by(licence: str) -> Sequence[str]:
+def _list_allowed(licence: str) -> Sequence[str]:
     """Return the licences that what is derived may have, the freest first."""
     if licence in _FREE:
         stricter = [one for one in _BOUND if (licence, one) not in _CLASHES]
@@ -120,24 +122,24 @@ def _allowed_by(licence: str) -> Sequence[str]:
     return _BOUND.get(licence, (licence,))
 
 
-def _common(plain: Mapping[str, str]) -> list[str]:
+def _find_common(plain: Mapping[str, str]) -> list[str]:
     """Return the licences that all allow, the freest first."""
     stated = list(dict.fromkeys(plain.values()))
-    own = [one for one in stated if _own(one)]
-    known = [_allowed_by(one) for one in stated if not _own(one)]
+    own = [one for one in stated if _is_own(one)]
+    known = [_list_allowed(one) for one in stated if not _is_own(one)]
     if own:  # only what asks for no licence of its own fits under an author's terms
-        fits = len(own) == 1 and all(one in _FREE for one in stated if not _own(one))
+        fits = len(own) == 1 and all(one in _FREE for one in stated if not _is_own(one))
         return own if fits else []
     return [one for one in known[0] if all(one in others for others in known)] if known else []
 
 
-def _conflict(plain: Mapping[str, str]) -> str:
+def _describe_conflict(plain: Mapping[str, str]) -> str:
     """Name the first two of the models that exclude each other; licences of this table do it in pairs."""
     pairs: Iterator[tuple[str, str]] = (
         (one, other)
         for i, one in enumerate(plain)
         for other in list(plain)[:i]
-        if not _common({one: plain[one], other: plain[other]})
+        if not _find_common({one: plain[one], other: plain[other]})
     )
     one, other = next(pairs)
     return (

@@ -55,13 +55,13 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
     terms = joint_terms(ancestors.licences, choices.licence)
     if terms.licence is None:
         raise CheckpointError(f"{folder}: {terms.problem}")
-    tasks = {one.name: _trained_on(one.bases, plugins) for one in ancestors.models}
-    results = _results(result)
+    tasks = {one.name: _find_trained_on(one.bases, plugins) for one in ancestors.models}
+    results = _find_results(result)
     scored = [path.stem for path in results]
     record = read_json(result / RECORD)
     chosen = choose_files(result.resolve(), record)
     text = _read_card(chosen.files)
-    card = _base_card(result, text, record, choices.name, origin, plugins)
+    card = _choose_base_card(result, text, record, choices.name, origin, plugins)
     whole = draw_card(published_card(card, ancestors, terms, tasks, scored))
     added = plugins.completing("complete_publication", folder=result)
     made = {name: text.encode() for name, text in {**added.files, CARD: whole}.items()}
@@ -75,8 +75,8 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
         dict(sorted(files.items())),
         terms,
         ancestors,
-        _board_entry(result, repository, ancestors, terms, tasks, results, plugins),
-        (*added.failures, *_notes(ancestors, tasks, scored), *left_notes(chosen.left)),
+        _build_board_entry(result, repository, ancestors, terms, tasks, results, plugins),
+        (*added.failures, *_list_notes(ancestors, tasks, scored), *left_notes(chosen.left)),
         plugins,
     )
     with tempfile.TemporaryDirectory(prefix="emberge-publish-") as place:
@@ -84,7 +84,7 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
     return found
 
 
-def _base_card(
+def _choose_base_card(
     result: Path, text: str, record: Mapping[str, Any], name: str, origin: Path, plugins: Plugins
 ) -> Card:
     """Return the card to publish more in: one that was changed by hand as it is, else that of the run."""
@@ -113,7 +113,7 @@ def _require_model(folder: Path) -> None:
         )
 
 
-def _trained_on(bases: Sequence[str], plugins: Plugins) -> frozenset[str] | None:
+def _find_trained_on(bases: Sequence[str], plugins: Plugins) -> frozenset[str] | None:
     """Return the test sets that any of a model's bases is known to have been trained on, None if unknown."""
     boards: list[Leaderboard] = plugins.every("leaderboard")
     found = [board.tasks_trained_on(base) for board in boards for base in bases]
@@ -121,7 +121,7 @@ def _trained_on(bases: Sequence[str], plugins: Plugins) -> frozenset[str] | None
     return frozenset().union(*known) if known else None
 
 
-def _results(folder: Path) -> list[Path]:
+def _find_results(folder: Path) -> list[Path]:
     """Return the files with results of exactly these weights, of evaluations in the same OUT."""
     content, found = None, dict[str, Path]()
     for place in results_in(folder.parent):
@@ -136,7 +136,7 @@ def _results(folder: Path) -> list[Path]:
     return list(found.values())
 
 
-def _board_entry(
+def _build_board_entry(
     folder: Path,
     repository: Repository,
     ancestors: Ancestors,
@@ -163,7 +163,7 @@ def _board_entry(
     )
 
 
-def _notes(
+def _list_notes(
     ancestors: Ancestors,
     tasks: Mapping[str, frozenset[str] | None],
     scored: Sequence[str],
@@ -211,7 +211,7 @@ def choose_files(folder: Path, record: Mapping[str, Any]) -> ChosenFiles:
     """
     named = {*(record.get("files") or ()), *_ADDED}
     there = {path.relative_to(folder).as_posix(): path for path in published_files(folder)}
-    links = sorted(_links_below(folder))
+    links = sorted(_find_links(folder))
     bad = [name for name in links if name in named or any(n.startswith(f"{name}/") for n in named)]
     if bad:
         raise CheckpointError(
@@ -231,7 +231,7 @@ def left_notes(left: tuple[str, ...]) -> Iterator[str]:
         yield f"not uploaded, as {RECORD} does not name them: {shown}"
 
 
-def _links_below(folder: Path) -> Iterator[str]:
+def _find_links(folder: Path) -> Iterator[str]:
     """Yield the names of all links in a folder; none is entered."""
     for place, folders, files in os.walk(folder):
         for name in (*folders, *files):

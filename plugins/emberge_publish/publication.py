@@ -142,12 +142,12 @@ class PlannedFile:
 
 def plan_files(files: Mapping[str, Content], remote: Remote) -> list[PlannedFile]:
     """Return every file with its state beside what the repository has, and those that only it has."""
-    found = [_planned(path, content, remote) for path, content in files.items()]
+    found = [_plan_file(path, content, remote) for path, content in files.items()]
     left = [path for path in remote.files if path not in files and path not in _OF_THE_HUB]
     return found + [PlannedFile(path, remote.files[path].size, "removed") for path in left]
 
 
-def _planned(path: str, content: Content, remote: Remote) -> PlannedFile:
+def _plan_file(path: str, content: Content, remote: Remote) -> PlannedFile:
     size = len(content) if isinstance(content, bytes) else content.stat().st_size
     there = remote.files.get(path)
     if there is None:

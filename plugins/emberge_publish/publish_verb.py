@@ -19,7 +19,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         private=options.private,
         replace=options.replace,
         licence=options.licence,
-        licences=_stated(options.licence_of),
+        licences=_read_licences(options.licence_of),
     )
     found = prepare(options.folder, choices, plugins, options.inputs)
     found.repository.require_token()
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         print("nothing to upload: the hub has exactly these files")
         _write_board(found, options, remote.commit)
         return 0
-    if not options.yes and not _agreed(f"publish {found.repository.name}"):
+    if not options.yes and not _ask_user(f"publish {found.repository.name}"):
         print("nothing was uploaded")
         return 0
     done = found.upload(planned, remote)
@@ -46,7 +46,7 @@ def _write_board(found: Publication, options: argparse.Namespace, commit: str) -
             print(f"written: {options.mteb / file}")
 
 
-def _stated(given: Sequence[str]) -> dict[str, str]:
+def _read_licences(given: Sequence[str]) -> dict[str, str]:
     """Return licences by parent, of words like `./ft-legal=apache-2.0`."""
     found: dict[str, str] = {}
     for text in given:
@@ -57,7 +57,7 @@ def _stated(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _agreed(what: str) -> bool:
+def _ask_user(what: str) -> bool:
     """Ask the user and return whether the answer is yes.
 
     Raises:

@@ -36,12 +36,12 @@ def published_card(
     `scored` those that it was scored on.
     """
     whole = card.with_sections(
-        _lineage_section(ancestors),
-        _training_section(ancestors),
-        _overlap_section(ancestors, tasks, scored),
-        _licence_section(ancestors, terms),
+        _build_lineage_section(ancestors),
+        _build_training_section(ancestors),
+        _build_overlap_section(ancestors, tasks, scored),
+        _build_licence_section(ancestors, terms),
     )
-    return replace(whole, front=_published_front(card.front, ancestors, terms))
+    return replace(whole, front=_build_front(card.front, ancestors, terms))
 
 
 def authors_card(text: str) -> Card:
@@ -80,9 +80,7 @@ def overlap_of(
     }
 
 
-def _published_front(
-    given: Mapping[str, Any], ancestors: Ancestors, terms: Terms
-) -> dict[str, Any]:
+def _build_front(given: Mapping[str, Any], ancestors: Ancestors, terms: Terms) -> dict[str, Any]:
     front = {key: value for key, value in given.items() if not key.startswith("license")}
     licence = terms.licence or ""
     if terms.own and not _KNOWN_TERMS.fullmatch(licence):
@@ -101,17 +99,19 @@ def _published_front(
     return front
 
 
-def _link(one: Parent) -> Markdown:
+def _link_parent(one: Parent) -> Markdown:
     return web_link(shown_name(one.name), one.link)
 
 
-def _lineage_section(ancestors: Ancestors) -> Section:
+def _build_lineage_section(ancestors: Ancestors) -> Section:
     rows = []
     for one in ancestors.models:
         declared = " (as the publisher states)" if one.name in ancestors.declared else ""
-        rows.append([_link(one), one.revision or "–", f"{one.licence or 'unknown'}{declared}"])
+        rows.append(
+            [_link_parent(one), one.revision or "–", f"{one.licence or 'unknown'}{declared}"]
+        )
     further = [
-        Markdown(f"{_link(one)} was made of {prose(', '.join(bases))}, as its card states.")
+        Markdown(f"{_link_parent(one)} was made of {prose(', '.join(bases))}, as its card states.")
         for one in ancestors.models
         if (bases := [base for base in one.bases if base != one.name])
     ]
@@ -119,23 +119,23 @@ def _lineage_section(ancestors: Ancestors) -> Section:
     return Section("Lineage", [table, *further])
 
 
-def _training_section(ancestors: Ancestors) -> Section:
+def _build_training_section(ancestors: Ancestors) -> Section:
     items = []
     for one in ancestors.models:
         named = prose(", ".join(one.datasets)) or "unknown: its card names none"
         if not one.card and not one.datasets:
             named = "unknown: it has no card that can be found"
-        items.append(Markdown(f"{_link(one)}: {named}"))
+        items.append(Markdown(f"{_link_parent(one)}: {named}"))
     own = ", ".join(data.name for data in ancestors.data)
     run = prose(f"the run that made this model: {own or 'no training'}")
     return Section("Training data of the ancestors", [BulletList([*items, run])])
 
 
-def _overlap_section(
+def _build_overlap_section(
     ancestors: Ancestors, tasks: Mapping[str, Collection[str] | None], scored: Collection[str]
 ) -> Section:
     items = [
-        Markdown(f"{_link(one)}: {_describe_overlap(one, tasks.get(one.name))}")
+        Markdown(f"{_link_parent(one)}: {_describe_overlap(one, tasks.get(one.name))}")
         for one in ancestors.models
     ]
     both = overlap_of(tasks, scored)
@@ -157,7 +157,7 @@ def _describe_overlap(one: Parent, known: Collection[str] | None) -> str:
     return f"trained on {len(known)} of mteb's test sets: {listed}"
 
 
-def _licence_section(ancestors: Ancestors, terms: Terms) -> Section:
+def _build_licence_section(ancestors: Ancestors, terms: Terms) -> Section:
     stated = [f"{shown_name(o.name)}: {o.licence}" for o in ancestors.sources if o.licence]
     silent = [data.name for data in ancestors.data if not data.licence]
     unknown = [f"Unknown for the data {', '.join(silent)}."] if silent else []

@@ -30,7 +30,7 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Chi
         }
         scores = pooled
     if scores.forgetting:
-        lines.append(_forgetting(scores))
+        lines.append(_describe_forgetting(scores))
     for on in scores.headlines():
         scored = [m for m in scores.made if scores.value(m, on) is not None]
         if not scored:
@@ -38,18 +38,18 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Chi
         choose = min if scores.less else max
         best = choose(scored, key=lambda model: scores.value(model, on) or 0.0)
         verb = " has the least loss," if scores.less else " scores highest,"
-        parts: list[Child] = [_conclusion(scores, best, on, verb, merged)]
+        parts: list[Child] = [_describe_model(scores, best, on, verb, merged)]
         parts += [
-            _conclusion(scores, m, on, " scores", merged)
+            _describe_model(scores, m, on, " scores", merged)
             for m in merged
             if m in scored and m != best
         ]
         sentences = [("; ", part) if i else part for i, part in enumerate(parts)]
-        lines.append((_place(on), ": ", sentences, "."))
-    return [*lines, *_against_linear(scores)]
+        lines.append((_name_place(on), ": ", sentences, "."))
+    return [*lines, *_compare_with_linear(scores)]
 
 
-def _against_linear(scores: Scores) -> Iterator[Child]:
+def _compare_with_linear(scores: Scores) -> Iterator[Child]:
     """Yield which merges do more than the linear one of the same members, in means over tasks."""
     for linear in dict.fromkeys(one.reference for one in scores.against_linear):
         mine = [
@@ -63,15 +63,15 @@ def _against_linear(scores: Scores) -> Iterator[Child]:
             yield f"No merge of these differs from linear ({linear}) by more than noise: {names}."
         for one in clear:
             yield (
-                f"{_place(one.on)}, by more than noise: ",
+                f"{_name_place(one.on)}, by more than noise: ",
                 tag("b", one.model),
                 " ",
-                _compared(one),
+                _describe_difference(one),
                 ".",
             )
 
 
-def _forgetting(scores: Scores) -> Child:
+def _describe_forgetting(scores: Scores) -> Child:
     """Return a sentence on what models lost of their base on tasks that are nobody's training domain."""
     first = scores.forgetting[0]
     count = sum(task.domain == first.on for task in scores.tasks)
@@ -99,12 +99,12 @@ def loss_in_words(lost: Estimate, less: bool) -> str:
     return f"loses {signed(lost.mean, less)} {around}, which may be nothing"
 
 
-def _conclusion(
+def _describe_model(
     scores: Scores, model: str, on: str, verb: str, merged: Mapping[str, Sequence[str]]
 ) -> Child:
     """Return one model's score, its comparison with the reference, and a merge's parents' scores."""
     number = f"{verb} {points(scores.value(model, on), scores.less)}"
-    compared = _compared(scores.difference(model, on))
+    compared = _describe_difference(scores.difference(model, on))
     values = [v for p in merged.get(model, ()) if (v := scores.value(p, on)) is not None]
     low, high = (points(end(values), scores.less) if values else "" for end in (min, max))
     parents = f"; its parents {low} to {high}" if values else ""
@@ -112,7 +112,7 @@ def _conclusion(
     return (tag("b", model), number, around)
 
 
-def _compared(difference: Comparison | None) -> Child:
+def _describe_difference(difference: Comparison | None) -> Child:
     if difference is None:
         return None
     less = difference.less
@@ -128,5 +128,5 @@ def _compared(difference: Comparison | None) -> Child:
     )
 
 
-def _place(on: str) -> str:
+def _name_place(on: str) -> str:
     return DOMAINS.get(on) or MEANS.get(on, on).capitalize()

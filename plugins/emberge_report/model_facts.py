@@ -113,54 +113,54 @@ def anatomy(folder: Path) -> Anatomy:
     try:
         layout = Layout.read(folder)
     except CheckpointError:
-        config = _json(folder / "config.json")
-        return Anatomy(architecture=_architecture(config), purpose=purpose_of(folder))
-    config = _json(layout.trunk_folder / "config.json")
+        config = _read_json(folder / "config.json")
+        return Anatomy(architecture=_name_architecture(config), purpose=purpose_of(folder))
+    config = _read_json(layout.trunk_folder / "config.json")
     overall = read_settings(folder)
     kinds = [module.kind for module in layout.modules]
     return Anatomy(
-        architecture=_architecture(config),
-        dimension=_dimension(folder, [module.path for module in layout.modules], config),
+        architecture=_name_architecture(config),
+        dimension=_find_dimension(folder, [module.path for module in layout.modules], config),
         max_length=layout.max_length,
         pooling=layout.pooling,
         normalised="Normalize" in kinds,
         prompts=dict(layout.prompts),
-        similarity=_one_of(_SIMILARITIES, overall.get("similarity_fn_name") or "cosine"),
+        similarity=_known_word(_SIMILARITIES, overall.get("similarity_fn_name") or "cosine"),
         sentence_transformer=not layout.bare,
         purpose=purpose_of(folder),
-        code=_code(config),
-        reads=_reads(layout.trunk_folder),
+        code=_name_code(config),
+        reads=_list_inputs(layout.trunk_folder),
     )
 
 
-def _reads(trunk: Path) -> tuple[str, ...]:
+def _list_inputs(trunk: Path) -> tuple[str, ...]:
     named = read_trunk_settings(trunk).get("modality_config")
     found = tuple(kind for kind in _KINDS_OF_INPUT if kind in named) if named else ()
     return found or ("text",)
 
 
-def _one_of(known: tuple[str, ...], value: Any) -> str:
+def _known_word(known: tuple[str, ...], value: Any) -> str:
     """Return a word of a closed list: a config's own words are anybody's."""
     return value if value in known else "unknown"
 
 
-def _code(config: Mapping[str, Any]) -> str:
+def _name_code(config: Mapping[str, Any]) -> str:
     """Return the code that a config's model needs; "" where transformers has the class itself."""
     code = code_of_class(config)
     return code.name if code is not None else ""
 
 
-def _architecture(config: Mapping[str, Any]) -> str | None:
+def _name_architecture(config: Mapping[str, Any]) -> str | None:
     named = config.get("architectures")
     if isinstance(named, list) and named:
         return str(named[0])
     return str(config["model_type"]) if "model_type" in config else None
 
 
-def _dimension(folder: Path, modules: list[str], config: Mapping[str, Any]) -> int | None:
+def _find_dimension(folder: Path, modules: list[str], config: Mapping[str, Any]) -> int | None:
     """Return the dimension that the last module states, else the transformer's."""
     for path in reversed(modules):
-        found = _json(folder / path / "config.json")
+        found = _read_json(folder / path / "config.json")
         for key in ("out_features", "word_embedding_dimension", "embedding_dimension"):
             if isinstance(found.get(key), int):
                 return int(found[key])
@@ -168,7 +168,7 @@ def _dimension(folder: Path, modules: list[str], config: Mapping[str, Any]) -> i
     return size if isinstance(size, int) else None
 
 
-def _json(path: Path) -> Mapping[str, Any]:
+def _read_json(path: Path) -> Mapping[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -183,7 +183,7 @@ def purpose_of(folder: Path) -> ModelKind:
         types = [module.type for module in read_modules(folder)]
     except CheckpointError:
         named, types = None, []
-    architectures = _json(folder / "config.json").get("architectures") or [""]
+    architectures = _read_json(folder / "config.json").get("architectures") or [""]
     by_module = [_BY_MODULE.get(type_.rpartition(".")[2]) for type_ in types]
     if isinstance(named, str) and named in _KINDS:
         return _KINDS[named]

@@ -123,13 +123,13 @@ def gather(
         DataError: for scores or figures that cannot be read.
     """
     story = ReportData(
-        title, provenance=workspace.provenance, recipe=_recipe(workspace.store.parent)
+        title, provenance=workspace.provenance, recipe=_read_recipe(workspace.store.parent)
     )
     made: list[Made] = []
     for reference in steps:
         folder, artifact = workspace.artifact(reference)
         name = reference.step or folder.name
-        done = _done(name, folder)
+        done = _read_done(name, folder)
         story = replace(story, done=(*story.done, done))
         if drawn := read_figures(name, folder, artifact):
             story = replace(story, figures=(*story.figures, (name, drawn)))
@@ -145,12 +145,14 @@ def gather(
     measured = []
     for i, one in enumerate(made):
         workspace.progress(i, len(made), "models", f"distances of {one.name}")
-        measured.append(_with_distances(one, given, made, workspace, steps[0].folder))
-    measured = list(_with_kin(measured, given, workspace, steps[0].folder))
-    return replace(story, made=tuple(measured), base=given.name if given else _one_base(measured))
+        measured.append(_add_distances(one, given, made, workspace, steps[0].folder))
+    measured = list(_add_kinship(measured, given, workspace, steps[0].folder))
+    return replace(
+        story, made=tuple(measured), base=given.name if given else _find_one_base(measured)
+    )
 
 
-def _done(name: str, folder: Path) -> Done:
+def _read_done(name: str, folder: Path) -> Done:
     """Return the step's record, which the runner wrote beside the artifact."""
     try:
         found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
@@ -164,28 +166,28 @@ def _done(name: str, folder: Path) -> Done:
     )
 
 
-def _recipe(out: Path) -> str:
+def _read_recipe(out: Path) -> str:
     try:
         return (out / RECIPE).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return ""
 
 
-def _with_distances(
+def _add_distances(
     made: Made, given: Model | None, everyone: Sequence[Made], workspace: Workspace, beside: Path
 ) -> Made:
     """Return the data with each layer's distance from the base; `beside` is the recipe's folder."""
     try:
-        base = given or _own_base(made, everyone, workspace, beside)
+        base = given or _find_base(made, everyone, workspace, beside)
         if base is None:
             return replace(made, no_distances="its base is not known; give the report a `base`")
-        found = layer_distances(base, workspace.model(_as_model(made)), workspace.machine)
+        found = layer_distances(base, workspace.model(_refer_to(made)), workspace.machine)
         return replace(made, distances=found)
     except EmbergeError as error:
         return replace(made, no_distances=str(error))
 
 
-def _with_kin(
+def _add_kinship(
     made: Sequence[Made], given: Model | None, workspace: Workspace, beside: Path
 ) -> Iterator[Made]:
     """Yield the models, merges with how alike their parents changed, where these are of the run too."""
@@ -195,19 +197,19 @@ def _with_kin(
         parents = one.parents if one.merged else ()
         if len(parents) > 1 and all(name in named for name in parents) and parents not in known:
             try:
-                base = given or _own_base(one, made, workspace, beside)
-                models = [workspace.model(_as_model(named[name])) for name in parents]
+                base = given or _find_base(one, made, workspace, beside)
+                models = [workspace.model(_refer_to(named[name])) for name in parents]
                 known[parents] = kinship(base, models, workspace.machine) if base else ""
             except EmbergeError:
                 known[parents] = ""  # why is beside the distances
         yield replace(one, kin=known.get(parents, ""))
 
 
-def _as_model(made: Made) -> ModelRef:
+def _refer_to(made: Made) -> ModelRef:
     return ModelRef(f"${made.name}")
 
 
-def _own_base(
+def _find_base(
     made: Made, everyone: Sequence[Made], workspace: Workspace, beside: Path
 ) -> Model | None:
     """Return the base that a training started from, or the one that all parents of a merge started from.
@@ -215,7 +217,7 @@ def _own_base(
     Raises:
         CheckpointError: when it is not there any more, or is another model now.
     """
-    bases = _bases(made, {one.name: one for one in everyone})
+    bases = _find_bases(made, {one.name: one for one in everyone})
     if len(bases) != 1:
         return None
     reference, content = bases.pop()
@@ -229,7 +231,7 @@ def _own_base(
     return found
 
 
-def _bases(made: Made, known: Mapping[str, Made]) -> set[tuple[str, str]]:
+def _find_bases(made: Made, known: Mapping[str, Made]) -> set[tuple[str, str]]:
     """Return (reference, content hash) of the models that trainings behind this model started from."""
     base = made.details.get("base_reference") or made.details.get("base")
     if isinstance(base, str) and base:
@@ -237,10 +239,10 @@ def _bases(made: Made, known: Mapping[str, Made]) -> set[tuple[str, str]]:
     parents = [known[parent] for parent in made.parents if parent in known]
     if len(parents) < len(made.parents):
         return set()
-    return {b for parent in parents if parent.name != made.name for b in _bases(parent, known)}
+    return {b for parent in parents if parent.name != made.name for b in _find_bases(parent, known)}
 
 
-def _one_base(made: Sequence[Made]) -> str | None:
+def _find_one_base(made: Sequence[Made]) -> str | None:
     names = {one.distances.base for one in made if one.distances}
     return names.pop() if len(names) == 1 else None
 
@@ -258,7 +260,7 @@ def read_curves(path: Path) -> Mapping[str, Curve]:
     except OSError:
         return {}
     for line in lines:
-        record = _record(line)
+        record = _read_record(line)
         if record is None:
             continue
         curve = found.setdefault(record["name"], {})
@@ -267,7 +269,7 @@ def read_curves(path: Path) -> Mapping[str, Curve]:
     return {name: sorted(curve.items()) for name, curve in found.items()}
 
 
-def _record(line: str) -> Mapping[str, Any] | None:
+def _read_record(line: str) -> Mapping[str, Any] | None:
     try:
         record = json.loads(line)
     except ValueError:

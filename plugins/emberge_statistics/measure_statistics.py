@@ -159,10 +159,10 @@ class MeasureStatistics(BatchOptions, Step):
             for name, model in numbered(label, workspace.models(reference)).items()
         }
         if self.measure == "delta_norms":
-            return self._norms(workspace, models)
-        return self._measured(workspace, models)
+            return self._measure_norms(workspace, models)
+        return self._measure_models(workspace, models)
 
-    def _norms(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
+    def _measure_norms(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
         from emberge.merging import Statistics
 
         if self.base is None:
@@ -173,27 +173,27 @@ class MeasureStatistics(BatchOptions, Step):
             workspace.progress(number, len(models), "models", label)
             for layer, norm in delta_norms(base, model, workspace.machine).items():
                 norms.setdefault(layer, {})[label] = norm
-        facts = _facts(workspace)
+        facts = _collect_facts(workspace)
         content = {label: model.fingerprint for label, model in models.items()}
         written = Statistics(norms, base.fingerprint, content, self.measure, facts)
         written.write(workspace.folder)
-        figure = _figure_of_norms(norms, tuple(models), base.name)
+        figure = _build_norm_figure(norms, tuple(models), base.name)
         details = {"delta_norms": norms, "figures": [figure]}
-        return self._artifact((self.base, *self._models.values()), details)
+        return self._build_artifact((self.base, *self._models.values()), details)
 
-    def _measured(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
+    def _measure_models(self, workspace: Workspace, models: Mapping[str, Model]) -> Artifact:
         from emberge.data import step_datasets
         from emberge.merging import Statistics
 
         datasets = step_datasets(workspace, self.data)
         parts: list[Path] = []
-        facts = _facts(workspace)
+        facts = _collect_facts(workspace)
         for number, (label, model) in enumerate(models.items()):
             work = workspace.work / f"measured-{number}"
             with workspace.whole_model(model) as folder:
                 written, known = measure_on_data(
                     "gram" if self.measure == "gram" else "fisher",
-                    self._job(workspace, folder, datasets),
+                    self._build_job(workspace, folder, datasets),
                     work,
                     label=label,
                     store=workspace.store,
@@ -206,9 +206,11 @@ class MeasureStatistics(BatchOptions, Step):
         joined = Statistics({}, models=content, measure=self.measure, facts=facts)
         joined.write_joined(workspace.folder, parts)
         measured = {k: facts[k] for k in ("batches", "seed")} | {"data": json.loads(facts["data"])}
-        return self._artifact(tuple(self._models.values()), {"on": measured, "models": content})
+        return self._build_artifact(
+            tuple(self._models.values()), {"on": measured, "models": content}
+        )
 
-    def _job(self, workspace: Workspace, folder: Path, datasets: Sequence[Dataset]) -> FitJob:
+    def _build_job(self, workspace: Workspace, folder: Path, datasets: Sequence[Dataset]) -> FitJob:
         from emberge.training import FitJob, FitOptions
 
         return FitJob(
@@ -223,14 +225,14 @@ class MeasureStatistics(BatchOptions, Step):
             rehearsal=workspace.rehearsal,
         )
 
-    def _artifact(self, named: tuple[ModelRef, ...], details: dict[str, Any]) -> Artifact:
+    def _build_artifact(self, named: tuple[ModelRef, ...], details: dict[str, Any]) -> Artifact:
         parents = tuple(dict.fromkeys(reference.text for reference in named))
         return Artifact(
             kind="statistics", parents=parents, details={"measure": self.measure, **details}
         )
 
 
-def _figure_of_norms(
+def _build_norm_figure(
     norms: Mapping[str, Mapping[str, float]], models: Sequence[str], base: str
 ) -> dict[str, Any]:
     """Return the norms as a heat map of layers by models (figure 4 of CoDiEmb, arXiv:2508.11442)."""
@@ -245,7 +247,7 @@ def _figure_of_norms(
     }
 
 
-def _facts(workspace: Workspace) -> dict[str, str]:
+def _collect_facts(workspace: Workspace) -> dict[str, str]:
     """Return the facts on the origin of a file: the step's fingerprint, seed and versions."""
     return {"made": json.dumps(dict(workspace.provenance), default=str)}
 
@@ -297,10 +299,10 @@ def measure_on_data(
             from emberge_statistics.measurements import measure_grams
 
             parts = list(measure_grams(session, stored, work, write, machine.memory))
-        return parts, _measured_on(session, measure)
+        return parts, _describe_data(session, measure)
 
 
-def _measured_on(session: Session, measure: str) -> dict[str, str]:
+def _describe_data(session: Session, measure: str) -> dict[str, str]:
     """Return the data, seed, batches and losses of a measurement, without any text."""
     data = [
         {

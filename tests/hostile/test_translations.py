@@ -27,7 +27,7 @@ from emberge_index import (
     translate_file,
     working_on,
 )
-from emberge_index.translation.two_models import _translation
+from emberge_index.translation.two_models import _build_translation
 from emberge_index.vectors import rewrite, translate_verb
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -101,7 +101,7 @@ def test_an_old_model_that_gives_all_texts_one_vector_is_named() -> None:
     space = SpaceOf("./flat", "a" * 64, "", 8, True)
     folds = fit_folds(source, vectors(60, 8), np.arange(60) % 5, "shift")
     with pytest.raises(DataError, match=r"\./flat gives all texts the same vector"):
-        _translation(write_header(space), folds, source)
+        _build_translation(write_header(space), folds, source)
 
 
 def write_header(space: SpaceOf) -> Any:
@@ -322,7 +322,7 @@ def test_work_of_another_map_or_model_is_not_continued(
 
     made = write_translation(by, 24, 16)
     plan = plan_vectors(old, dimension=16)
-    before = translate_verb._key(plan, made)
+    before = translate_verb._describe_work(plan, made)
     if change == "matrix":
         made.fitted.matrix[3, 2] += 1
     elif change == "offset":
@@ -333,14 +333,14 @@ def test_work_of_another_map_or_model_is_not_continued(
     else:
         save_file({"a": vectors(9, 24), "b": vectors(9, 24)}, tmp_path / "two.safetensors")
         keys = {
-            translate_verb._key(
+            translate_verb._describe_work(
                 plan_vectors(tmp_path / "two.safetensors", name, dimension=16), made
             )
             for name in "ab"
         }
         assert len(keys) == 2
         return
-    assert translate_verb._key(plan, made) != before
+    assert translate_verb._describe_work(plan, made) != before
 
 
 def test_bytes_are_on_the_disk_before_the_journal_claims_them(

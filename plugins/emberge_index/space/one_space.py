@@ -144,14 +144,14 @@ class ModelSpace:
 
     def documents(self, texts: Sequence[str]) -> Any:
         """Return the vectors of texts as documents."""
-        return self._embed(texts, self.passport.prompts[1])
+        return self._embed_texts(texts, self.passport.prompts[1])
 
     def queries(self, texts: Sequence[str]) -> Any | None:
         """Return the vectors of texts as queries; None where they are those of documents."""
         query, document = self.passport.prompts
-        return None if query == document else self._embed(texts, query)
+        return None if query == document else self._embed_texts(texts, query)
 
-    def _embed(self, texts: Sequence[str], prompt: str) -> Any:
+    def _embed_texts(self, texts: Sequence[str], prompt: str) -> Any:
         from emberge.encoding import TextEmbedder
 
         return TextEmbedder(self.encoder, model=self.name).embed(texts, prompt=prompt)
@@ -238,7 +238,7 @@ def compare(
         CheckpointError: for a model that cannot be read.
     """
     probes = read_texts(texts) if texts is not None else probe_texts()
-    probes, stored = _stored(first, probes, vectors, own=texts is not None)
+    probes, stored = _read_stored(first, probes, vectors, own=texts is not None)
     differences = first.passport.differences(second.passport)
     found = Compared(
         first.name,
@@ -261,7 +261,7 @@ def compare(
     return replace(found, verdict=verdict_of(distance, fit), fit=fit)
 
 
-def _stored(
+def _read_stored(
     first: ModelSpace, texts: Sequence[str], vectors: Path | None, *, own: bool
 ) -> tuple[Sequence[str], Any | None]:
     """Return texts with the vectors that were stored for them, once it is clear that they are the model's.

@@ -75,7 +75,7 @@ def passport_of(folder: Path) -> Passport:
         tokenizer=tokenizer,
         pooling=f"{'+'.join(layout.pooling)}{prompt}, {' '.join(chain) or 'no modules'}",
         prompts=prompts_of(layout.prompts),
-        dimension=_dimension(layout),
+        dimension=_find_dimension(layout),
         normalised="Normalize" in chain,
         max_length=layout.max_length,
         similarity=str(read_settings(folder).get("similarity_fn_name") or "cosine"),
@@ -105,7 +105,7 @@ def has_space(folder: Path) -> bool:
         return False
 
 
-def _dimension(layout: Layout) -> int | None:
+def _find_dimension(layout: Layout) -> int | None:
     """Return the outputs of the last Dense, or the hidden size once a way of pooling; None if unknown."""
     config = read_object(layout.trunk_folder / "config.json")
     inner = config.get("text_config")
@@ -142,7 +142,7 @@ def passport_text(passport: Passport) -> str:
     if passport.canaries:
         content["canaries"] = {
             "texts": CANARIES,
-            "float16": {side: _packed(rows) for side, rows in passport.canaries.items()},
+            "float16": {side: _pack_rows(rows) for side, rows in passport.canaries.items()},
         }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
@@ -167,7 +167,7 @@ def read_passport(path: Path) -> Passport:
             normalised=bool(found["normalised"]),
             max_length=found["max_length"],
             similarity=str(found["similarity"]),
-            canaries={s: _unpacked(text) for s, text in kept["float16"].items()} if same else {},
+            canaries={s: _unpack_rows(text) for s, text in kept["float16"].items()} if same else {},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
@@ -175,11 +175,11 @@ def read_passport(path: Path) -> Passport:
         ) from error
 
 
-def _packed(rows: Any) -> str:
+def _pack_rows(rows: Any) -> str:
     return base64.b64encode(rows.astype("<f2").tobytes()).decode()
 
 
-def _unpacked(text: str) -> Any:
+def _unpack_rows(text: str) -> Any:
     import numpy as np
 
     rows = np.frombuffer(base64.b64decode(text), "<f2").astype(np.float32)

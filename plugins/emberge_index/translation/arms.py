@@ -41,7 +41,7 @@ def measures_of(fit: Fit) -> dict[str, Any]:
         "texts": len(found),
         "cosine": {"mean": float(found.mean()), "p5": float(np.quantile(found, 0.05))},
     }
-    nearest, relevant = _nearest(fit)
+    nearest, relevant = _find_nearest(fit)
     measured["overlap"] = {
         arm: overlap(places, nearest["new"]) for arm, places in nearest.items() if arm != "new"
     }
@@ -55,13 +55,13 @@ def measures_of(fit: Fit) -> dict[str, Any]:
     return measured
 
 
-def _nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequence[int]]]:
+def _find_nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequence[int]]]:
     """Return each arm's nearest documents, and the relevant ones of each query if there are queries."""
     import numpy as np
 
     header, mapped = fit.translation.header, fit.folds.out_of_fold
     forwards = not fit.backwards
-    chosen, places = _compared(fit.probes.relevant, len(fit.probes.documents))
+    chosen, places = _choose_compared(fit.probes.relevant, len(fit.probes.documents))
     documents = {"old": fit.old.documents[places], "new": fit.new.documents[places]}
     asked: dict[str, Any] = dict(documents)
     own: NDArray[np.int64] | None = None
@@ -86,7 +86,7 @@ def _nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequence[
     return nearest, relevant
 
 
-def _compared(
+def _choose_compared(
     relevant: Sequence[Sequence[int]], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the queries to ask, and the documents that they are compared with, both by place, rising.

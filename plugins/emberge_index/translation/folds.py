@@ -78,30 +78,32 @@ def fit_folds(
     progress: Callable[[int, int], None] | None = None,
 ) -> FittedFolds:
     """Fit the map over all texts, and one without each fold, whose texts it then maps."""
-    parts = _moments(source, target, folds)
-    wholes = [_sum(parts[:fold] + parts[fold + 1 :]) for fold in range(FOLDS)]
-    chosen = _chosen(parts, wholes, kind, ridge, rank, progress)
+    parts = _sum_by_fold(source, target, folds)
+    wholes = [_add_moments(parts[:fold] + parts[fold + 1 :]) for fold in range(FOLDS)]
+    chosen = _choose_ridge(parts, wholes, kind, ridge, rank, progress)
     maps = [fit_map(sums, kind, ridge=chosen or 0.0, rank=rank) for sums in wholes]
-    fitted = fit_map(_sum(parts), kind, ridge=chosen or 0.0, rank=rank)
-    return FittedFolds(fitted, chosen, _mapped(source, folds, maps))
+    fitted = fit_map(_add_moments(parts), kind, ridge=chosen or 0.0, rank=rank)
+    return FittedFolds(fitted, chosen, _map_out_of_fold(source, folds, maps))
 
 
-def _moments(source: Paired, target: Paired, folds: NDArray[np.int64]) -> list[Moments]:
+def _sum_by_fold(source: Paired, target: Paired, folds: NDArray[np.int64]) -> list[Moments]:
     import numpy as np
 
     found: list[Moments] = []
     for fold in range(FOLDS):
         places = np.flatnonzero(folds == fold)
         pieces = [places[first : first + PIECE] for first in range(0, len(places), PIECE)]
-        found.append(_sum([Moments.of(source[one], target[one]) for one in pieces or [places]]))
+        found.append(
+            _add_moments([Moments.of(source[one], target[one]) for one in pieces or [places]])
+        )
     return found
 
 
-def _sum(parts: Sequence[Moments]) -> Moments:
+def _add_moments(parts: Sequence[Moments]) -> Moments:
     return functools.reduce(operator.add, parts)
 
 
-def _chosen(
+def _choose_ridge(
     parts: Sequence[Moments],
     wholes: Sequence[Moments],
     kind: Kind,
@@ -125,7 +127,9 @@ def _chosen(
     return min(zip(errors, [-one for one in RIDGES], strict=True))[1] * -1
 
 
-def _mapped(source: Paired, folds: NDArray[np.int64], maps: Sequence[Map]) -> NDArray[np.float32]:
+def _map_out_of_fold(
+    source: Paired, folds: NDArray[np.int64], maps: Sequence[Map]
+) -> NDArray[np.float32]:
     import numpy as np
 
     found = np.empty((len(folds), len(maps[0].offset)), np.float32)

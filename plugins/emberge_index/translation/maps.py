@@ -96,7 +96,7 @@ def fit_map(sums: Moments, kind: Kind, *, ridge: float = 0.0, rank: int = 0) -> 
             "give more texts"
         )
     try:
-        fitted = _fitted(sums, kind, ridge, rank)
+        fitted = _fit_kind(sums, kind, ridge, rank)
     except np.linalg.LinAlgError as error:
         raise DataError(f"{_NO_MAP} ({error}); {_REMEDY}") from error
     if not (np.isfinite(fitted.matrix).all() and np.isfinite(fitted.offset).all()):
@@ -108,7 +108,7 @@ _NO_MAP = "there is no single map between the vectors of these texts"
 _REMEDY = "give more different texts, or a ridge above 0, such as ridge: auto"
 
 
-def _fitted(sums: Moments, kind: Kind, ridge: float, rank: int) -> Map:
+def _fit_kind(sums: Moments, kind: Kind, ridge: float, rank: int) -> Map:
     import numpy as np
 
     mean_x, mean_y = sums.x / sums.count, sums.y / sums.count
@@ -121,11 +121,11 @@ def _fitted(sums: Moments, kind: Kind, ridge: float, rank: int) -> Map:
         matrix = left @ right
     else:
         xx = sums.xx - np.outer(sums.x, mean_x)
-        matrix = _ridge(xx, xy, ridge * sums.variance, rank if kind == "low_rank" else None)
+        matrix = _fit_ridge(xx, xy, ridge * sums.variance, rank if kind == "low_rank" else None)
     return Map(matrix, mean_y - mean_x @ matrix)
 
 
-def _ridge(
+def _fit_ridge(
     xx: NDArray[np.float64], xy: NDArray[np.float64], penalty: float, rank: int | None
 ) -> NDArray[np.float64]:
     """Return the matrix of a ridge regression towards the identity, or to zero between other dimensions.

@@ -119,7 +119,7 @@ def embed(
 ) -> EmbeddedProbes:
     """Embed both sides by one model, through the store that steps share."""
     model = workspace.model(reference)
-    with _store(reference, workspace, backbone) as store:
+    with _open_store(reference, workspace, backbone) as store:
         own = dict(store.encoder.prompts)
         used: dict[Side, str] = {
             side: own_prompt(own, side) if given is None else given
@@ -136,7 +136,7 @@ def embed(
 
 
 @contextmanager
-def _store(
+def _open_store(
     reference: ModelRef, workspace: Workspace, backbone: Backbone
 ) -> Iterator[EmbeddingStore]:
     """Load a model for as long as the context lasts."""

@@ -116,9 +116,9 @@ def read_translation(place: Path) -> Translation:
     path = place / FILE if place.is_dir() else place
     try:
         with safe_open(str(path), framework="numpy") as file:
-            header = _header(json.loads(file.metadata()[_KEY]))
+            header = _read_header(json.loads(file.metadata()[_KEY]))
             known = [file.get_tensor(f"source.{name}") for name in ("mean", "axes", "usual")]
-        usual = _usual(*known, size=len(found.matrix))
+        usual = _check_usual(*known, size=len(found.matrix))
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: is no translation ({printable(error, 200)}); fit it again by a step `translate`"
@@ -126,10 +126,10 @@ def read_translation(place: Path) -> Translation:
     return Translation(header, Map(found.matrix, found.offset), known[0], known[1], usual)
 
 
-def _header(found: Any) -> TranslationHeader:
+def _read_header(found: Any) -> TranslationHeader:
     """Return the facts of a file, with names that can be shown; raise ValueError or TypeError for others."""
     header = TranslationHeader(
-        **{**found, "source": _space(found["source"]), "target": _space(found["target"])}
+        **{**found, "source": _read_space(found["source"]), "target": _read_space(found["target"])}
     )
     rank, ridge = header.rank, header.ridge
     known = header.side in ("documents", "queries") and isinstance(header.kind, str)
@@ -139,7 +139,7 @@ def _header(found: Any) -> TranslationHeader:
     return header
 
 
-def _space(found: Any) -> SpaceOf:
+def _read_space(found: Any) -> SpaceOf:
     space = SpaceOf(**found)
     texts = (space.name, space.fingerprint, space.prompt)
     if not all(isinstance(one, str) for one in texts) or not isinstance(space.normalised, bool):
@@ -147,7 +147,9 @@ def _space(found: Any) -> SpaceOf:
     return replace(space, name=printable(space.name, 200))
 
 
-def _usual(mean: NDArray[Any], axes: NDArray[Any], usual: NDArray[Any], *, size: int) -> float:
+def _check_usual(
+    mean: NDArray[Any], axes: NDArray[Any], usual: NDArray[Any], *, size: int
+) -> float:
     """Return the usual distance; raise ValueError where what is known of the source is not sound."""
     import numpy as np
 

@@ -115,7 +115,7 @@ class TwoModels(Step):
         yield from model_problems(context, option, reference, self.backbone)
         if folder is None:
             return
-        mixed_up = _mixed_up(folder, getattr(self, f"{option}_prompt"), self.side)
+        mixed_up = _find_wrong_prompt(folder, getattr(self, f"{option}_prompt"), self.side)
         if mixed_up is not None:
             yield context.problem(f"{reference}: {mixed_up}", f"{option}_prompt")
 
@@ -125,7 +125,7 @@ class TwoModels(Step):
         """Refuse texts that are known to be too few for vectors of a known size."""
         counts = [head.texts for head in checked.heads]
         folder = folders["new" if self.backwards else "old"]
-        width = _width(folder) if folder is not None else None
+        width = _find_width(folder) if folder is not None else None
         if width is None or not counts or None in counts:
             return
         kind, ridge, _ = self.form
@@ -158,7 +158,7 @@ class TwoModels(Step):
         old, new = embedded
         first, second = (new, old) if self.backwards else (old, new)
         source, target = first.of(self.side), second.of(self.side)
-        problem = _dimension_problem(kind, source.dimension, target.dimension)
+        problem = _check_dimensions(kind, source.dimension, target.dimension)
         problem = problem or few_texts(len(source), source.dimension, kind, ridge)
         if problem is not None:
             raise DataError(problem)
@@ -174,13 +174,15 @@ class TwoModels(Step):
         header = TranslationHeader(
             kind,
             self.side,
-            _space(first, self.side),
-            _space(second, self.side),
+            _describe_space(first, self.side),
+            _describe_space(second, self.side),
             len(source),
             folds.ridge,
             rank if kind == "low_rank" else None,
         )
-        return Fit(_translation(header, folds, source), folds, probes, old, new, self.backwards)
+        return Fit(
+            _build_translation(header, folds, source), folds, probes, old, new, self.backwards
+        )
 
     def probes(self, workspace: Workspace) -> Probes:
         """Read the texts of the data; in a rehearsal few of them."""
@@ -201,7 +203,7 @@ def model_problems(
         yield context.problem(f"{reference}: {message}", option)
 
 
-def _mixed_up(folder: Path, given: str | None, side: Side) -> str | None:
+def _find_wrong_prompt(folder: Path, given: str | None, side: Side) -> str | None:
     """Return the problem of a prompt that is the model's own for the other side."""
     from emberge.model_folder import read_settings
 
@@ -219,7 +221,7 @@ def _mixed_up(folder: Path, given: str | None, side: Side) -> str | None:
     )
 
 
-def _width(folder: Path) -> int | None:
+def _find_width(folder: Path) -> int | None:
     """Return the size of a model's vectors, as far as its files show without weights."""
     from emberge.model_folder import Checkpoint
 
@@ -232,7 +234,7 @@ def _width(folder: Path) -> int | None:
     return width if isinstance(width, int) else None
 
 
-def _dimension_problem(kind: Kind, source: int, target: int) -> str | None:
+def _check_dimensions(kind: Kind, source: int, target: int) -> str | None:
     sizes = f"vectors of {source:,} and {target:,} numbers"
     if kind == "shift" and source != target:
         return f"a shift cannot lead between {sizes}; use kind: affine"
@@ -241,7 +243,7 @@ def _dimension_problem(kind: Kind, source: int, target: int) -> str | None:
     return None
 
 
-def _space(model: EmbeddedProbes, side: Side) -> SpaceOf:
+def _describe_space(model: EmbeddedProbes, side: Side) -> SpaceOf:
     from emberge_index.translation.translation_file import are_unit
 
     vectors = model.of(side)
@@ -254,7 +256,7 @@ def _space(model: EmbeddedProbes, side: Side) -> SpaceOf:
     )
 
 
-def _translation(header: TranslationHeader, folds: FittedFolds, source: Any) -> Translation:
+def _build_translation(header: TranslationHeader, folds: FittedFolds, source: Any) -> Translation:
     """Return the translation, with the mean and the whitening axes of the source's vectors."""
     import numpy as np
 

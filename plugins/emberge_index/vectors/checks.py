@@ -60,7 +60,7 @@ def require_space(
     """
     _require_dimension(plan, space, other)
     _require_marked(plan, space, side, other)
-    sample = _sample(plan.rows)
+    sample = _sample_rows(plan.rows)
     if len(sample):
         _require_length(plan, space, sample)
     return sample
@@ -111,22 +111,22 @@ def _require_length(plan: RewritePlan, space: SpaceOf, sample: NDArray[Any]) -> 
     )
 
 
-def _sample(rows: VectorSource) -> NDArray[Any]:
+def _sample_rows(rows: VectorSource) -> NDArray[Any]:
     """Return rows from places all over the file, or the first where it is read in order alone."""
     import numpy as np
 
     if not isinstance(rows, FileRows):
         first = next(iter(rows.blocks(0, SAMPLE)), np.zeros((0, rows.dimension)))
-        return _finite(first)
+        return _drop_unfit_rows(first)
     size = SAMPLE // PLACES
     count = -(-rows.rows // size)
     places = sorted({int(place) * size for place in np.linspace(0, max(0, count - 1), PLACES)})
     found = [next(iter(rows.blocks(place, size)), None) for place in places]
     parts = [one for one in found if one is not None]
-    return _finite(np.concatenate(parts)) if parts else np.zeros((0, rows.dimension))
+    return _drop_unfit_rows(np.concatenate(parts)) if parts else np.zeros((0, rows.dimension))
 
 
-def _finite(sample: NDArray[Any]) -> NDArray[Any]:
+def _drop_unfit_rows(sample: NDArray[Any]) -> NDArray[Any]:
     """Return the rows that are finite and not of zeros, as an empty document has; others are named later."""
     import numpy as np
 

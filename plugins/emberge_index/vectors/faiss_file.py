@@ -60,7 +60,7 @@ def plan_faiss(path: Path, dimension: int) -> RewritePlan:
 
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        nested = list(_nested(path, file, size))
+        nested = list(_read_nested(path, file, size))
         flat = nested[-1]
         start = flat.end - 4 * flat.dimension * flat.count
         file.seek(max(0, start - 8))
@@ -79,24 +79,24 @@ def plan_faiss(path: Path, dimension: int) -> RewritePlan:
     return RewritePlan(path, tuple(pieces), rows)
 
 
-def _nested(path: Path, file: IO[bytes], size: int) -> Iterator[_FaissIndex]:
+def _read_nested(path: Path, file: IO[bytes], size: int) -> Iterator[_FaissIndex]:
     """Yield the indexes of a file, each inside the one before; the last is flat."""
     start, end = 0, size
     for _ in range(_DEEPEST):
-        one = _read(path, file, start, end)
+        one = _read_index(path, file, start, end)
         yield one
         if one.word in _FLAT:
             return
         if one.word in _WITH_IDS:
             start, end = start + _HEADER.size, end - 8 - 8 * one.count
         elif one.word in _GRAPH:
-            start = _storage(path, file, one)
+            start = _find_storage(path, file, one)
         else:
-            _refuse(path, one.word)
+            _refuse_kind(path, one.word)
     raise DataError(f"{path}: its indexes are nested more than {_DEEPEST} deep; {_ADVICE}")
 
 
-def _read(path: Path, file: IO[bytes], start: int, end: int) -> _FaissIndex:
+def _read_index(path: Path, file: IO[bytes], start: int, end: int) -> _FaissIndex:
     file.seek(start)
     head = file.read(_HEADER.size)
     if len(head) < _HEADER.size:
@@ -109,7 +109,7 @@ def _read(path: Path, file: IO[bytes], start: int, end: int) -> _FaissIndex:
     return _FaissIndex(start, end, word, dimension, count)
 
 
-def _storage(path: Path, file: IO[bytes], graph: _FaissIndex) -> int:
+def _find_storage(path: Path, file: IO[bytes], graph: _FaissIndex) -> int:
     """Return where the flat index behind a graph begins: its header and vectors are the last of the file."""
     start = graph.end - 4 * graph.dimension * graph.count - 8 - _HEADER.size
     if start > graph.start:
@@ -125,7 +125,7 @@ _ADVICE = (
 )
 
 
-def _refuse(path: Path, word: bytes) -> None:
+def _refuse_kind(path: Path, word: bytes) -> None:
     known = _WORDS.get(word)
     shown = printable(word.decode("latin-1"))
     what = (

@@ -27,8 +27,8 @@ class Mapper:
 
         self.dtype = dtype
         self._own = np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
-        self._factors = [one.astype(self._own) for one in _factors(translation)]
-        self._is_change = len(self._factors) == 2
+        self._split_matrix = [one.astype(self._own) for one in _split_matrix(translation)]
+        self._is_change = len(self._split_matrix) == 2
         self._offset = translation.fitted.offset.astype(self._own)
         self._normalise = translation.header.target.normalised
 
@@ -43,7 +43,7 @@ class Mapper:
 
         with np.errstate(invalid="ignore", over="ignore"):
             found = given = block.astype(self._own, copy=False)
-            for factor in self._factors:
+            for factor in self._split_matrix:
                 found = found @ factor
             if self._is_change:
                 found += given
@@ -62,7 +62,7 @@ class Mapper:
 _ROUNDED = 1e-9
 
 
-def _factors(translation: Translation) -> list[NDArray[np.float64]]:
+def _split_matrix(translation: Translation) -> list[NDArray[np.float64]]:
     """Return the matrix, or the two narrow factors of its difference from the identity, which cost less."""
     import numpy as np
 

@@ -141,8 +141,8 @@ def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) 
     """
     import numpy as np
 
-    specs, metadata = _header(path)
-    name = _chosen(path, specs, column)
+    specs, metadata = _read_specs(path)
+    name = _choose_tensor(path, specs, column)
     spec = specs[name]
     if spec.dtype.startswith(("bfloat", "float8", "complex")):
         raise DataError(f"{path}: tensor '{name}' is {spec.dtype}; convert it to F16 or F32 first")
@@ -159,14 +159,14 @@ def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) 
     return RewritePlan(path, (NewBytes(opening), *pieces), rows, fingerprint, side)
 
 
-def _header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
+def _read_specs(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
     try:
         return read_header(path)
     except CheckpointError as error:
         raise DataError(str(error)) from error
 
 
-def _chosen(path: Path, specs: Mapping[str, TensorSpec], column: str | None) -> str:
+def _choose_tensor(path: Path, specs: Mapping[str, TensorSpec], column: str | None) -> str:
     tables = [name for name, one in specs.items() if len(one.shape) == 2]
     if column is not None:
         if column not in tables:

@@ -161,16 +161,18 @@ def rewrite(plan: RewritePlan, mapper: Mapper, work: Work, progress: Progress) -
         place = 0
         with ThreadPoolExecutor(1) as reading, ThreadPoolExecutor(1) as writing:
             for piece in plan.pieces:
-                size = _size(piece, mapper)
+                size = _count_bytes(piece, mapper)
                 if place + size > done:
-                    blocks = _blocks(plan, piece, mapper, max(0, done - place), progress, reading)
+                    blocks = _yield_blocks(
+                        plan, piece, mapper, max(0, done - place), progress, reading
+                    )
                     _write_all(blocks, write, writing)
                 place += size
         write.note()
     return write.done.empty
 
 
-def _size(piece: Piece, mapper: Mapper) -> int:
+def _count_bytes(piece: Piece, mapper: Mapper) -> int:
     if isinstance(piece, NewBytes):
         return len(piece.data)
     if isinstance(piece, KeptBytes):
@@ -212,7 +214,7 @@ def _write_all(blocks: Iterator[Bytes], write: _Writer, writing: ThreadPoolExecu
         last.result()
 
 
-def _blocks(
+def _yield_blocks(
     plan: RewritePlan,
     piece: Piece,
     mapper: Mapper,
@@ -224,12 +226,12 @@ def _blocks(
     if isinstance(piece, NewBytes):
         yield memoryview(piece.data)[done:], 0
     elif isinstance(piece, KeptBytes):
-        yield from _kept(plan.path, piece, done)
+        yield from _copy_bytes(plan.path, piece, done)
     else:
-        yield from _mapped(plan, piece, mapper, done, progress, reading)
+        yield from _map_rows(plan, piece, mapper, done, progress, reading)
 
 
-def _kept(path: Path, piece: KeptBytes, done: int) -> Iterator[Bytes]:
+def _copy_bytes(path: Path, piece: KeptBytes, done: int) -> Iterator[Bytes]:
     with open_regular(path) as file:
         file.seek(piece.start + done)
         for start in range(done, piece.size, BLOCK):
@@ -239,7 +241,7 @@ def _kept(path: Path, piece: KeptBytes, done: int) -> Iterator[Bytes]:
             yield memoryview(data), 0
 
 
-def _mapped(
+def _map_rows(
     plan: RewritePlan,
     rows: VectorSource,
     mapper: Mapper,

@@ -82,7 +82,7 @@ def translate_file(
     plan = plan_vectors(vectors, column, dimension=header.target.dimension, mark=mark_of(header))
     require_fitting(plan, translation, any_model=any_model)
     _require_space(plan, translation, out)
-    empty = _write(plan, translation, out, progress or (lambda *_: None))
+    empty = _write_vectors(plan, translation, out, progress or (lambda *_: None))
     return Translated(plan.rows.rows, empty)
 
 
@@ -99,7 +99,7 @@ def _require_space(plan: RewritePlan, translation: Translation, out: Path) -> No
     require_space(out.parent, size)
 
 
-def _write(plan: RewritePlan, translation: Translation, out: Path, progress: Any) -> int:
+def _write_vectors(plan: RewritePlan, translation: Translation, out: Path, progress: Any) -> int:
     """Write the mapped vectors, and return the number of those that are zeros."""
     import numpy as np
 
@@ -109,7 +109,7 @@ def _write(plan: RewritePlan, translation: Translation, out: Path, progress: Any
     from emberge_index.vectors.rewrite import Work, publish_work, rewrite, working_on
 
     mapper = Mapper(translation, plan.rows.dtype)
-    work = Work(out, _key(plan, translation))
+    work = Work(out, _describe_work(plan, translation))
     with working_on(work):
         empty = rewrite(plan, mapper, work, progress)
         finished = work.file
@@ -127,7 +127,7 @@ def _write(plan: RewritePlan, translation: Translation, out: Path, progress: Any
     return empty
 
 
-def _key(plan: RewritePlan, translation: Translation) -> str:
+def _describe_work(plan: RewritePlan, translation: Translation) -> str:
     """Return a text that decides the bytes: the input file, its rows there, and the map with its facts."""
     status = os.stat(plan.path)
     named = [

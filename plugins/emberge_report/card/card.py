@@ -125,19 +125,21 @@ class CardFacts:
 def model_card(facts: CardFacts) -> Card:
     """Return the card of a model, or of an adapter on one."""
     if facts.adapter is not None:
-        return _adapter_card(facts, facts.adapter)
-    forgotten = (forgetting_sentence(name, scores) for name, scores in _scored(facts))
-    opening = [_describe(facts), *filter(None, forgotten)]
-    sections = [section for section in _model_sections(facts) if section is not None]
-    return Card(facts.title, opening, sections, _model_front(facts))
+        return _build_adapter_card(facts, facts.adapter)
+    forgotten = (forgetting_sentence(name, scores) for name, scores in _list_scored(facts))
+    opening = [_describe_model(facts), *filter(None, forgotten)]
+    sections = [section for section in _list_model_sections(facts) if section is not None]
+    return Card(facts.title, opening, sections, _build_model_front(facts))
 
 
-def _model_front(facts: CardFacts) -> dict[str, Any]:
+def _build_model_front(facts: CardFacts) -> dict[str, Any]:
     # The class of whole cards would bring all that the hub is called with.
     from huggingface_hub.repocard_data import ModelCardData
 
     languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
-    results = [result for name, scores in _scored(facts) for result in results_of(name, scores)]
+    results = [
+        result for name, scores in _list_scored(facts) for result in results_of(name, scores)
+    ]
     data = ModelCardData(
         model_name=facts.title,
         base_model=facts.bases or None,
@@ -145,22 +147,22 @@ def _model_front(facts: CardFacts) -> dict[str, Any]:
         license=facts.licence.lower() if facts.licence and _is_known(facts.licence) else None,
         library_name="sentence-transformers",
         pipeline_tag=facts.anatomy.purpose.pipeline,
-        tags=_tags(facts),
+        tags=_list_tags(facts),
         eval_results=results or None,
     )
     if facts.bases:
         data["base_model_relation"] = "merge" if facts.merged else "finetune"
     if not results:
         data.pop("model_name")
-    return _values_of(data)
+    return _list_values(data)
 
 
-def _values_of(data: ModelCardData) -> dict[str, Any]:
+def _list_values(data: ModelCardData) -> dict[str, Any]:
     """Return the values of front matter in the hub's form, scores as its `model-index`."""
     return dict(data.to_dict())  # type: ignore[no-untyped-call]
 
 
-def _scored(facts: CardFacts) -> Iterator[tuple[str, Scores]]:
+def _list_scored(facts: CardFacts) -> Iterator[tuple[str, Scores]]:
     """Yield each evaluation with the model's name in it, once for each size of embeddings."""
     for scores in facts.scores:
         yield from ((name, scores) for name in scores.at_sizes(facts.name))
@@ -172,24 +174,24 @@ def _is_known(licence: str) -> bool:
     return named and licence.lower() not in (UNKNOWN, "other")
 
 
-def _tags(facts: CardFacts) -> list[str]:
+def _list_tags(facts: CardFacts) -> list[str]:
     own = ["merge"] if facts.merged else []
     return ["sentence-transformers", *facts.anatomy.purpose.tags, "emberge", *own]
 
 
-def _model_sections(facts: CardFacts) -> Iterator[Section | None]:
+def _list_model_sections(facts: CardFacts) -> Iterator[Section | None]:
     yield usage_section(facts.address, facts.remark, facts.anatomy)
-    yield from (score_section(name, scores) for name, scores in _scored(facts))
-    yield _parent_section(facts)
-    yield _method_section(facts)
-    yield _data_section(facts)
+    yield from (score_section(name, scores) for name, scores in _list_scored(facts))
+    yield _build_parent_section(facts)
+    yield _build_method_section(facts)
+    yield _build_data_section(facts)
     yield contamination_section(facts.contamination)
-    yield _licence_section(facts)
-    yield _limit_section(facts)
-    yield _provenance_section(facts)
+    yield _build_licence_section(facts)
+    yield _build_limit_section(facts)
+    yield _build_provenance_section(facts)
 
 
-def _describe(facts: CardFacts) -> Markdown:
+def _describe_model(facts: CardFacts) -> Markdown:
     """Return what the model is and how it was made."""
     how = (
         "merging"
@@ -216,7 +218,7 @@ def _name_first(parents: Sequence[Parent]) -> str:
     return parents[0].name.removeprefix("$") if parents else "another model"
 
 
-def _parent_section(facts: CardFacts) -> Section | None:
+def _build_parent_section(facts: CardFacts) -> Section | None:
     """Return the model's parents, with weights, revisions and licences."""
     if not facts.parents:
         return None
@@ -226,7 +228,7 @@ def _parent_section(facts: CardFacts) -> Section | None:
     head = ["Model", *(["Weight"] if weighted else []), "Revision", "Licence"]
     rows = [
         [
-            _linked(parent),
+            _link_parent(parent),
             *([_show_weight(parent.weight)] if weighted else []),
             parent.revision or "–",
             "see below" if parent.step else parent.licence or UNKNOWN,
@@ -235,12 +237,12 @@ def _parent_section(facts: CardFacts) -> Section | None:
     ]
     passages: list[str | TextTable] = [TextTable(head, rows)]
     if any(parent.step for parent in facts.parents) and facts.roots:
-        back = ", ".join(f"{_linked(r)} ({prose(r.licence or UNKNOWN)})" for r in facts.roots)
+        back = ", ".join(f"{_link_parent(r)} ({prose(r.licence or UNKNOWN)})" for r in facts.roots)
         passages.append(Markdown(f"Those marked as steps go back to {back}."))
     return Section(title, passages)
 
 
-def _linked(parent: Parent) -> Markdown:
+def _link_parent(parent: Parent) -> Markdown:
     name = parent.name.removeprefix("$")
     if parent.link or not parent.step:
         return web_link(name, parent.link)
@@ -253,21 +255,21 @@ def _show_weight(weight: Any) -> str:
     return "base" if weight is None else "varies by tensor or layer"
 
 
-def _method_section(facts: CardFacts) -> Section | None:
+def _build_method_section(facts: CardFacts) -> Section | None:
     details = facts.artifact.details
     others = {key: value for key, value in details.items() if key not in _ELSEWHERE}
-    warnings = _warning_passages(facts.artifact.warnings)
+    warnings = _describe_warnings(facts.artifact.warnings)
     if facts.merged:
-        options = options_as_yaml({"strategy": _single(details["strategy"]), **others})
+        options = options_as_yaml({"strategy": _unwrap_single(details["strategy"]), **others})
         counts = _count_tensors(details.get("tensors"))
-        passages = [options, *counts, *_weight_passages(facts), *warnings]
+        passages = [options, *counts, *_describe_weights(facts), *warnings]
         return Section("How it was merged", passages)
     way = "chosen" if facts.chosen else "made" if facts.made_by else "trained"
     passages = [*([options_as_yaml(others)] if others else []), *warnings]
     return Section(f"How it was {way}", passages) if passages else None
 
 
-def _weight_passages(facts: CardFacts) -> list[str | TextTable]:
+def _describe_weights(facts: CardFacts) -> list[str | TextTable]:
     """Return a table of the weights that a merge's strategy computed for each layer."""
     found = weights_by_layer(facts.name, facts.artifact.details)
     if found is None or found.table is None:
@@ -284,16 +286,16 @@ def _count_tensors(counts: Any) -> list[str]:
     return [f"Tensors: {', '.join(ways)}."] if ways else []
 
 
-def _single(value: Any) -> Any:
+def _unwrap_single(value: Any) -> Any:
     """Return a chain of one link as that link, as a recipe may write it."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def _warning_passages(warnings: Sequence[str]) -> list[str | BulletList]:
+def _describe_warnings(warnings: Sequence[str]) -> list[str | BulletList]:
     return ["What the run warned about:", BulletList(warnings)] if warnings else []
 
 
-def _data_section(facts: CardFacts) -> Section | None:
+def _build_data_section(facts: CardFacts) -> Section | None:
     if not facts.data and facts.artifact.size is None:
         return None
     passages: list[str | TextTable] = []
@@ -309,12 +311,12 @@ def _data_section(facts: CardFacts) -> Section | None:
             f"Its parents were trained on {facts.artifact.size:,} examples, each parent's counted by itself; "
             "the table shows the largest share that one of them saw."
         )
-    sentences += _cost_sentences(facts)
+    sentences += _describe_costs(facts)
     sentences.append("The cards of the models it goes back to name what those were trained on.")
     return Section("Training data", [*passages, " ".join(sentences)])
 
 
-def _cost_sentences(facts: CardFacts) -> list[str]:
+def _describe_costs(facts: CardFacts) -> list[str]:
     """Return a sentence on the cost of the trainings behind a merge, if it is known."""
     sentence = describe_cost(facts.artifact.details)
     return [sentence] if sentence else []
@@ -327,7 +329,7 @@ def _count_rows(data: Trained) -> str:
     return f"{data.rows:,}{whole}"
 
 
-def _licence_section(facts: CardFacts) -> Section:
+def _build_licence_section(facts: CardFacts) -> Section:
     """Return the licences that ancestors and data state."""
     stated = [f"{one.name}: {one.licence}" for one in facts.sources if one.licence]
     silent = [one.name for one in facts.sources if not one.licence]
@@ -341,7 +343,7 @@ def _licence_section(facts: CardFacts) -> Section:
     return Section("Licence", [" ".join(sentences)])
 
 
-def _limit_section(facts: CardFacts) -> Section:
+def _build_limit_section(facts: CardFacts) -> Section:
     longest = facts.anatomy.max_length
     limits = [f"Texts are cut after {longest} tokens."] if longest else []
     limits.append("It keeps the biases and gaps of its parents and of their data.")
@@ -353,7 +355,7 @@ def _limit_section(facts: CardFacts) -> Section:
     return Section("Limits", [BulletList(limits)])
 
 
-def _provenance_section(facts: CardFacts) -> Section | None:
+def _build_provenance_section(facts: CardFacts) -> Section | None:
     """Return versions, seed and hashes, which make the model again."""
     origin = facts.origin
     rows = [[name, code_span(version)] for name, version in origin.versions]
@@ -370,7 +372,7 @@ def _provenance_section(facts: CardFacts) -> Section | None:
 # ── adapters ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _adapter_card(facts: CardFacts, adapter: Mapping[str, Any]) -> Card:
+def _build_adapter_card(facts: CardFacts, adapter: Mapping[str, Any]) -> Card:
     """Return the card of an adapter: its base, how to open it, and what its rank leaves out."""
     from huggingface_hub.repocard_data import ModelCardData
 
@@ -389,17 +391,17 @@ def _adapter_card(facts: CardFacts, adapter: Mapping[str, Any]) -> Card:
         how = "by training"
     opening = [f"A LoRA adapter of {base}, made with emberge {how}. It is no model by itself."]
     sections = [
-        _adapter_usage(facts.address, facts.remark, base),
-        _adapter_content(adapter),
-        _parent_section(facts),
-        _adapter_method(facts) if facts.merged else None,
-        _licence_section(facts),
-        _provenance_section(facts),
+        _build_adapter_usage(facts.address, facts.remark, base),
+        _build_adapter_content(adapter),
+        _build_parent_section(facts),
+        _build_adapter_method(facts) if facts.merged else None,
+        _build_licence_section(facts),
+        _build_provenance_section(facts),
     ]
-    return Card(facts.title, opening, [one for one in sections if one], _values_of(data))
+    return Card(facts.title, opening, [one for one in sections if one], _list_values(data))
 
 
-def _adapter_usage(name: str, remark: str, base: str) -> Section:
+def _build_adapter_usage(name: str, remark: str, base: str) -> Section:
     lines = [
         "from peft import PeftModel",
         "from transformers import AutoModel",
@@ -410,13 +412,13 @@ def _adapter_usage(name: str, remark: str, base: str) -> Section:
     return Section("Use", [CodeLines("\n".join(lines), "python")])
 
 
-def _adapter_method(facts: CardFacts) -> Section:
-    options = options_as_yaml({"strategy": _single(facts.artifact.details["strategy"])})
-    passages = [options, *_weight_passages(facts), *_cost_sentences(facts)]
+def _build_adapter_method(facts: CardFacts) -> Section:
+    options = options_as_yaml({"strategy": _unwrap_single(facts.artifact.details["strategy"])})
+    passages = [options, *_describe_weights(facts), *_describe_costs(facts)]
     return Section("How it was merged", passages)
 
 
-def _adapter_content(adapter: Mapping[str, Any]) -> Section:
+def _build_adapter_content(adapter: Mapping[str, Any]) -> Section:
     ranks, errors = dict(adapter.get("ranks", {})), dict(adapter.get("errors", {}))
     whole = list(adapter.get("whole", ()))
     sentences = []

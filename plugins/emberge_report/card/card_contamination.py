@@ -31,7 +31,7 @@ def contamination_behind(folder: Path, out: Path) -> tuple[Contamination, ...]:
     found: list[Contamination] = []
     waiting, met = [folder], set[str]()
     while waiting:
-        for name in _steps_named(waiting.pop(0)):
+        for name in _list_inputs(waiting.pop(0)):
             if name in met:
                 continue
             met.add(name)
@@ -46,7 +46,7 @@ def contamination_behind(folder: Path, out: Path) -> tuple[Contamination, ...]:
     return tuple(found)
 
 
-def _steps_named(folder: Path) -> Iterator[str]:
+def _list_inputs(folder: Path) -> Iterator[str]:
     """Yield the steps that are inputs of a result."""
     try:
         record = json.loads((folder / "artifact.json").read_text(encoding="utf-8"))
@@ -62,7 +62,7 @@ def contamination_section(records: Sequence[Contamination]) -> Section | None:
     """Return what of the tests the training data had, before and after they were looked for."""
     passages: list[str | TextTable] = []
     for record in records:
-        rows = [[test, *_numbers(counts)] for test, counts in record.tests.items()]
+        rows = [[test, *_format_counts(counts)] for test, counts in record.tests.items()]
         if rows:
             passages += [_explain_counts(record), TextTable(_HEAD, rows)]
     return Section("Test texts in the training data", passages) if passages else None
@@ -76,7 +76,7 @@ def _explain_counts(record: Contamination) -> str:
     )
 
 
-def _numbers(counts: Mapping[str, Any]) -> list[str]:
+def _format_counts(counts: Mapping[str, Any]) -> list[str]:
     numbers = (
         counts.get("queries", 0) + counts.get("documents", 0),
         counts.get("queries_found", 0) + counts.get("documents_found", 0),

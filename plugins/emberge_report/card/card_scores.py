@@ -27,15 +27,15 @@ def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
             continue
         name = task.name if size is None else f"{task.name}@{size}"
         yield EvalResult(
-            task_type=_slug(task.kind) or "feature-extraction",
-            dataset_type=_slug(name),
+            task_type=_make_slug(task.kind) or "feature-extraction",
+            dataset_type=_make_slug(name),
             dataset_name=name,
             metric_type=task.metric or "score",
             metric_value=round(scores.scale * value, 3),
         )
 
 
-def _slug(text: str) -> str:
+def _make_slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
@@ -45,7 +45,7 @@ def score_section(model: str, scores: Scores) -> Section:
     other = reference if reference != model else None
     head = ["Task", "Metric", model, f"{100 * scores.confidence:g} % interval"]
     head += [other, "Difference"] if other else []
-    rows = [_score_row(model, scores, on, other) for on in scores.columns()]
+    rows = [_build_score_row(model, scores, on, other) for on in scores.columns()]
     size = scores.sizes.get(model)
     title = "Scores" if size is None else f"Scores of embeddings cut to {size} numbers"
     kind = "Losses, of which less is better." if scores.less else "Scores ×100."
@@ -72,11 +72,11 @@ _EXPLAINED = (
 )
 
 
-def _score_row(model: str, scores: Scores, on: str, other: str | None) -> list[str]:
+def _build_score_row(model: str, scores: Scores, on: str, other: str | None) -> list[str]:
     task = scores.task(on)
     interval = scores.interval(model, on)
     cells = [
-        _title_of(task) if task else Markdown(f"*{prose(MEANS.get(on, on))}*"),
+        _title_task(task) if task else Markdown(f"*{prose(MEANS.get(on, on))}*"),
         task.metric if task else "",
         bold(points(scores.value(model, on), scores.less)),
         " – ".join(points(end, scores.less) for end in interval) if interval else "",
@@ -87,7 +87,7 @@ def _score_row(model: str, scores: Scores, on: str, other: str | None) -> list[s
     return cells
 
 
-def _title_of(task: Task) -> str:
+def _title_task(task: Task) -> str:
     domain = DOMAINS.get(task.domain or "", "").lower()
     return f"{task.name} ({domain})" if domain else task.name
 

@@ -50,7 +50,7 @@ def usage_section(name: str, remark: str, shape: Anatomy) -> Section:
             "print(model.similarity(embeddings, embeddings))",
         ]
     snippet = CodeLines("\n".join(lines), "python")
-    table = TextTable(["", ""], _shape_rows(shape))
+    table = TextTable(["", ""], _list_facts(shape))
     return Section("Use", [snippet, *_name_code(shape), *_name_packages(shape), table])
 
 
@@ -76,7 +76,7 @@ def _name_code(shape: Anatomy) -> Iterator[str]:
     )
 
 
-def _shape_rows(shape: Anatomy) -> list[list[str]]:
+def _list_facts(shape: Anatomy) -> list[list[str]]:
     architecture = [
         "Architecture",
         code_span(shape.architecture) if shape.architecture else "unknown",

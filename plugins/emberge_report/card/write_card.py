@@ -34,7 +34,7 @@ def card_origin(out: Path, recipe: Path | None) -> None:
 @hookimpl(specname="step_finished")
 def card_of_finished(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
     """Write the card of a new model, or the scores into the cards of the models scored."""
-    _update(out, step, folder, artifact)
+    _update_cards(out, step, folder, artifact)
 
 
 @hookimpl(specname="step_skipped")
@@ -44,17 +44,17 @@ def card_of_skipped(out: Path, step: str, folder: Path) -> None:
 
     artifact = read_artifact(folder)
     if artifact is not None:
-        _update(out, step, folder, artifact)
+        _update_cards(out, step, folder, artifact)
 
 
-def _update(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
+def _update_cards(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
     from emberge.results import OutFolder, read_artifact
 
     if artifact.kind == "model":
         _write_card(out, step, folder, artifact)
     if artifact.kind != "scores":
         return
-    for name in _scores(folder).models:
+    for name in _read_scores_of(folder).models:
         model = OutFolder(out).link(name)
         made = read_artifact(model) if model.is_dir() else None
         if made is not None and made.kind == "model":
@@ -107,13 +107,13 @@ def _gather_facts(
         parents=parents,
         roots=roots,
         data=data,
-        scores=tuple(_scores_of(name, folder, out)),
+        scores=tuple(_find_scores(name, folder, out)),
         contamination=contamination_behind(folder, out),
-        origin=_origin(folder, artifact),
+        origin=_read_origin(folder, artifact),
     )
 
 
-def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
+def _find_scores(name: str, folder: Path, out: Path) -> Iterator[Scores]:
     """Yield the evaluations in OUT that scored exactly these weights under this name."""
     from emberge.hashes import HashCache
     from emberge.model_folder import model_fingerprint
@@ -124,7 +124,7 @@ def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
         artifact = read_artifact(place)
         if artifact is None or artifact.kind != "scores":
             continue
-        scores = _scores(place)
+        scores = _read_scores_of(place)
         names = scores.at_sizes(name)
         if not names:
             continue
@@ -135,13 +135,13 @@ def _scores_of(name: str, folder: Path, out: Path) -> Iterator[Scores]:
             yield scores
 
 
-def _scores(folder: Path) -> Scores:
+def _read_scores_of(folder: Path) -> Scores:
     from emberge.evaluating import read_scores
 
     return read_scores(folder)
 
 
-def _origin(folder: Path, artifact: Artifact) -> ModelOrigin:
+def _read_origin(folder: Path, artifact: Artifact) -> ModelOrigin:
     from emberge_report.card.card import ModelOrigin
 
     record = json.loads((folder / RECORD).read_text(encoding="utf-8"))

@@ -55,16 +55,16 @@ def dot_chart(
     middle, half = (low + high) / 2, max(span, high - low, 1e-9) * 0.54
     scale = Scale(middle - half, middle + half, left, right)
     bottom = _TOP + _ROW * len(rows)
-    parts = [_axis(scale, bottom)]
+    parts = [_draw_axis(scale, bottom)]
     if reference is not None:
         x = scale(reference)
         parts.append(tag("line", class_="reference", x1=x, x2=x, y1=_TOP, y2=bottom))
-    parts += [_row(row, scale, _TOP + _ROW * (i + 0.5), names) for i, row in enumerate(rows)]
+    parts += [_draw_row(row, scale, _TOP + _ROW * (i + 0.5), names) for i, row in enumerate(rows)]
     box = f"0 0 {WIDTH} {bottom + _AXIS}"
     return tag("svg", *parts, viewBox=box, class_="dots", role="img", aria_label=label)
 
 
-def _axis(scale: Scale, bottom: float) -> Markup:
+def _draw_axis(scale: Scale, bottom: float) -> Markup:
     marks = scale.ticks(4)
     lines = [
         (
@@ -76,7 +76,7 @@ def _axis(scale: Scale, bottom: float) -> Markup:
     return tag("g", lines, aria_hidden="true")
 
 
-def _row(row: Dot, scale: Scale, y: float, room: int) -> Markup:
+def _draw_row(row: Dot, scale: Scale, y: float, room: int) -> Markup:
     style = "strong" if row.strong else ""
     parts: list[Markup] = [
         tag("title", f"{row.name}: {row.label or 'not scored'}"),

@@ -68,8 +68,8 @@ class _Grid:
     slanted: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        left = _room(self.rows) + 12
-        names = _room(self.columns)
+        left = _measure_names(self.rows) + 12
+        names = _measure_names(self.columns)
         width = min(_WIDEST, (WIDTH - left - 8) / len(self.columns))
         slanted = names > width - 4
         if slanted:
@@ -101,15 +101,20 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Values) -> Mar
     Numbers below 0 are blue and those above it orange, else the scale goes from the lowest to the highest.
     """
     scale, grid = _Scale.of(values), _Grid(rows, columns)
-    digits = _fitting(values, scale, grid)
+    digits = _choose_digits(values, scale, grid)
     cells = [
-        _cell(grid, (i, j), value, scale, digits)
+        _draw_cell(grid, (i, j), value, scale, digits)
         for i, row in enumerate(values)
         for j, value in enumerate(row)
     ]
     box = f"0 0 {WIDTH} {grid.bottom + 62:.0f}"
-    parts = [tag("g", cells), _row_names(grid), _column_names(grid), _legend(grid, scale)]
-    label = _label(rows, columns, values, scale)
+    parts = [
+        tag("g", cells),
+        _draw_row_names(grid),
+        _draw_column_names(grid),
+        _draw_legend(grid, scale),
+    ]
+    label = _describe_map(rows, columns, values, scale)
     return tag("svg", *parts, viewBox=box, class_="heat", role="img", aria_label=label)
 
 
@@ -128,7 +133,7 @@ def digits_of(largest: float) -> int:
     return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
 
 
-def _fitting(values: Values, scale: _Scale, grid: _Grid) -> int | None:
+def _choose_digits(values: Values, scale: _Scale, grid: _Grid) -> int | None:
     """Return the digits of numbers that fit their cells, one less than wanted if need be; None for none."""
     known = [v for row in values for v in row if v is not None]
     for digits in (scale.digits, max(0, scale.digits - 1)):
@@ -138,7 +143,7 @@ def _fitting(values: Values, scale: _Scale, grid: _Grid) -> int | None:
     return None
 
 
-def _cell(
+def _draw_cell(
     grid: _Grid, place: tuple[int, int], value: float | None, scale: _Scale, digits: int | None
 ) -> Markup:
     row, column = place
@@ -164,7 +169,7 @@ def _cell(
     return tag("g", title, tag("rect", style=scale.colour(value), **box), number)
 
 
-def _row_names(grid: _Grid) -> Markup:
+def _draw_row_names(grid: _Grid) -> Markup:
     places = [grid.at(i, 0)[1] + grid.height / 2 + 4 for i in range(len(grid.rows))]
     return tag(
         "g",
@@ -175,31 +180,31 @@ def _row_names(grid: _Grid) -> Markup:
     )
 
 
-def _column_names(grid: _Grid) -> Markup:
-    needed = 18 if grid.slanted else _room(grid.columns) + 4
+def _draw_column_names(grid: _Grid) -> Markup:
+    needed = 18 if grid.slanted else _measure_names(grid.columns) + 4
     every = math.ceil(needed / grid.width)
     return tag(
         "g",
         [
-            _column_name(grid, i, short(name, _NAME))
+            _draw_column_name(grid, i, short(name, _NAME))
             for i, name in enumerate(grid.columns)
             if i % every == 0
         ],
     )
 
 
-def _column_name(grid: _Grid, column: int, name: str) -> Markup:
+def _draw_column_name(grid: _Grid, column: int, name: str) -> Markup:
     x, y = grid.at(0, column)[0] + grid.width / 2, grid.top - 7
     if not grid.slanted:
         return text(x, y, name, "", "middle")
     return tag("text", name, x=x, y=y, transform=f"rotate(-45 {x:.1f} {y:.1f})")
 
 
-def _room(names: Sequence[str]) -> float:
+def _measure_names(names: Sequence[str]) -> float:
     return min(_NAME, max(map(len, names))) * _LETTER
 
 
-def _legend(grid: _Grid, scale: _Scale) -> Markup:
+def _draw_legend(grid: _Grid, scale: _Scale) -> Markup:
     """Return the colours from the lowest to the highest number, with numbers below."""
     step, y = 12.0, grid.bottom + 20
     span = scale.high - scale.low
@@ -228,7 +233,9 @@ def _legend(grid: _Grid, scale: _Scale) -> Markup:
     return tag("g", boxes, marks, aria_hidden="true")
 
 
-def _label(rows: Sequence[str], columns: Sequence[str], values: Values, scale: _Scale) -> str:
+def _describe_map(
+    rows: Sequence[str], columns: Sequence[str], values: Values, scale: _Scale
+) -> str:
     """Return the map in words: its size, its highest and its lowest number."""
     places = [
         (value, f"{rows[i]}, {columns[j]}")

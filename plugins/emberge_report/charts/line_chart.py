@@ -57,31 +57,33 @@ def line_chart(lines: Sequence[Line], chart: Chart) -> Markup:
     """Return the chart, `WIDTH` × `HEIGHT` units wide."""
     room = min(_NAME_ROOM, max([len(line.name) for line in lines], default=0))
     right = WIDTH - 24 - 6.8 * room
-    x = Scale(*_x_range(lines, chart), _LEFT, right)
-    y = Scale(*_y_range(lines, chart), HEIGHT - _BOTTOM, _TOP)
-    parts = [_y_axis(y, right, chart), _x_axis(x, chart)]
+    x = Scale(*_find_x_range(lines, chart), _LEFT, right)
+    y = Scale(*_find_y_range(lines, chart), HEIGHT - _BOTTOM, _TOP)
+    parts = [_draw_y_axis(y, right, chart), _draw_x_axis(x, chart)]
     for line in lines:
-        parts += [_path(thin(line.faint), x, y, f"raw {line.look.style}")] if line.faint else []
+        parts += (
+            [_draw_path(thin(line.faint), x, y, f"raw {line.look.style}")] if line.faint else []
+        )
     for line in lines:
         points = line.points if line.dots else thin(line.points)
-        parts += [_bar(bar, x, y, line.look) for bar in line.bars]
+        parts += [_draw_bar(bar, x, y, line.look) for bar in line.bars]
         style = f"{'level' if line.dashed else 'line'} {line.look.style}"
-        parts.append(_path(points, x, y, style, line.breaks))
+        parts.append(_draw_path(points, x, y, style, line.breaks))
         if line.dots:
             parts.append(tag("g", [marker(x(a), y(b), line.look, 3.6) for a, b in points]))
-    parts.append(_names(lines, x, y, room))
+    parts.append(_draw_names(lines, x, y, room))
     box = f"0 0 {WIDTH} {HEIGHT}"
     return tag("svg", *parts, viewBox=box, class_="lines", role="img", aria_label=chart.label)
 
 
-def _x_range(lines: Sequence[Line], chart: Chart) -> tuple[float, float]:
+def _find_x_range(lines: Sequence[Line], chart: Chart) -> tuple[float, float]:
     if chart.labels:
         return -0.3, len(chart.labels) - 0.7
     xs = [a for line in lines for a, _ in (*line.points, *line.faint)]
     return (min(xs), max(xs)) if xs else (0.0, 1.0)
 
 
-def _y_range(lines: Sequence[Line], chart: Chart) -> tuple[float, float]:
+def _find_y_range(lines: Sequence[Line], chart: Chart) -> tuple[float, float]:
     ys = [b for line in lines for _, b in (*line.points, *line.faint) if math.isfinite(b)]
     ys += [end for line in lines for _, *ends in line.bars for end in ends]
     low, high = (min(ys), max(ys)) if ys else (0.0, 1.0)
@@ -91,7 +93,7 @@ def _y_range(lines: Sequence[Line], chart: Chart) -> tuple[float, float]:
     return (low if chart.from_zero and low == 0 else low - margin), high + margin
 
 
-def _y_axis(y: Scale, right: float, chart: Chart) -> Markup:
+def _draw_y_axis(y: Scale, right: float, chart: Chart) -> Markup:
     marks = y.ticks(5)
     rows = [
         (
@@ -103,11 +105,11 @@ def _y_axis(y: Scale, right: float, chart: Chart) -> Markup:
     return tag("g", rows, text(0, 11, chart.y, "axis"), aria_hidden="true")
 
 
-def _x_axis(x: Scale, chart: Chart) -> Markup:
+def _draw_x_axis(x: Scale, chart: Chart) -> Markup:
     base = HEIGHT - _BOTTOM
     if chart.labels:
         every = max(1, math.ceil(len(chart.labels) * 46 / (x.end - x.start)))
-        shown = [(i, name) for i, name in enumerate(chart.labels) if _keeps(i, every, chart)]
+        shown = [(i, name) for i, name in enumerate(chart.labels) if _shows_label(i, every, chart)]
         marks = [text(x(i), base + 16, short(name, 11), "tick", "middle") for i, name in shown]
     else:
         places = ticks(x.low, x.high, 8)
@@ -117,13 +119,13 @@ def _x_axis(x: Scale, chart: Chart) -> Markup:
     return tag("g", line, marks, name, aria_hidden="true")
 
 
-def _keeps(place: int, every: int, chart: Chart) -> bool:
+def _shows_label(place: int, every: int, chart: Chart) -> bool:
     """Return whether a label is shown: words always (embeddings, final), and some of the numbers."""
     label = chart.labels[place]
     return not label.isdecimal() or int(label) % every == 0
 
 
-def _path(
+def _draw_path(
     points: Curve, x: Scale, y: Scale, style: str, breaks: frozenset[int] = frozenset()
 ) -> Markup:
     steps: list[str] = []
@@ -137,17 +139,17 @@ def _path(
     return tag("path", class_=style, d="".join(steps) or "M0 0")
 
 
-def _bar(bar: tuple[float, float, float], x: Scale, y: Scale, look: MarkerStyle) -> Markup:
+def _draw_bar(bar: tuple[float, float, float], x: Scale, y: Scale, look: MarkerStyle) -> Markup:
     at, low, high = bar
     style = f"whisker {look.style}"
     return tag("line", class_=style, x1=x(at), x2=x(at), y1=y(low), y2=y(high))
 
 
-def _names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:
+def _draw_names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:
     """Return each line's name right of the chart at the height of its end, pushed apart where they meet."""
-    ends = [(line, last) for line in lines if (last := _last(line)) is not None]
+    ends = [(line, last) for line in lines if (last := _find_end(line)) is not None]
     ends.sort(key=lambda end: y(end[1][1]))
-    heights = _apart([y(b) for _, (_, b) in ends], 15, _TOP, HEIGHT - _BOTTOM)
+    heights = _spread_heights([y(b) for _, (_, b) in ends], 15, _TOP, HEIGHT - _BOTTOM)
     parts = []
     for (line, (a, b)), height in zip(ends, heights, strict=True):
         points = f"M{x(a) + 5:.1f} {y(b):.1f}L{x.end + 6:.1f} {height:.1f}"
@@ -163,14 +165,14 @@ def _names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:
     return tag("g", parts)
 
 
-def _last(line: Line) -> tuple[float, float] | None:
+def _find_end(line: Line) -> tuple[float, float] | None:
     """Return the point beside which the name is written: `end`, or the last one that can be drawn."""
     if line.points and math.isfinite(line.points[line.end][1]):
         return line.points[line.end]
     return next(((a, b) for a, b in reversed(line.points) if math.isfinite(b)), None)
 
 
-def _apart(heights: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
+def _spread_heights(heights: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
     """Return sorted heights, moved as little as two sweeps need for `gap` between neighbours."""
     placed: list[float] = []
     for height in heights:
@@ -192,13 +194,13 @@ def smooth(curve: Curve, share: float = 1 / 3) -> Curve:
     near = max(9, round(len(points) * share))
     last = max(0, len(points) - near)
     return [
-        (at, _fitted(points[start : start + near], at))
+        (at, _fit_line(points[start : start + near], at))
         for i, (at, _) in enumerate(points)
         for start in [min(max(0, i - near // 2), last)]
     ]
 
 
-def _fitted(near: Curve, at: float) -> float:
+def _fit_line(near: Curve, at: float) -> float:
     """Return the weighted least-squares line through neighbours, at `at`; weights are tricube."""
     reach = 1.001 * max(abs(a - at) for a, _ in near) or 1.0
     weights = [(1 - (abs(a - at) / reach) ** 3) ** 3 for a, _ in near]

@@ -23,12 +23,12 @@ def tag(name: str, *children: Child, **attributes: str | float | None) -> Markup
     themselves, so that the page is XML as well as HTML.
     """
     head = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_write_value(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
     inside = join(children)
-    return Markup(f"<{name}{head}>{inside}</{name}>" if inside else _empty(name, head))
+    return Markup(f"<{name}{head}>{inside}</{name}>" if inside else _write_empty(name, head))
 
 
 def join(children: Child) -> Markup:
@@ -38,7 +38,7 @@ def join(children: Child) -> Markup:
     if isinstance(children, Markup):
         return children
     if isinstance(children, str):
-        return Markup(escape(_printable(children), quote=False))
+        return Markup(escape(_drop_unprintable(children), quote=False))
     return Markup("".join(join(child) for child in children))
 
 
@@ -46,16 +46,16 @@ def join(children: Child) -> Markup:
 _VOID = {"meta", "br", "hr", "col", "path", "line", "circle", "rect", "polygon", "use"}
 
 
-def _empty(name: str, head: str) -> str:
+def _write_empty(name: str, head: str) -> str:
     return f"<{name}{head}/>" if name in _VOID else f"<{name}{head}></{name}>"
 
 
-def _text(value: str | float) -> str:
+def _write_value(value: str | float) -> str:
     if isinstance(value, float):
         return f"{value:.2f}".rstrip("0").rstrip(".")
-    return _printable(str(value))
+    return _drop_unprintable(str(value))
 
 
-def _printable(text: str) -> str:
+def _drop_unprintable(text: str) -> str:
     """Return text without the control characters and lone surrogates that HTML and XML refuse."""
     return "".join(c for c in text if c in "\t\n\r" or (c >= " " and not "\ud800" <= c <= "\udfff"))

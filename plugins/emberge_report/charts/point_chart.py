@@ -48,14 +48,14 @@ def point_chart(
     right = WIDTH - 24 - (_LETTER * names + 16 if names else 0)
     points = [point for found in series.values() for point in found]
     places = [point[0] for point in points]
-    across: Scale = Scale(*_range(places), _LEFT, right)
+    across: Scale = Scale(*_find_range(places), _LEFT, right)
     if logarithmic:
         across = LogScale(0.85 * min(places), max(places) / 0.85, _LEFT, right)
     height = max(HEIGHT, _TOP + _BOTTOM + _SERIES * len(listed))
-    up = Scale(*_range([p[1] for p in points]), height - _BOTTOM, _TOP)
+    up = Scale(*_find_range([p[1] for p in points]), height - _BOTTOM, _TOP)
     chosen = looks(series) if chosen is None else chosen
     marks = [
-        _marked(name, point, across, up, chosen[name])
+        _draw_point(name, point, across, up, chosen[name])
         for name, found in series.items()
         for point in found
     ]
@@ -63,11 +63,11 @@ def point_chart(
     return tag(
         "svg",
         *(
-            _axes(across, up, x, y),
-            _line(line, across, up) if line else None,
+            _draw_axes(across, up, x, y),
+            _draw_line(line, across, up) if line else None,
             tag("g", marks),
-            _words(points, across, up),
-            _names({name: look for name, look in chosen.items() if name in listed}, right),
+            _draw_words(points, across, up),
+            _draw_names({name: look for name, look in chosen.items() if name in listed}, right),
         ),
         viewBox=f"0 0 {WIDTH} {height}",
         class_="points",
@@ -76,13 +76,13 @@ def point_chart(
     )
 
 
-def _range(numbers: Sequence[float]) -> tuple[float, float]:
+def _find_range(numbers: Sequence[float]) -> tuple[float, float]:
     low, high = min(numbers, default=0.0), max(numbers, default=1.0)
     margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
     return low - margin, high + margin
 
 
-def _axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
+def _draw_axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
     low, high, base = across.start, across.end, up.start
     columns, rows = across.ticks(8), up.ticks(6)
     lines = [
@@ -103,19 +103,19 @@ def _axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
     return tag("g", lines, named, aria_hidden="true")
 
 
-def _line(points: Sequence[tuple[float, float]], across: Scale, up: Scale) -> Markup:
+def _draw_line(points: Sequence[tuple[float, float]], across: Scale, up: Scale) -> Markup:
     corners = "L".join(f"{across(x):.1f} {up(y):.1f}" for x, y in points)
     return tag("path", class_="level neutral", d=f"M{corners}")
 
 
-def _marked(name: str, point: Point, across: Scale, up: Scale, look: MarkerStyle) -> Markup:
+def _draw_point(name: str, point: Point, across: Scale, up: Scale, look: MarkerStyle) -> Markup:
     x, y, words = point
     named = dict.fromkeys(filter(None, (name, words)))
     title = ": ".join((*named, f"{x:.6g}, {y:.6g}"))
     return tag("g", tag("title", title), marker(across(x), up(y), look, 5))
 
 
-def _words(points: Sequence[Point], across: Scale, up: Scale) -> Markup:
+def _draw_words(points: Sequence[Point], across: Scale, up: Scale) -> Markup:
     """Return the words of points beside them, right or left, where they cover no other point or words."""
     taken = [_Box(across(x) - 6, up(y) - 6, across(x) + 6, up(y) + 6) for x, y, _ in points]
     shown = []
@@ -155,7 +155,7 @@ class _Box:
         return not (apart or self.bottom <= other.top or other.bottom <= self.top)
 
 
-def _names(chosen: Mapping[str, MarkerStyle], right: float) -> Markup:
+def _draw_names(chosen: Mapping[str, MarkerStyle], right: float) -> Markup:
     """Return the names of the series, each with its marker, right of the chart."""
     named = [(name, look) for name, look in chosen.items() if name]
     return tag(

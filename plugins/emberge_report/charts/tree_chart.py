@@ -21,13 +21,13 @@ _LINE = "fill:none;stroke:var(--c1);stroke-width:2;stroke-linejoin:round"
 def tree_chart(x: str, names: Sequence[str], unions: Sequence[Union], label: str) -> Markup:
     """Return the tree, names on the left in their order and distances to the right; `label` describes it."""
     left = min(_NAME, max(map(len, names))) * _LETTER + 18
-    across = Scale(*_span([height for *_, height in unions]), left, WIDTH - 60)
+    across = Scale(*_find_span([height for *_, height in unions]), left, WIDTH - 60)
     bottom = _TOP + _ROW * len(names)
     # Where the line of each node begins: (x, y).
     at = [(left, _TOP + _ROW * (i + 0.5)) for i in range(len(names))]
-    parts = [_axis(across, bottom)]
+    parts = [_draw_axis(across, bottom)]
     parts += [
-        _text(left - 8, y + 4, short(name, _NAME), anchor="end")
+        _draw_text(left - 8, y + 4, short(name, _NAME), anchor="end")
         for name, (_, y) in zip(names, at, strict=True)
     ]
     for first, second, height in unions:
@@ -36,13 +36,13 @@ def tree_chart(x: str, names: Sequence[str], unions: Sequence[Union], label: str
         at.append((end, middle))
         path = f"M{x1:.1f} {y1:.1f}H{end:.1f}V{y2:.1f}H{x2:.1f}"
         parts.append(tag("path", d=path, style=_LINE))
-        parts.append(_text(end + 5, middle - 5, f"{height:.3g}", "tick"))
-    axis = _text((left + WIDTH - 60) / 2, bottom + 34, x, "axis", "middle")
+        parts.append(_draw_text(end + 5, middle - 5, f"{height:.3g}", "tick"))
+    axis = _draw_text((left + WIDTH - 60) / 2, bottom + 34, x, "axis", "middle")
     box = f"0 0 {WIDTH:g} {bottom + 44:g}"
     return tag("svg", *parts, axis, viewBox=box, role="img", aria_label=label)
 
 
-def _span(heights: Sequence[float]) -> tuple[float, float]:
+def _find_span(heights: Sequence[float]) -> tuple[float, float]:
     """Return the ends of the axis: from 0, unless all distances are far from it."""
     low, high = min(heights), max(heights)
     if low > 0.5 * high:
@@ -51,16 +51,16 @@ def _span(heights: Sequence[float]) -> tuple[float, float]:
     return min(0.0, low), high * 1.04 if high > 0 else 1.0
 
 
-def _axis(across: Scale, bottom: float) -> Markup:
+def _draw_axis(across: Scale, bottom: float) -> Markup:
     lines = [
         (
             tag("line", class_="grid", x1=across(mark), x2=across(mark), y1=_TOP, y2=bottom),
-            _text(across(mark), bottom + 16, f"{mark:g}", "tick", "middle"),
+            _draw_text(across(mark), bottom + 16, f"{mark:g}", "tick", "middle"),
         )
         for mark in across.ticks(6)
     ]
     return tag("g", lines, aria_hidden="true")
 
 
-def _text(x: float, y: float, words: str, style: str = "", anchor: str = "") -> Markup:
+def _draw_text(x: float, y: float, words: str, style: str = "", anchor: str = "") -> Markup:
     return tag("text", words, x=x, y=y, class_=style or None, text_anchor=anchor or None)

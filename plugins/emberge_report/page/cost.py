@@ -21,11 +21,11 @@ def describe_cost(details: Mapping[str, Any]) -> str:
     sentence = f"Training its members cost {cost['times']:.3g} × one run on all rows"
     if "rows" in cost:
         sentence += f" ({cost['rows']:,} of {cost['of']:,})"
-    spent = ", ".join(_spent(cost))
+    spent = ", ".join(_list_spent(cost))
     return f"{sentence}: {spent}." if spent else f"{sentence}."
 
 
-def _spent(cost: Cost) -> Iterator[str]:
+def _list_spent(cost: Cost) -> Iterator[str]:
     if "examples" in cost:
         yield f"{cost['examples']:,} rows trained on"
     if "seconds" in cost:
@@ -44,10 +44,10 @@ def cost_section(story: ReportData, looks: Mapping[str, MarkerStyle]) -> Markup 
     if not counted:
         return None
     within = {name for _, cost in counted for name in cost.get("members", {})}
-    alone = [(made, _own(made)) for made in story.trained if made.name not in within]
+    alone = [(made, _cost_of_training(made)) for made in story.trained if made.name not in within]
     shown = [*((made, cost) for made, cost in alone if cost), *counted]
     of = max((cost["of"] for _, cost in shown if "of" in cost), default=0)
-    rows = [_row(made, _against(cost, of), looks) for made, cost in shown]
+    rows = [_draw_row(made, _relate_cost(cost, of), looks) for made, cost in shown]
     head = ["Model", "Cost", "Rows", "Trained on", "Time", "CPU time", left("Made up of")]
     return tag(
         "div",
@@ -63,7 +63,7 @@ _WORDS = (
 )
 
 
-def _own(made: Made) -> Cost | None:
+def _cost_of_training(made: Made) -> Cost | None:
     """Return the cost of a training by itself."""
     datasets = made.details.get("datasets")
     if not isinstance(datasets, Mapping) or not datasets:
@@ -75,12 +75,12 @@ def _own(made: Made) -> Cost | None:
     return {"times": rows / of, "rows": rows, "of": of, **kept}
 
 
-def _against(cost: Cost, of: int) -> Cost:
+def _relate_cost(cost: Cost, of: int) -> Cost:
     """Return the cost against one training on `of` rows; as it is where its rows were not counted."""
     return {**cost, "times": cost["rows"] / of, "of": of} if of and "rows" in cost else cost
 
 
-def _row(made: Made, cost: Cost, looks: Mapping[str, MarkerStyle]) -> Sequence[Markup]:
+def _draw_row(made: Made, cost: Cost, looks: Mapping[str, MarkerStyle]) -> Sequence[Markup]:
     members = cost.get("members", {})
     parts = ", ".join(f"{name} {share:.3g}" for name, share in members.items())
     rows = f"{cost['rows']:,} of {cost['of']:,}" if "rows" in cost else "–"

@@ -25,74 +25,75 @@ def curve_figures(
     variables = dict.fromkeys(curve.variable for curve in scores.curves)
     if not variables:
         return None
-    return tag("div", [_of_variable(scores, variable, merged, known) for variable in variables])
+    return tag("div", [_draw_variable(scores, variable, merged, known) for variable in variables])
 
 
-def _of_variable(
+def _draw_variable(
     scores: Scores, variable: str, merged: Collection[str], known: Mapping[str, MarkerStyle]
 ) -> Markup:
     curves = [curve for curve in scores.curves if curve.variable == variable]
-    bags = _of_bags(curves, merged)
+    bags = _are_bags(curves, merged)
     title = "Scores by bag ratio" if bags else f"Scores by {variable}"
-    charts = [_chart(scores, curves, on, merged, known) for on in _shown(scores, curves)]
+    charts = [_draw_chart(scores, curves, on, merged, known) for on in _list_means(scores, curves)]
     return tag(
         "figure",
         tag("h3", title),
         charts,
-        tag("figcaption", _caption(scores)),
-        _numbers(scores, curves, merged),
+        tag("figcaption", _write_caption(scores)),
+        _draw_table(scores, curves, merged),
     )
 
 
-def _shown(scores: Scores, curves: Sequence[ScoreCurve]) -> list[str]:
+def _list_means(scores: Scores, curves: Sequence[ScoreCurve]) -> list[str]:
     return [on for on in scores.headlines() if all(on in p.means for c in curves for p in c.places)]
 
 
-def _chart(
+def _draw_chart(
     scores: Scores,
     curves: Sequence[ScoreCurve],
     on: str,
     merged: Collection[str],
     known: Mapping[str, MarkerStyle],
 ) -> Markup:
-    levels = {name: (known.get(name, NEUTRAL), v) for name, v in _levels(scores, on, merged)}
-    styles = _apart(len(curves), {look.style for look, _ in levels.values()})
+    levels = {name: (known.get(name, NEUTRAL), v) for name, v in _list_levels(scores, on, merged)}
+    styles = _unused_looks(len(curves), {look.style for look, _ in levels.values()})
     lines = [
-        _line(curve, on, look, scores.scale) for curve, look in zip(curves, styles, strict=True)
+        _draw_line(curve, on, look, scores.scale)
+        for curve, look in zip(curves, styles, strict=True)
     ]
     ends = [at for line in lines for at, _ in line.points]
     low, high = min(ends), max(ends)
     for name, (look, value) in levels.items():
         lines.append(Line(name, look, [(low, value), (high, value)], dashed=True))
-    axis = _axis(curves, merged)
+    axis = _name_axis(curves, merged)
     return line_chart(
         lines,
         Chart(
-            label=f"{MEANS[on]} by {axis}: {'; '.join(_spoken(c, on, scores.less) for c in curves)}",
+            label=f"{MEANS[on]} by {axis}: {'; '.join(_describe_curve(c, on, scores.less) for c in curves)}",
             x=axis,
             y=f"{MEANS[on]} of losses" if scores.less else f"{MEANS[on]} ×100",
         ),
     )
 
 
-def _apart(count: int, taken: Collection[str]) -> list[MarkerStyle]:
+def _unused_looks(count: int, taken: Collection[str]) -> list[MarkerStyle]:
     """Return so many looks, in colours that are not taken as long as there are others."""
     every = list(looks(map(str, range(count + len(taken)))).values())
     free = [look for look in every if look.style not in taken]
     return [*free, *every][:count]
 
 
-def _line(curve: ScoreCurve, on: str, look: MarkerStyle, scale: float) -> Line:
+def _draw_line(curve: ScoreCurve, on: str, look: MarkerStyle, scale: float) -> Line:
     bars = [
-        (_at(curve, place), scale * ends[0], scale * ends[1])
+        (_place_on_axis(curve, place), scale * ends[0], scale * ends[1])
         for place in curve.places
         if (ends := place.means[on].interval) is not None
     ]
-    dots = [(_at(curve, place), scale * place.means[on].mean) for place in curve.places]
+    dots = [(_place_on_axis(curve, place), scale * place.means[on].mean) for place in curve.places]
     return Line(curve.name, look, dots, dots=True, bars=bars)
 
 
-def _levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[str, float]]:
+def _list_levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[str, float]]:
     """Yield merges that are on no curve, such as that of bags of all ratios; arms of several seeds as one."""
     pooled = scores.pooled or scores
     drawn = {name for curve in scores.curves for place in curve.places for name in place.models}
@@ -106,51 +107,53 @@ def _levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[
     yield from found[:_LEVELS]
 
 
-def _at(curve: ScoreCurve, place: CurvePlace) -> float:
+def _place_on_axis(curve: ScoreCurve, place: CurvePlace) -> float:
     return 100 * place.at if curve.variable == "ratio" else place.at
 
 
-def _axis(curves: Sequence[ScoreCurve], merged: Collection[str]) -> str:
-    if _of_bags(curves, merged):
+def _name_axis(curves: Sequence[ScoreCurve], merged: Collection[str]) -> str:
+    if _are_bags(curves, merged):
         return "bag ratio, % of every dataset"
     return "ratio, %" if curves[0].variable == "ratio" else curves[0].variable
 
 
-def _of_bags(curves: Sequence[ScoreCurve], merged: Collection[str]) -> bool:
+def _are_bags(curves: Sequence[ScoreCurve], merged: Collection[str]) -> bool:
     """Return whether the ratio is that of bags: models were trained at it, and not only merged."""
     models = {name for curve in curves for place in curve.places for name in place.models}
     return curves[0].variable == "ratio" and not models <= set(merged)
 
 
-def _spoken(curve: ScoreCurve, on: str, less: bool) -> str:
-    places = [f"{_at(curve, p):g} {points(p.means[on].mean, less)}" for p in curve.places]
+def _describe_curve(curve: ScoreCurve, on: str, less: bool) -> str:
+    places = [
+        f"{_place_on_axis(curve, p):g} {points(p.means[on].mean, less)}" for p in curve.places
+    ]
     return f"{curve.name} {', '.join(places)}"
 
 
-def _caption(scores: Scores) -> str:
+def _write_caption(scores: Scores) -> str:
     return (
         f"Bars are {100 * scores.confidence:g} % intervals over test examples, and over draws and seeds "
         "where a place has several models. Dashed: merges of models from several places."
     )
 
 
-def _numbers(scores: Scores, curves: Sequence[ScoreCurve], merged: Collection[str]) -> Markup:
-    shown = _shown(scores, curves)
+def _draw_table(scores: Scores, curves: Sequence[ScoreCurve], merged: Collection[str]) -> Markup:
+    shown = _list_means(scores, curves)
     rows = [
         [
             tag("th", curve.name, scope="row"),
-            tag("td", number(_at(curve, place))),
+            tag("td", number(_place_on_axis(curve, place))),
             tag("td", f"{len(place.models)}"),
-            *(_cell(place, on, scores.less) for on in shown),
+            *(_draw_cell(place, on, scores.less) for on in shown),
         ]
         for curve in curves
         for place in curve.places
     ]
-    head = [left("Step"), _axis(curves, merged), "Models", *(MEANS[on] for on in shown)]
+    head = [left("Step"), _name_axis(curves, merged), "Models", *(MEANS[on] for on in shown)]
     return table(head, rows)
 
 
-def _cell(place: CurvePlace, on: str, less: bool) -> Markup:
+def _draw_cell(place: CurvePlace, on: str, less: bool) -> Markup:
     around = place.means[on].interval
     spread = " – ".join(points(end, less) for end in around) if around else None
     return tag("td", points(place.means[on].mean, less), tag("small", spread) if spread else None)

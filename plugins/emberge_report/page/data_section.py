@@ -49,15 +49,17 @@ def read_changes(step: str, folder: Path, artifact: Artifact) -> ChangedData | N
 
 def data_section(data: Sequence[ChangedData]) -> Markup:
     """Return a table of every step's counts, and the examples of each set to open."""
-    return tag("div", [[tag("h3", one.step), _counts(one), *_examples(one)] for one in data])
+    return tag(
+        "div", [[tag("h3", one.step), _draw_counts(one), *_draw_examples(one)] for one in data]
+    )
 
 
-def _counts(data: ChangedData) -> Markup:
+def _draw_counts(data: ChangedData) -> Markup:
     rows = [
         [
             tag("th", name, scope="row"),
             *(tag("td", f"{one.get(key, 0):,}") for key in _COUNTS),
-            tag("td", _why(one), class_="words"),
+            tag("td", _list_reasons(one), class_="words"),
         ]
         for name, one in data.sets.items()
     ]
@@ -65,33 +67,33 @@ def _counts(data: ChangedData) -> Markup:
     return table(head, rows, f"Rows of {data.step}")
 
 
-def _why(one: Mapping[str, Any]) -> str:
+def _list_reasons(one: Mapping[str, Any]) -> str:
     notes = [*one.get("notes", {}).items()]
     shown = [f"{note} ({count:,})" for note, count in notes[:_REASONS]]
     return "; ".join([*shown, "…"] if len(notes) > _REASONS else shown) or "–"
 
 
-def _examples(data: ChangedData) -> Iterator[Markup]:
+def _draw_examples(data: ChangedData) -> Iterator[Markup]:
     for name, one in data.sets.items():
         examples = one.get("examples", ())
         if examples:
-            rows = [_example(each) for each in examples]
+            rows = [_draw_example(each) for each in examples]
             head = ["Row", left("Note"), left("Before"), left("After")]
             yield fold(f"{name}: {len(rows)} examples", table(head, rows, f"Examples of {name}"))
 
 
-def _example(one: Mapping[str, Any]) -> list[Markup]:
+def _draw_example(one: Mapping[str, Any]) -> list[Markup]:
     after = one.get("after")
     note = ": ".join(str(one[key]) for key in ("note", "beside") if one.get(key))
     return [
         tag("th", f"{one.get('row', 0):,}", scope="row"),
         tag("td", note, class_="words"),
-        tag("td", _texts(one.get("before", {})), class_="words"),
-        tag("td", "dropped" if after is None else _texts(after), class_="words"),
+        tag("td", _draw_texts(one.get("before", {})), class_="words"),
+        tag("td", "dropped" if after is None else _draw_texts(after), class_="words"),
     ]
 
 
-def _texts(parts: Mapping[str, Any]) -> list[Markup]:
+def _draw_texts(parts: Mapping[str, Any]) -> list[Markup]:
     """Return each text of an example in a line, with its part."""
     lines = []
     for part, texts in parts.items():

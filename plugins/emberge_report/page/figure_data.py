@@ -75,14 +75,14 @@ def number_table(
     return TableData(head=[corner, *columns], rows=rows)
 
 
-def _point(value: Any) -> Any:
+def _read_point(value: Any) -> Any:
     """Return [x, y] or [x, y, words] as (x, y, words), and anything else as it is."""
     if isinstance(value, list | tuple) and len(value) in (2, 3):
         return (*value, "") if len(value) == 2 else tuple(value)
     raise ValueError("a point is [x, y] or [x, y, text]")
 
 
-def _union(value: Any) -> Any:
+def _read_union(value: Any) -> Any:
     """Return [node, node, height] as a tuple, and anything else as it is."""
     return tuple(value) if isinstance(value, list) else value
 
@@ -92,8 +92,8 @@ class PointsData(_Strict):
 
     x: str
     y: str
-    series: dict[str, list[Annotated[tuple[float, float, str], BeforeValidator(_point)]]] = Field(
-        min_length=1
+    series: dict[str, list[Annotated[tuple[float, float, str], BeforeValidator(_read_point)]]] = (
+        Field(min_length=1)
     )
 
     @property
@@ -141,7 +141,7 @@ class TreeData(_Strict):
 
     x: str
     names: list[str] = Field(min_length=2)
-    unions: list[Annotated[tuple[int, int, float], BeforeValidator(_union)]]
+    unions: list[Annotated[tuple[int, int, float], BeforeValidator(_read_union)]]
     label: str = "Tree of clusters"
 
     @model_validator(mode="after")
@@ -193,7 +193,7 @@ def figure_data(step: str, entries: Any) -> list[FigureData]:
         DataError: with the step and the field, for what is no figure.
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str):
-        raise DataError(f"'{step}': figures must be a list, not {_shown(entries)}")
+        raise DataError(f"'{step}': figures must be a list, not {_shorten_value(entries)}")
     return [checked(FigureData, f"'{step}': figures[{i}]", one) for i, one in enumerate(entries)]
 
 
@@ -206,23 +206,23 @@ def checked(kind: type[Checked], place: str, value: Any) -> Checked:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise DataError("; ".join(dict.fromkeys(_faults(place, error)))) from None
+        raise DataError("; ".join(dict.fromkeys(_describe_faults(place, error)))) from None
 
 
 # In place of pydantic's, which name classes.
 _MESSAGES = {"model_type": "must be a mapping"}
 
 
-def _faults(place: str, error: ValidationError) -> Iterator[str]:
+def _describe_faults(place: str, error: ValidationError) -> Iterator[str]:
     for one in error.errors():
         field = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in one["loc"])
-        given = "" if isinstance(one["input"], dict) else f", not {_shown(one['input'])}"
+        given = "" if isinstance(one["input"], dict) else f", not {_shorten_value(one['input'])}"
         known = _MESSAGES.get(one["type"], one["msg"])
         message = known.removeprefix("Value error, ")
         yield f"{place}{field}: {message[:1].lower()}{message[1:]}{given}"
 
 
-def _shown(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     written = repr(value)
     return written if len(written) <= 40 else f"{written[:39]}…"
 

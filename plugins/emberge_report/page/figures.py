@@ -61,7 +61,7 @@ def figure_of(entry: FigureData, folder: Path = Path()) -> Figure:
     Raises:
         DataError: for a file that cannot be read.
     """
-    drawing, own = _drawn(folder, entry)
+    drawing, own = _draw_figure(folder, entry)
     beside = entry.table or own
     return Figure(
         title=entry.title,
@@ -73,7 +73,7 @@ def figure_of(entry: FigureData, folder: Path = Path()) -> Figure:
     )
 
 
-def _drawn(folder: Path, entry: FigureData) -> tuple[Markup, TableData]:
+def _draw_figure(folder: Path, entry: FigureData) -> tuple[Markup, TableData]:
     """Return a figure's drawing, and the table of its data."""
     if entry.heat_map is not None:
         found = entry.heat_map
@@ -82,14 +82,14 @@ def _drawn(folder: Path, entry: FigureData) -> tuple[Markup, TableData]:
         given = entry.points
         return point_chart(given.x, given.y, given.series), given.table
     if entry.lines is not None:
-        return _lines(entry.title, entry.lines), entry.lines.table
+        return _draw_lines(entry.title, entry.lines), entry.lines.table
     if entry.tree is not None:
         tree = entry.tree
         return tree_chart(tree.x, tree.names, tree.unions, tree.label), tree.table
     return read_svg(folder / str(entry.file)), TableData()
 
 
-def _lines(title: str, given: LinesData) -> Markup:
+def _draw_lines(title: str, given: LinesData) -> Markup:
     """Return lines over named places; a place whose name is a word, such as E, is on no line with others."""
     chosen = looks(given.series)
     lines = []
@@ -105,35 +105,38 @@ def _lines(title: str, given: LinesData) -> Markup:
 
 def figure_section(figures: Sequence[Figure]) -> Markup:
     """Return a step's figures under one another."""
-    return tag("div", [_shown(figure) for figure in figures])
+    return tag("div", [_show_figure(figure) for figure in figures])
 
 
-def _shown(figure: Figure) -> Markup:
+def _show_figure(figure: Figure) -> Markup:
     caption = tag("figcaption", figure.caption) if figure.caption else None
     return tag(
         "div",
         tag("h3", figure.title) if figure.title else None,
         tag("figure", figure.drawing, caption),
-        _table(figure),
+        _draw_table(figure),
     )
 
 
-def _table(figure: Figure) -> Markup | None:
+def _draw_table(figure: Figure) -> Markup | None:
     if not figure.rows:
         return None
     rows = [
-        [tag("th", first, scope="row"), *(tag("td", word, class_=_class(word)) for word in rest)]
+        [
+            tag("th", first, scope="row"),
+            *(tag("td", word, class_=_style_of_cell(word)) for word in rest),
+        ]
         for first, *rest in figure.rows
     ]
-    head = [left(word) if _wordy(figure, i) else word for i, word in enumerate(figure.head)]
+    head = [left(word) if _has_words(figure, i) else word for i, word in enumerate(figure.head)]
     return fold(figure.table_title, table(head, rows, figure.table_title))
 
 
-def _wordy(figure: Figure, column: int) -> bool:
-    return any(_class(row[column]) for row in figure.rows if column < len(row))
+def _has_words(figure: Figure, column: int) -> bool:
+    return any(_style_of_cell(row[column]) for row in figure.rows if column < len(row))
 
 
-def _class(word: str) -> str | None:
+def _style_of_cell(word: str) -> str | None:
     """Return the style of a cell: words to the left, numbers to the right."""
     return None if _NUMBER.fullmatch(word) else "words"
 
@@ -157,28 +160,30 @@ def read_svg(path: Path) -> Markup:
         root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, ElementTree.ParseError) as error:
         raise DataError(f"{path.name} is no drawing that a report can show: {error}") from None
-    if _local(root) != "svg":
-        raise DataError(f"{path.name} is no SVG: it begins with <{_local(root)}>")
-    return _element(root)
+    if _local_name(root) != "svg":
+        raise DataError(f"{path.name} is no SVG: it begins with <{_local_name(root)}>")
+    return _copy_element(root)
 
 
-def _element(found: ElementTree.Element) -> Markup:
+def _copy_element(found: ElementTree.Element) -> Markup:
     inside: list[str | Markup | None] = [found.text]
     for child in found:
-        if _local(child) in _SHAPES:
-            inside.append(_element(child))
+        if _local_name(child) in _SHAPES:
+            inside.append(_copy_element(child))
         inside.append(child.tail)
     attributes = {
-        _attribute_name(key): value for key, value in found.attrib.items() if _harmless(key, value)
+        _attribute_name(key): value
+        for key, value in found.attrib.items()
+        if _is_harmless(key, value)
     }
-    return tag(_local(found), *_spaceless(inside), **attributes)
+    return tag(_local_name(found), *_drop_spaces(inside), **attributes)
 
 
-def _spaceless(children: Sequence[str | Markup | None]) -> list[str | Markup | None]:
+def _drop_spaces(children: Sequence[str | Markup | None]) -> list[str | Markup | None]:
     return [child for child in children if child is not None and child.strip()]
 
 
-def _local(element: ElementTree.Element) -> str:
+def _local_name(element: ElementTree.Element) -> str:
     return str(element.tag).rpartition("}")[2]
 
 
@@ -187,6 +192,6 @@ def _attribute_name(name: str) -> str:
     return name.rpartition("}")[2].replace("-", "_") + "_"
 
 
-def _harmless(name: str, value: str) -> bool:
+def _is_harmless(name: str, value: str) -> bool:
     local = name.rpartition("}")[2].lower()
     return not (local.startswith("on") or local in ("href", "src", "id") or "url(" in value.lower())

@@ -30,9 +30,9 @@ def training_section(story: ReportData, looks: Looks) -> Markup:
     """Return a table of the trainings and their loss curves."""
     rows = [
         [
-            _name(made, looks),
-            *(tag("td", plain(value)) for value in (made.artifact.size, _steps(made))),
-            tag("td", _last_loss(made)),
+            _draw_name(made, looks),
+            *(tag("td", plain(value)) for value in (made.artifact.size, _count_steps(made))),
+            tag("td", _show_last_loss(made)),
             tag("td", duration(made.seconds)),
             tag("td", plain(made.details.get("seed"))),
             tag("td", plain(made.details.get("base")), class_="words"),
@@ -44,18 +44,18 @@ def training_section(story: ReportData, looks: Looks) -> Markup:
     return tag(
         "div",
         table(head, rows),
-        _loss_charts({name: c["loss"] for name, c in curves.items() if c.get("loss")}, looks),
-        [_by_dataset(name, found) for name, found in curves.items()],
-        _other_charts(curves, looks),
-        fold("All details of the trainings", [_all_details(m) for m in story.trained]),
+        _draw_losses({name: c["loss"] for name, c in curves.items() if c.get("loss")}, looks),
+        [_draw_by_dataset(name, found) for name, found in curves.items()],
+        _draw_other_charts(curves, looks),
+        fold("All details of the trainings", [_draw_details(m) for m in story.trained]),
     )
 
 
-def _name(made: Made, looks: Looks) -> Markup:
+def _draw_name(made: Made, looks: Looks) -> Markup:
     return tag("th", swatch(looks[made.name]), made.name, scope="row")
 
 
-def _steps(made: Made) -> int | None:
+def _count_steps(made: Made) -> int | None:
     known = made.details.get("steps")
     if isinstance(known, int):
         return known
@@ -63,7 +63,7 @@ def _steps(made: Made) -> int | None:
     return int(loss[-1][0]) if loss else None
 
 
-def _last_loss(made: Made) -> str:
+def _show_last_loss(made: Made) -> str:
     points = smooth(made.curves.get("loss", ()))
     if not points:
         return "–"
@@ -71,28 +71,28 @@ def _last_loss(made: Made) -> str:
     return f"{sum(tail) / len(tail):.4g}"
 
 
-def _loss_charts(curves: Mapping[str, Curve], looks: Looks) -> Markup | None:
+def _draw_losses(curves: Mapping[str, Curve], looks: Looks) -> Markup | None:
     if not curves:
         return tag("p", "No loss was logged.", class_="soft")
     names = list(curves)
     parts = [names[i : i + _LINES] for i in range(0, len(names), _LINES)]
     drawn = [
-        _chart({n: curves[n] for n in part}, looks, "training loss", "Training loss")
+        _draw_chart({n: curves[n] for n in part}, looks, "training loss", "Training loss")
         for part in parts
     ]
     caption = "Faint: the loss of each logged step. Strong: lines fitted to the third of the run around it."
-    notes = [_not_finite(name, curve) for name, curve in curves.items()]
+    notes = [_note_not_finite(name, curve) for name, curve in curves.items()]
     return tag("figure", drawn, tag("figcaption", caption, notes))
 
 
-def _not_finite(name: str, curve: Curve) -> str | None:
+def _note_not_finite(name: str, curve: Curve) -> str | None:
     lost = sum(not math.isfinite(value) for _, value in curve)
     return (
         f" {name}: {lost} logged losses are not finite numbers and are left out." if lost else None
     )
 
 
-def _chart(curves: Mapping[str, Curve], looks: Looks, y: str, label: str) -> Markup:
+def _draw_chart(curves: Mapping[str, Curve], looks: Looks, y: str, label: str) -> Markup:
     lines = [Line(name, looks[name], smooth(c), faint=c) for name, c in curves.items()]
     ends = "; ".join(
         f"{line.name} from {line.points[0][1]:.3g} to {line.points[-1][1]:.3g}"
@@ -102,21 +102,21 @@ def _chart(curves: Mapping[str, Curve], looks: Looks, y: str, label: str) -> Mar
     return line_chart(lines, Chart(label=f"{label}, smoothed: {ends}", x="optimizer step", y=y))
 
 
-def _by_dataset(name: str, curves: Mapping[str, Curve]) -> Markup | None:
+def _draw_by_dataset(name: str, curves: Mapping[str, Curve]) -> Markup | None:
     """Return a chart of one training's losses by data set, where there are several."""
     parts = {key.removeprefix("loss/"): c for key, c in curves.items() if key.startswith("loss/")}
     if len(parts) < 2:
         return None
     chosen = looks_of(parts)
     shown = list(parts)[:_LINES]
-    chart = _chart(
+    chart = _draw_chart(
         {n: parts[n] for n in shown}, chosen, "training loss", f"Loss of {name} by data set"
     )
     more = f" The first {_LINES} of {len(parts)} data sets." if len(parts) > _LINES else ""
     return fold(f"{name}: loss by data set", tag("figure", chart, tag("figcaption", more or None)))
 
 
-def _other_charts(curves: Mapping[str, Mapping[str, Curve]], looks: Looks) -> Markup | None:
+def _draw_other_charts(curves: Mapping[str, Mapping[str, Curve]], looks: Looks) -> Markup | None:
     wanted = {"learning_rate": "learning rate", "grad_norm": "gradient norm before clipping"}
     charts: list[Markup] = []
     for key, words in wanted.items():
@@ -136,7 +136,7 @@ def _other_charts(curves: Mapping[str, Mapping[str, Curve]], looks: Looks) -> Ma
     return fold("Learning rate and gradient norm", charts) if charts else None
 
 
-def _all_details(made: Made) -> Markup | None:
+def _draw_details(made: Made) -> Markup | None:
     if not made.details:
         return None
     rows = [
@@ -149,11 +149,13 @@ def _all_details(made: Made) -> Markup | None:
 
 def merge_section(story: ReportData, looks: Looks) -> Markup:
     """Return the merges' costs, then each merge: its method, its parents with their weights."""
-    return tag("div", cost_section(story, looks), [_merge(made, looks) for made in story.merges])
+    return tag(
+        "div", cost_section(story, looks), [_draw_merge(made, looks) for made in story.merges]
+    )
 
 
-def _merge(made: Made, looks: Looks) -> Markup:
-    weights = _weights(made)
+def _draw_merge(made: Made, looks: Looks) -> Markup:
+    weights = _list_weights(made)
     largest = max((abs(w) for _, w in weights if w is not None), default=1.0) or 1.0
     rows = [
         [
@@ -163,7 +165,7 @@ def _merge(made: Made, looks: Looks) -> Markup:
                 name,
                 scope="row",
             ),
-            tag("td", _bar(weight, largest, looks.get(name)), class_="words"),
+            tag("td", _draw_bar(weight, largest, looks.get(name)), class_="words"),
         ]
         for name, weight in weights
     ]
@@ -181,19 +183,19 @@ def _merge(made: Made, looks: Looks) -> Markup:
         ),
         tag("p", f"Its parents are {made.kin}.") if made.kin else None,
         tag("div", table(["Parent", left("Weight")], rows), class_="narrow"),
-        _by_layer(made),
+        _draw_by_layer(made),
         truncation(made.name, made.details),
-        fold("All details of the merge", _all_details(made)),
+        fold("All details of the merge", _draw_details(made)),
     )
 
 
-def _by_layer(made: Made) -> Markup | None:
+def _draw_by_layer(made: Made) -> Markup | None:
     """Return the numbers that the strategy computed for each layer; None where it reported none."""
     found = weights_by_layer(made.name, made.details)
     return figure_section([figure_of(found)]) if found is not None else None
 
 
-def _bar(weight: float | None, largest: float, look: MarkerStyle | None) -> list[Child]:
+def _draw_bar(weight: float | None, largest: float, look: MarkerStyle | None) -> list[Child]:
     if weight is None:
         return ["set by tensor or layer; see the recipe"]
     width = f"width:{100 * abs(weight) / largest:.1f}px"
@@ -202,17 +204,19 @@ def _bar(weight: float | None, largest: float, look: MarkerStyle | None) -> list
     return [bar, f"{weight:.4f}".rstrip("0").rstrip(".") or "0"]
 
 
-def _weights(made: Made) -> list[tuple[str, float | None]]:
+def _list_weights(made: Made) -> list[tuple[str, float | None]]:
     """Yield (parent, weight); a weight that is not one number is None."""
     found = made.details.get("weights")
     if isinstance(found, Mapping):
-        return [(str(name).removeprefix("$"), _float(weight)) for name, weight in found.items()]
+        return [
+            (str(name).removeprefix("$"), _finite_float(weight)) for name, weight in found.items()
+        ]
     if isinstance(found, Sequence) and len(found) == len(made.parents):
-        return [(parent, _float(w)) for parent, w in zip(made.parents, found, strict=True)]
+        return [(parent, _finite_float(w)) for parent, w in zip(made.parents, found, strict=True)]
     return [(parent, None) for parent in made.parents]
 
 
-def _float(value: Any) -> float | None:
+def _finite_float(value: Any) -> float | None:
     fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if fits else None
 
@@ -229,7 +233,7 @@ def distance_section(story: ReportData, looks: Looks) -> Markup:
     names = list(found)
     charts = [
         line_chart(
-            [_distance_line(name, found[name], order, looks) for name in names[i : i + _LINES]],
+            [_draw_distances(name, found[name], order, looks) for name in names[i : i + _LINES]],
             Chart(
                 label=f"Relative distance from {story.base or 'the base'} by layer: "
                 + "; ".join(f"{n} {100 * found[n].total:.3g} % over all" for n in names),
@@ -246,8 +250,8 @@ def distance_section(story: ReportData, looks: Looks) -> Markup:
         "div",
         tag("figure", charts, tag("figcaption", _CAPTION)),
         missing,
-        _distance_table(found, order, looks, story),
-        [tag("p", note, class_="soft") for note in _unmeasured(found)],
+        _draw_distance_table(found, order, looks, story),
+        [tag("p", note, class_="soft") for note in _list_unmeasured(found)],
     )
 
 
@@ -258,7 +262,7 @@ _CAPTION = (
 )
 
 
-def _distance_line(name: str, found: Distances, order: Sequence[str], looks: Looks) -> Line:
+def _draw_distances(name: str, found: Distances, order: Sequence[str], looks: Looks) -> Line:
     placed = [(float(i), layer) for i, layer in enumerate(order) if layer in found.layers]
     points = [(at, 100 * found.layers[layer]) for at, layer in placed]
     breaks = {
@@ -274,15 +278,15 @@ def _is_numbered(layer: str) -> bool:
     return layer.rpartition(".")[2].isdecimal()
 
 
-def _distance_table(
+def _draw_distance_table(
     found: Mapping[str, Distances], order: Sequence[str], looks: Looks, story: ReportData
 ) -> Markup:
     made = {one.name: one for one in story.made}
     rows = [
         [
-            _name(made[name], looks),
-            tag("td", _percent(one.total)),
-            *(tag("td", _percent(one.layers.get(layer))) for layer in order),
+            _draw_name(made[name], looks),
+            tag("td", _show_percent(one.total)),
+            *(tag("td", _show_percent(one.layers.get(layer))) for layer in order),
         ]
         for name, one in found.items()
     ]
@@ -291,11 +295,11 @@ def _distance_table(
     return fold("The numbers behind the chart", measured)
 
 
-def _percent(share: float | None) -> str:
+def _show_percent(share: float | None) -> str:
     return "–" if share is None else number(100 * share, (0, 0.01))
 
 
-def _unmeasured(found: Mapping[str, Distances]) -> Iterable[Child]:
+def _list_unmeasured(found: Mapping[str, Distances]) -> Iterable[Child]:
     for name, one in found.items():
         if one.left_out:
             some = ", ".join(one.left_out[:3]) + ("…" if len(one.left_out) > 3 else "")
@@ -313,7 +317,7 @@ def truncation(name: str, details: Mapping[str, Any]) -> Markup | None:
     ranks = adapter.get("ranks", {})
     worst = sorted(errors.items(), key=lambda item: -item[1])
     if worst[0][1] == 0:
-        return tag("p", f"An adapter of rank {_span(ranks)}, which leaves nothing out.")
+        return tag("p", f"An adapter of rank {_show_ranks(ranks)}, which leaves nothing out.")
     rows = [
         [
             tag("th", tag("code", tensor), scope="row"),
@@ -327,13 +331,13 @@ def truncation(name: str, details: Mapping[str, Any]) -> Markup | None:
         "div",
         tag(
             "p",
-            f"An adapter of rank {_span(ranks)}, which leaves out up to {worst[0][1]:.3g} of a tensor's "
-            f"change ({middle:.3g} of the middle one's), in Frobenius norms.",
+            f"An adapter of rank {_show_ranks(ranks)}, which leaves out up to {worst[0][1]:.3g} of a "
+            f"tensor's change ({middle:.3g} of the middle one's), in Frobenius norms.",
         ),
         fold(f"{name}: what its rank leaves out", table(["Tensor", "Rank", "Left out"], rows)),
     )
 
 
-def _span(ranks: Mapping[str, int]) -> str:
+def _show_ranks(ranks: Mapping[str, int]) -> str:
     known = sorted({min(ranks.values()), max(ranks.values())}) if ranks else []
     return " to ".join(map(str, known)) or "0"

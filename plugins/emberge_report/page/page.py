@@ -30,14 +30,14 @@ Section = tuple[str, str, Markup]
 
 def page(story: ReportData) -> str:
     """Return the HTML of a report, which is well-formed XML too."""
-    chosen = _looks(story)
-    sections = list(_sections(story, chosen))
+    chosen = _choose_looks(story)
+    sections = list(_draw_sections(story, chosen))
     body = tag(
         "main",
         tag(
             "header",
             tag("h1", story.title),
-            tag("p", _subtitle(story)),
+            tag("p", _write_subtitle(story)),
             tag(
                 "nav",
                 [
@@ -46,15 +46,15 @@ def page(story: ReportData) -> str:
                 ],
             ),
         ),
-        _facts(story),
-        _summary(story),
+        _draw_facts(story),
+        _draw_summary(story),
         [tag("section", tag("h2", title), content, id=key) for key, title, content in sections],
-        tag("footer", _made_by(story)),
+        tag("footer", _draw_footer(story)),
     )
     return document(story.title, body)
 
 
-def _looks(story: ReportData) -> dict[str, MarkerStyle]:
+def _choose_looks(story: ReportData) -> dict[str, MarkerStyle]:
     """Return a look for each model; merges come first, so that they have the strongest colours."""
     first = (*story.merges, *story.trained, *story.choices)
     made = dict(looks([m.name for m in (*first, *story.made)]))
@@ -70,10 +70,10 @@ def _looks(story: ReportData) -> dict[str, MarkerStyle]:
     return scored | dict(looks(arms)) | made
 
 
-def _sections(story: ReportData, chosen: dict[str, MarkerStyle]) -> Iterator[Section]:
+def _draw_sections(story: ReportData, chosen: dict[str, MarkerStyle]) -> Iterator[Section]:
     for i, (name, scores) in enumerate(story.scores):
         title = "Scores" if len(story.scores) == 1 else f"Scores: {name}"
-        yield f"scores-{i}", title, score_section(scores, chosen, _merged(story))
+        yield f"scores-{i}", title, score_section(scores, chosen, _parents_by_merge(story))
     for i, (name, figures) in enumerate(story.figures):
         yield f"figures-{i}", f"What {name} found", figure_section(figures)
     if story.data:
@@ -85,15 +85,15 @@ def _sections(story: ReportData, chosen: dict[str, MarkerStyle]) -> Iterator[Sec
     if story.made:
         title = f"Distance from {story.base}" if story.base else "Distance from the base"
         yield "distances", title, distance_section(story, chosen)
-    yield "run", "What was run", _run(story)
+    yield "run", "What was run", _draw_run(story)
 
 
-def _merged(story: ReportData) -> Mapping[str, Sequence[str]]:
+def _parents_by_merge(story: ReportData) -> Mapping[str, Sequence[str]]:
     """Return the parents of each merge."""
     return {made.name: made.parents for made in story.merges}
 
 
-def _subtitle(story: ReportData) -> str:
+def _write_subtitle(story: ReportData) -> str:
     made = ((story.trained, "training"), (story.choices, "choice"), (story.merges, "merge"))
     parts = [(len(models), noun) for models, noun in made]
     tasks = sum(len(scores.tasks) for _, scores in story.scores)
@@ -103,15 +103,15 @@ def _subtitle(story: ReportData) -> str:
     )
 
 
-def _facts(story: ReportData) -> Markup | None:
-    shown = [fact_ for _, scores in story.scores[:1] for fact_ in _score_facts(scores)]
+def _draw_facts(story: ReportData) -> Markup | None:
+    shown = [fact_ for _, scores in story.scores[:1] for fact_ in _draw_score_facts(scores)]
     seconds = [made.seconds for made in story.made if made.seconds is not None]
     if seconds:
         shown.append(fact(duration(sum(seconds)), "spent on training and merging"))
     return tag("div", shown, class_="facts") if shown else None
 
 
-def _score_facts(scores: Scores) -> Iterator[Markup]:
+def _draw_score_facts(scores: Scores) -> Iterator[Markup]:
     scores = scores.pooled or scores
     word = "lowest" if scores.less else "highest"
     words = {"in": f"{word} in-domain mean", "out": f"{word} out-of-domain mean"}
@@ -124,10 +124,10 @@ def _score_facts(scores: Scores) -> Iterator[Markup]:
         yield fact(points(best, scores.less), f"{title}: {', '.join(names)}")
 
 
-def _summary(story: ReportData) -> Markup:
+def _draw_summary(story: ReportData) -> Markup:
     sentences: list[Child] = []
     for _, scores in story.scores:
-        sentences += conclusions(scores, _merged(story))
+        sentences += conclusions(scores, _parents_by_merge(story))
     listed = (
         tag("ul", [tag("li", one) for one in sentences], class_="findings") if sentences else None
     )
@@ -135,7 +135,7 @@ def _summary(story: ReportData) -> Markup:
     return tag("div", listed, warned)
 
 
-def _run(story: ReportData) -> Markup:
+def _draw_run(story: ReportData) -> Markup:
     steps = [
         [
             tag("th", done.name, scope="row"),
@@ -147,7 +147,7 @@ def _run(story: ReportData) -> Markup:
     ]
     facts = [
         [tag("th", key.replace("_", " "), scope="row"), tag("td", plain(value), class_="words")]
-        for key, value in {**story.provenance, **_versions(story)}.items()
+        for key, value in {**story.provenance, **_read_versions(story)}.items()
         if key not in _OF_THE_REPORT
     ]
     recipe = (tag("h3", "The recipe"), tag("pre", tag("code", story.recipe)))
@@ -164,13 +164,13 @@ def _run(story: ReportData) -> Markup:
 _OF_THE_REPORT = {"step", "kind", "fingerprint", "plugins", "versions"}
 
 
-def _versions(story: ReportData) -> Mapping[str, Any]:
+def _read_versions(story: ReportData) -> Mapping[str, Any]:
     found = story.provenance.get("versions")
     return found if isinstance(found, Mapping) else {}
 
 
-def _made_by(story: ReportData) -> Markup:
-    version = _versions(story).get("emberge")
+def _draw_footer(story: ReportData) -> Markup:
+    version = _read_versions(story).get("emberge")
     who = f"emberge {version}" if isinstance(version, str) else "emberge"
     seeds = any(scores.pooled for _, scores in story.scores)
     runs = (
@@ -192,12 +192,12 @@ def document(title: str, body: Markup) -> str:
         tag("meta", charset="utf-8"),
         tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
         tag("title", title),
-        tag("style", _style()),
+        tag("style", _read_style()),
     )
     return f"<!DOCTYPE html>\n{tag('html', head, tag('body', body), lang='en')}\n"
 
 
-def _style() -> Markup:
+def _read_style() -> Markup:
     text = files("emberge_report.page").joinpath("style.css").read_text(encoding="utf-8")
     return Markup(text)
 

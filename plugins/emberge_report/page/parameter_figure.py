@@ -19,11 +19,13 @@ _AXES = {"total": "parameters, millions", "active": "active parameters, millions
 def parameter_figure(scores: Scores, looks: Mapping[str, MarkerStyle]) -> Markup | None:
     """Return charts of each headline mean over parameters, and the numbers; None for models of one size."""
     known = {m: scores.parameters[m] for m in scores.models if m in scores.parameters}
-    axes = [axis for axis in _AXES if len(set(_sizes(known, axis).values())) > 1]
+    axes = [axis for axis in _AXES if len(set(_sizes_in_millions(known, axis).values())) > 1]
     if all(count.active == count.total for count in known.values()):
         axes = axes[:1]
     shown = scores.headlines()
-    charts = [chart for axis in axes for on in shown for chart in _chart(scores, on, axis, looks)]
+    charts = [
+        chart for axis in axes for on in shown for chart in _draw_chart(scores, on, axis, looks)
+    ]
     if not charts:
         return None
     return tag(
@@ -31,7 +33,7 @@ def parameter_figure(scores: Scores, looks: Mapping[str, MarkerStyle]) -> Markup
         tag("h3", "Scores by parameters"),
         charts,
         tag("figcaption", _CAPTION),
-        _numbers(scores, known, shown, looks),
+        _draw_table(scores, known, shown, looks),
     )
 
 
@@ -41,17 +43,17 @@ _CAPTION = (
 )
 
 
-def _sizes(known: Mapping[str, ParameterCount], axis: str) -> dict[str, float]:
+def _sizes_in_millions(known: Mapping[str, ParameterCount], axis: str) -> dict[str, float]:
     return {model: getattr(count, axis) / _MILLION for model, count in known.items()}
 
 
-def _chart(
+def _draw_chart(
     scores: Scores, on: str, axis: str, looks: Mapping[str, MarkerStyle]
 ) -> Iterator[Markup]:
     """Yield the chart of one mean, if two models have it."""
     places = {
         model: (size, scores.scale * value)
-        for model, size in _sizes(scores.parameters, axis).items()
+        for model, size in _sizes_in_millions(scores.parameters, axis).items()
         if (value := scores.value(model, on)) is not None
     }
     if len(places) > 1:
@@ -81,7 +83,7 @@ def front_of(places: Mapping[str, tuple[float, float]], *, less: bool = False) -
     return found
 
 
-def _numbers(
+def _draw_table(
     scores: Scores,
     known: Mapping[str, ParameterCount],
     shown: Sequence[str],

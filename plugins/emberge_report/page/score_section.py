@@ -27,59 +27,63 @@ def score_section(scores: Scores, looks: Looks, merged: Mapping[str, Sequence[st
         "div",
         [warning("Not met: ", r.text) for r in scores.requirements if not r.met],
         [tag("p", "Required and met: ", r.text) for r in scores.requirements if r.met],
-        _numbers(first, looks),
+        _draw_numbers(first, looks),
         curve_figures(scores, merged, looks),
         parameter_figure(first, looks),
-        fold("Each model by itself", _numbers(scores, looks)) if scores.pooled else None,
-        _domains(scores),
-        _notes(scores),
+        fold("Each model by itself", _draw_numbers(scores, looks)) if scores.pooled else None,
+        _draw_domains(scores),
+        _draw_notes(scores),
     )
 
 
-def _numbers(scores: Scores, looks: Looks) -> Markup:
-    parts = (_panels(scores, looks), _score_table(scores, looks), _differences(scores, looks))
+def _draw_numbers(scores: Scores, looks: Looks) -> Markup:
+    parts = (
+        _draw_panels(scores, looks),
+        _draw_score_table(scores, looks),
+        _draw_differences(scores, looks),
+    )
     return tag("div", *parts)
 
 
-def _title(on: str) -> str:
+def _title_of(on: str) -> str:
     return MEANS.get(on, on)
 
 
-def _panels(scores: Scores, looks: Looks) -> Markup:
+def _draw_panels(scores: Scores, looks: Looks) -> Markup:
     tasks = [task.name for task in scores.tasks]
-    rows = {on: _dots(scores, on, looks) for on in scores.columns()}
+    rows = {on: _list_dots(scores, on, looks) for on in scores.columns()}
     widths = [high - low for low, high in map(range_of, rows.values())]
-    charts = {on: _panel(scores, on, rows[on], max(widths, default=0.0)) for on in rows}
+    charts = {on: _draw_panel(scores, on, rows[on], max(widths, default=0.0)) for on in rows}
     folded = len(tasks) > _PANELS
     shown = [charts[on] for on in rows if not folded or on not in tasks]
     every = tag("div", [charts[on] for on in tasks], class_="panels")
     return tag(
         "figure",
         tag("div", shown, class_="panels"),
-        _panel_caption(scores),
+        _draw_panel_caption(scores),
         fold(f"All {len(tasks)} tasks", every) if folded else None,
     )
 
 
-def _panel_caption(scores: Scores) -> Markup:
+def _draw_panel_caption(scores: Scores) -> Markup:
     known = any(scores.intervals.values())
     share = f"{100 * scores.confidence:g} %"
     return tag(
         "figcaption",
-        f"{_kind(scores)}. All panels cover the same width, each around its own values, so "
+        f"{_name_kind(scores)}. All panels cover the same width, each around its own values, so "
         "distances can be compared between panels; none starts at zero. ",
-        f"Bars behind dots are {share} {_covered(scores)}. " if known else None,
+        f"Bars behind dots are {share} {_name_intervals(scores)}. " if known else None,
         f"The dashed line is {scores.reference}." if scores.reference else None,
     )
 
 
-def _covered(scores: Scores) -> str:
+def _name_intervals(scores: Scores) -> str:
     if scores.spreads:
         return "intervals over test examples (bootstrap) and seeds (Student’s t)"
     return "bootstrap intervals over test examples"
 
 
-def _dots(scores: Scores, on: str, looks: Looks) -> list[Dot]:
+def _list_dots(scores: Scores, on: str, looks: Looks) -> list[Dot]:
     best = scores.best(on)
     rows = []
     for model in scores.models:
@@ -98,16 +102,16 @@ def _dots(scores: Scores, on: str, looks: Looks) -> list[Dot]:
     return rows
 
 
-def _panel(scores: Scores, on: str, rows: Sequence[Dot], span: float) -> Markup:
+def _draw_panel(scores: Scores, on: str, rows: Sequence[Dot], span: float) -> Markup:
     reference = scores.value(scores.reference, on) if scores.reference else None
     spoken = "; ".join(f"{row.name} {row.label}" for row in rows)
     task = scores.task(on)
     return tag(
         "div",
-        tag("h4", _title(on), tag("small", _about(task)) if task else None),
+        tag("h4", _title_of(on), tag("small", _describe_task(task)) if task else None),
         dot_chart(
             rows,
-            label=f"{_title(on)}: {spoken}",
+            label=f"{_title_of(on)}: {spoken}",
             span=span,
             reference=None if reference is None else scores.scale * reference,
         ),
@@ -117,28 +121,28 @@ def _panel(scores: Scores, on: str, rows: Sequence[Dot], span: float) -> Markup:
 _DOMAINS = {"in": "in-domain", "out": "out-of-domain", "elsewhere": "elsewhere"}
 
 
-def _about(task: Task) -> str:
+def _describe_task(task: Task) -> str:
     domain = _DOMAINS.get(task.domain or "", "")
     units = count_noun(task.units, task.unit) if task.units and task.unit else ""
     return ", ".join(word for word in (domain, task.metric, units) if word)
 
 
-def _score_table(scores: Scores, looks: Looks) -> Markup:
+def _draw_score_table(scores: Scores, looks: Looks) -> Markup:
     known = any(scores.intervals.values())
-    caption = f"{_kind(scores)}; a star marks the {_best(scores)}" + (
+    caption = f"{_name_kind(scores)}; a star marks the {_name_best(scores)}" + (
         ", below a number its interval" if known else ""
     )
-    facts = {_COST: _cost} if scores.costs else {}
+    facts = {_COST: _draw_cost} if scores.costs else {}
     if scores.ranks:
-        facts[_RANK] = _rank
-    return _grid(scores, scores.models, looks, caption, _score, facts)
+        facts[_RANK] = _draw_rank
+    return _draw_grid(scores, scores.models, looks, caption, _draw_score, facts)
 
 
-def _kind(scores: Scores) -> str:
+def _name_kind(scores: Scores) -> str:
     return "Losses, of which less is better" if scores.less else "Scores ×100"
 
 
-def _best(scores: Scores) -> str:
+def _name_best(scores: Scores) -> str:
     return "lowest" if scores.less else "highest"
 
 
@@ -146,7 +150,7 @@ Cell = Callable[[Scores, str, str], Markup]
 Facts = Mapping[str, Callable[[Scores, str], Markup]]
 
 
-def _grid(
+def _draw_grid(
     scores: Scores,
     models: Sequence[str],
     looks: Looks,
@@ -162,7 +166,10 @@ def _grid(
     if len(columns) > len(MEANS) + FEW:
         head = ["Task", *models]
         turned = [
-            [tag("th", *_heading(scores, on), scope="row"), *(cell(scores, m, on) for m in models)]
+            [
+                tag("th", *_draw_heading(scores, on), scope="row"),
+                *(cell(scores, m, on) for m in models),
+            ]
             for on in columns
         ]
         turned[:0] = [
@@ -178,7 +185,7 @@ def _grid(
         ]
         for model in models
     ]
-    titles = (_heading(scores, on) for on in columns)
+    titles = (_draw_heading(scores, on) for on in columns)
     return table(["Model", *facts, *titles], rows, caption)
 
 
@@ -186,31 +193,31 @@ _COST = "Training cost"
 _RANK = "Normalised rank, 0 is best"
 
 
-def _cost(scores: Scores, model: str) -> Markup:
+def _draw_cost(scores: Scores, model: str) -> Markup:
     """Return a cell with the cost in trainings on all rows; a model from outside the run has none."""
     cost = scores.costs.get(model)
     return tag("td", "–" if cost is None else f"{cost.times:.3g}")
 
 
-def _rank(scores: Scores, model: str) -> Markup:
+def _draw_rank(scores: Scores, model: str) -> Markup:
     ranks = scores.ranks
     return tag("td", f"{ranks[model]:.2f}" if model in ranks else "–")
 
 
-def _heading(scores: Scores, on: str) -> list[Child]:
+def _draw_heading(scores: Scores, on: str) -> list[Child]:
     task = scores.task(on)
-    about = _about(task) if task else ""
-    return [_title(on), tag("small", about) if about else None]
+    about = _describe_task(task) if task else ""
+    return [_title_of(on), tag("small", about) if about else None]
 
 
-def _score(scores: Scores, model: str, on: str) -> Markup:
+def _draw_score(scores: Scores, model: str, on: str) -> Markup:
     value, interval = scores.value(model, on), scores.interval(model, on)
     around = " – ".join(points(end, scores.less) for end in interval) if interval else None
     spread = scores.spread(model, on)
     best = value is not None and model in scores.made and value == scores.best(on)
     return tag(
         "td",
-        tag("span", "★ ", class_="star", aria_label=_best(scores)) if best else None,
+        tag("span", "★ ", class_="star", aria_label=_name_best(scores)) if best else None,
         points(value, scores.less),
         tag("small", f"± {points(spread, scores.less)}") if spread is not None else None,
         tag("small", around) if around else None,
@@ -218,7 +225,7 @@ def _score(scores: Scores, model: str, on: str) -> Markup:
     )
 
 
-def _differences(scores: Scores, looks: Looks) -> Markup | None:
+def _draw_differences(scores: Scores, looks: Looks) -> Markup | None:
     others = scores.models[1:]
     if not others:
         return None
@@ -227,15 +234,15 @@ def _differences(scores: Scores, looks: Looks) -> Markup | None:
     return tag(
         "div",
         tag("h3", f"Differences from {scores.reference}"),
-        tag("p", _how_compared(scores) if counted else _NOT_COMPARED),
-        _grid(scores, others, looks, f"Differences in {of}", _difference),
+        tag("p", _explain_intervals(scores) if counted else _NOT_COMPARED),
+        _draw_grid(scores, others, looks, f"Differences in {of}", _draw_difference),
     )
 
 
 _NOT_COMPARED = "No intervals are known for these differences, so a small one may well be chance."
 
 
-def _how_compared(scores: Scores) -> str:
+def _explain_intervals(scores: Scores) -> str:
     verdicts = (
         "“Better” and “worse” mean that the interval leaves out zero. They are not adjusted for looking at "
         "many differences at once."
@@ -254,7 +261,7 @@ def _how_compared(scores: Scores) -> str:
     )
 
 
-def _difference(scores: Scores, model: str, on: str) -> Markup:
+def _draw_difference(scores: Scores, model: str, on: str) -> Markup:
     found = scores.difference(model, on)
     if found is None:
         return tag("td", "–")
@@ -266,17 +273,17 @@ def _difference(scores: Scores, model: str, on: str) -> Markup:
         "td",
         tag("span", signed(found.difference, found.less), class_=style),
         tag("small", f"{signed(low, found.less)} to {signed(high, found.less)}"),
-        tag("small", _by_seed(found), class_="wrap") if found.by_seed else None,
+        tag("small", _list_by_seed(found), class_="wrap") if found.by_seed else None,
         tag("small", found.verdict),
     )
 
 
-def _by_seed(difference: Comparison) -> str:
+def _list_by_seed(difference: Comparison) -> str:
     apart = (signed(one, difference.less) for one in (difference.by_seed or {}).values())
     return f"seeds {', '.join(apart)}"
 
 
-def _domains(scores: Scores) -> Markup | None:
+def _draw_domains(scores: Scores) -> Markup | None:
     """Return lists of the tasks that count as in and out of domain, as no reader can know."""
     shown = [
         tag("p", tag("b", f"{title} ({len(names)}): "), ", ".join(names))
@@ -285,7 +292,7 @@ def _domains(scores: Scores) -> Markup | None:
     return tag("div", shown) if shown else None
 
 
-def _notes(scores: Scores) -> Markup | None:
+def _draw_notes(scores: Scores) -> Markup | None:
     notes = [(task.name, task.note) for task in scores.tasks if task.note]
     if not notes:
         return None

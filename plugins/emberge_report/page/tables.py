@@ -105,13 +105,13 @@ def plain(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_inner(item)}" for key, item in value.items())
+        return ", ".join(f"{key}: {_plain_inside(item)}" for key, item in value.items())
     if isinstance(value, Sequence):
-        return ", ".join(_inner(item) for item in value)
+        return ", ".join(_plain_inside(item) for item in value)
     return json.dumps(value, default=str)
 
 
-def _inner(value: Any) -> str:
+def _plain_inside(value: Any) -> str:
     nested = isinstance(value, Mapping) or (
         isinstance(value, Sequence) and not isinstance(value, str)
     )

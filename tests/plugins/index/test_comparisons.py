@@ -228,7 +228,7 @@ CHANGES = changes_of([[0, 1], [0, 1], [2, 3], [0, 1]], [[0, 1], [1, 0], [4, 2], 
 
 
 def test_lines_show_the_worst_queries_with_both_first_documents() -> None:
-    assert list(diff_queries._lines(CHANGES, QUERIES, DOCUMENTS)) == [
+    assert list(diff_queries._list_changes(CHANGES, QUERIES, DOCUMENTS)) == [
         "Of 4 queries 75% have another first document, and 62% of the first 10 stay: 1 first hit lost, "
         "2 first hit moved, 1 same.",
         "first hit lost, 0% kept: query 3",
@@ -242,13 +242,13 @@ def test_lines_show_the_worst_queries_with_both_first_documents() -> None:
         "  + document 1",
     ]
     many = changes_of([[0]] * 12, [[1]] * 12)
-    shown = list(diff_queries._lines(many, ["q"] * 12, DOCUMENTS))
+    shown = list(diff_queries._list_changes(many, ["q"] * 12, DOCUMENTS))
     assert len(shown) == 1 + 3 * 10
 
 
 def test_the_numbers_of_a_query_name_lost_and_gained_documents() -> None:
     topics = [Topic(("word",), 2, changes_of([[0, 1]], [[0, 1]]))]
-    found = diff_queries._plain(CHANGES, [], QUERIES, DOCUMENTS)
+    found = diff_queries._changes_as_json(CHANGES, [], QUERIES, DOCUMENTS)
     assert found["queries"][1] == {
         "query": "query 2",
         "group": "first hit moved",
@@ -263,7 +263,7 @@ def test_the_numbers_of_a_query_name_lost_and_gained_documents() -> None:
     assert found["groups"]["first hit moved"] == 2
     assert "topics" not in found
     one = changes_of([[0]], [[0]])
-    found = diff_queries._plain(one, topics, QUERIES, DOCUMENTS)
+    found = diff_queries._changes_as_json(one, topics, QUERIES, DOCUMENTS)
     assert found["topics"] == [
         {"words": ["word"], "central": "query 2", "queries": 1, "overlap": 1.0, "churn": 0.0}
     ]
@@ -272,7 +272,7 @@ def test_the_numbers_of_a_query_name_lost_and_gained_documents() -> None:
 
 
 def test_charts_count_queries_by_what_stays() -> None:
-    figure = diff_queries._figure(CHANGES, QUERIES, DOCUMENTS)
+    figure = diff_queries._build_figure(CHANGES, QUERIES, DOCUMENTS)
     assert figure["title"] == "Old hits among the first 2 of the new model"
     assert figure["lines"]["labels"] == ["0", "1", "2"]
     assert figure["lines"]["series"] == {"queries": [1, 1, 2]}
@@ -293,7 +293,7 @@ def test_charts_count_queries_by_what_stays() -> None:
         "first document now",
     ]
     many = changes_of([[0]] * 201, [[1]] * 201)
-    assert len(diff_queries._figure(many, ["q"] * 201, DOCUMENTS)["table"]["rows"]) == 200
+    assert len(diff_queries._build_figure(many, ["q"] * 201, DOCUMENTS)["table"]["rows"]) == 200
 
 
 def test_topics_are_shown_with_what_they_keep() -> None:
@@ -301,13 +301,13 @@ def test_topics_are_shown_with_what_they_keep() -> None:
         Topic((), 3, changes_of([[0, 1]], [[3, 4]])),
         Topic(("rent", "due"), 1, changes_of([[0, 1], [0, 1]], [[0, 2], [0, 1]])),
     ]
-    assert list(diff_queries._topic_lines(topics, QUERIES)) == [
+    assert list(diff_queries._list_topics(topics, QUERIES)) == [
         "topics, the worst first",
         "query 3: 1 query, 0% kept, 100% with another first document",
         "rent, due: 2 queries, 75% kept, 0% with another first document",
     ]
-    assert list(diff_queries._topic_lines([], QUERIES)) == []
-    figure = diff_queries._topic_figure(topics, QUERIES)
+    assert list(diff_queries._list_topics([], QUERIES)) == []
+    figure = diff_queries._build_topic_figure(topics, QUERIES)
     assert figure["lines"]["labels"] == ["1", "2"]
     assert figure["lines"]["series"] == {"hits": [0.0, 0.75], "first documents": [0.0, 1.0]}
     assert figure["table"]["rows"] == [
@@ -325,28 +325,28 @@ def test_topics_are_shown_with_what_they_keep() -> None:
 
 
 def test_long_texts_are_cut_and_put_on_one_line() -> None:
-    assert diff_queries._short("a\n  b\tc") == "a b c"
-    assert diff_queries._short("x" * 120) == "x" * 120
-    assert diff_queries._short("x" * 121) == "x" * 120 + "…"
+    assert diff_queries._shorten_text("a\n  b\tc") == "a b c"
+    assert diff_queries._shorten_text("x" * 120) == "x" * 120
+    assert diff_queries._shorten_text("x" * 121) == "x" * 120 + "…"
 
 
 # ── thresholds ──────────────────────────────────────────────────────────────────────────────────
 
 
 def test_thresholds_of_the_command_line_are_numbers_from_minus_one_to_one() -> None:
-    assert thresholds_verb._thresholds(["0.7,0.8", "-1", "1"]) == [0.7, 0.8, -1, 1]
-    assert thresholds_verb._thresholds([]) == []
+    assert thresholds_verb._read_thresholds(["0.7,0.8", "-1", "1"]) == [0.7, 0.8, -1, 1]
+    assert thresholds_verb._read_thresholds([]) == []
     for word in ("1.01", "-1.01", "nan", "inf"):
         with pytest.raises(RecipeError, match=rf"--at {word}: a cosine"):
-            thresholds_verb._thresholds([f"0.5,{word}"])
+            thresholds_verb._read_thresholds([f"0.5,{word}"])
     with pytest.raises(RecipeError, match=r"--at 0\.5,x: thresholds are numbers"):
-        thresholds_verb._thresholds(["0.5", "x"])
+        thresholds_verb._read_thresholds(["0.5", "x"])
 
 
 def test_lines_of_a_map_have_its_table_and_what_was_asked() -> None:
     rows = np.random.default_rng(0).normal(size=(90, 6)) + 1
     found = threshold_map(rows, rows + 0.3)
-    lines = list(thresholds_verb._lines(found, [0.5, -1], 90))
+    lines = list(thresholds_verb._list_thresholds(found, [0.5, -1], 90))
     assert lines[:2] == [
         "cosines of 4,005 pairs of 90 different texts",
         "false positives   old      new",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from emberge import DataError
 from emberge.numerics import ndcg, nearest_rows, overlap
-from emberge_index.refresh_step import _curves, _orders
+from emberge_index.refresh_step import _measure_curves, _order_documents
 from emberge_index.translation import arms, folds
 from emberge_index.translation.arms import NEIGHBOURS, gain_kept, measures_of, table_of
 from emberge_index.translation.folds import FittedFolds, fit_folds
@@ -22,7 +22,7 @@ from emberge_index.translation.translation_file import (
     are_unit,
     mahalanobis,
 )
-from emberge_index.translation.two_models import SAMPLE, Fit, _translation
+from emberge_index.translation.two_models import SAMPLE, Fit, _build_translation
 from numpy.typing import NDArray
 
 from tests.support.translations import vectors
@@ -163,14 +163,14 @@ def test_queries_of_more_documents_than_are_compared_are_fewer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(arms, "MOST_DOCUMENTS", 4)
-    chosen, places = arms._compared([[1, 2, 3], [4, 5], [6, 7], [8, 9]], 20)
+    chosen, places = arms._choose_compared([[1, 2, 3], [4, 5], [6, 7], [8, 9]], 20)
     assert chosen.tolist() == [0, 1, 2]
     assert places.tolist() == [1, 2, 3, 4, 5, 6, 7]
-    chosen, places = arms._compared([[7]], 20)
+    chosen, places = arms._choose_compared([[7]], 20)
     assert chosen.tolist() == [0]
     assert places.tolist() == [0, 1, 2, 7]
     monkeypatch.setattr(arms, "MOST_QUERIES", 2)
-    assert arms._compared([[], [3], [2], [1]], 4)[0].tolist() == [1, 2]
+    assert arms._choose_compared([[], [3], [2], [1]], 4)[0].tolist() == [1, 2]
 
 
 # ── curves of a refresh ─────────────────────────────────────────────────────────────────────────
@@ -183,7 +183,7 @@ def curves(shares: Sequence[float], **changes: Any) -> dict[str, Any]:
     relevant = [[place] for place in range(40)]
     given: dict[str, Any] = {"mapped": -AXES, "old": -AXES, **changes}
     made = fit_of((given["old"], AXES), (AXES, AXES), given["mapped"], relevant)
-    return _curves(made, shares, seed=0)
+    return _measure_curves(made, shares, seed=0)
 
 
 def test_the_log_and_the_scored_queries_are_different_halves() -> None:
@@ -212,9 +212,9 @@ def test_a_share_is_rounded_to_documents() -> None:
 def test_a_curve_needs_four_queries() -> None:
     made = fit_of((AXES, AXES), (AXES, AXES), AXES, [[0], [1], [2], []])
     with pytest.raises(DataError, match="3 queries"):
-        _curves(made, [0.5], seed=0)
+        _measure_curves(made, [0.5], seed=0)
     made = fit_of((AXES, AXES), (AXES, AXES), AXES, [[0], [1], [2], [], [4]])
-    assert _curves(made, [0.5], seed=0)["new"] == 1
+    assert _measure_curves(made, [0.5], seed=0)["new"] == 1
 
 
 # ── fits ────────────────────────────────────────────────────────────────────────────────────────
@@ -225,7 +225,7 @@ def test_what_is_usual_is_measured_on_vectors_that_the_axes_have_not_seen() -> N
     header = TranslationHeader(
         "shift", "documents", *[SpaceOf("a", "a" * 64, "", 24, True)] * 2, 60
     )
-    made = _translation(header, fit_folds(source, source, np.arange(60) % 5, "shift"), source)
+    made = _build_translation(header, fit_folds(source, source, np.arange(60) % 5, "shift"), source)
     seen, unseen = (mahalanobis(source[start::2], made.mean, made.axes) for start in (0, 1))
     assert made.usual == pytest.approx(unseen, rel=1e-6)
     assert made.usual > 1.1 * seen
@@ -309,7 +309,7 @@ def test_scores_are_of_each_arm_and_gains_of_those_that_can_gain() -> None:
 
 def test_the_order_by_chance_is_the_seeds() -> None:
     made = fit_of((AXES, AXES), (AXES, AXES), -AXES, [[place] for place in range(40)])
-    orders = _orders(made, np.arange(0, 40, 2), 3)
+    orders = _order_documents(made, np.arange(0, 40, 2), 3)
     assert orders["random"].tolist() == np.random.default_rng(3).permutation(40).tolist()
 
 

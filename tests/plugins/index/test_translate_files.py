@@ -13,7 +13,7 @@ import pytest
 from emberge.cli.main import main
 from emberge_index.translation.translation_file import Translation
 from emberge_index.vectors import pieces, rewrite, translate_verb
-from emberge_index.vectors.checks import _sample
+from emberge_index.vectors.checks import _sample_rows
 from emberge_index.vectors.mapper import Mapper
 from emberge_index.vectors.open_vectors import plan_vectors
 from safetensors import safe_open
@@ -201,7 +201,7 @@ def test_no_row_is_translated_too(tmp_path: Path) -> None:
     write_translation(tmp_path / "by", 24, 16)
     np.save(tmp_path / "old.npy", np.zeros((0, 24), np.float32))
     assert np.load(translated(tmp_path / "old.npy")).shape == (0, 16)
-    assert _sample(plan_vectors(tmp_path / "old.npy", dimension=16).rows).shape == (0, 24)
+    assert _sample_rows(plan_vectors(tmp_path / "old.npy", dimension=16).rows).shape == (0, 24)
 
 
 def test_the_verb_loads_no_torch(tmp_path: Path) -> None:

@@ -198,10 +198,10 @@ def test_a_fit_on_queries_is_of_their_side_and_prompts(berts: list[Path], tmp_pa
 def test_a_width_is_known_from_files_where_no_module_changes_it(
     berts: list[Path], tmp_path: Path
 ) -> None:
-    from emberge_index.translation.two_models import _width
+    from emberge_index.translation.two_models import _find_width
 
-    assert _width(berts[0]) == 32
-    assert _width(tiny.projected(tmp_path / "narrow")) is None
+    assert _find_width(berts[0]) == 32
+    assert _find_width(tiny.projected(tmp_path / "narrow")) is None
 
 
 def test_check_counts_the_texts_of_all_data(

@@ -15,12 +15,12 @@ from emberge.model_folder import model_fingerprint
 from emberge.results import Parent, Trained
 from emberge_publish.ancestors import Ancestors, find_ancestors, is_of_hub, shown_name
 from emberge_publish.prepare import (
-    _board_entry,
-    _notes,
+    _build_board_entry,
+    _find_results,
+    _find_trained_on,
+    _list_notes,
     _read_card,
     _require_model,
-    _results,
-    _trained_on,
 )
 
 
@@ -123,10 +123,10 @@ def plugins() -> Any:
 
 
 def test_test_sets_are_known_where_the_register_has_any_of_the_bases() -> None:
-    assert _trained_on(["acme/a", "acme/x", "acme/b"], plugins()) == {"NQ", "STS12"}
-    assert _trained_on(["acme/c"], plugins()) == frozenset()
-    assert _trained_on(["acme/x"], plugins()) is None
-    assert _trained_on([], plugins()) is None
+    assert _find_trained_on(["acme/a", "acme/x", "acme/b"], plugins()) == {"NQ", "STS12"}
+    assert _find_trained_on(["acme/c"], plugins()) == frozenset()
+    assert _find_trained_on(["acme/x"], plugins()) is None
+    assert _find_trained_on([], plugins()) is None
 
 
 def test_the_board_states_training_data_only_where_all_of_it_is_known(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_the_board_states_training_data_only_where_all_of_it_is_known(tmp_path: 
 
     def board(ancestors: Ancestors, last: frozenset[str] | None = known) -> dict[str, Any]:
         tasks = {o.name: REGISTER.get(o.name, last) for o in ancestors.models}
-        entry = _board_entry(
+        entry = _build_board_entry(
             tmp_path, repository, ancestors, terms, tasks, [Path("r.json")], plugins()
         )
         found = asdict(entry)
@@ -183,13 +183,13 @@ def test_the_publisher_is_told_what_only_a_person_can_judge() -> None:
         "~/ft": None,
         "./ft": frozenset[str](),
     }
-    nc, nd, unknown, placed, both = _notes(Ancestors(models, data), tasks, ["NQ", "STS12"])
+    nc, nd, unknown, placed, both = _list_notes(Ancestors(models, data), tasks, ["NQ", "STS12"])
     assert nc.startswith("the data 'cc-by-NC-4.0' is under cc-by-NC-4.0; ")
     assert nd.startswith("the data 'cc-by-nd-4.0' is under cc-by-nd-4.0; ")
     assert unknown == "training data unknown: ~/ft, ./ft; the card says so"
     assert "folders of this machine (/models/ft, ~/ft); name them relative" in placed
     assert both == "scored on tasks that an ancestor was trained on: NQ"
-    assert [*_notes(Ancestors(models[:1], (Trained("plain"),)), tasks, ["STS12"])] == []
+    assert [*_list_notes(Ancestors(models[:1], (Trained("plain"),)), tasks, ["STS12"])] == []
 
 
 def test_only_results_of_exactly_these_weights_belong_to_a_model(
@@ -214,7 +214,7 @@ def test_only_results_of_exactly_these_weights_belong_to_a_model(
             inside.mkdir(parents=True)
             (inside / f"{name}.json").write_text("{}")
             (inside / "STS12.json").write_text("{}")
-    shown = [p.relative_to(tmp_path).as_posix() for p in _results(tmp_path / "soup")]
+    shown = [p.relative_to(tmp_path).as_posix() for p in _find_results(tmp_path / "soup")]
     assert shown == [
         "later/results/soup/STS12.json",
         "first/results/none/first.json",
