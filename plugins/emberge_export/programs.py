@@ -28,7 +28,7 @@ _OPERATOR = re.compile(r"OpOverload\(op='([\w.]+)'|conversion rule found for ope
 
 
 class Exporting:
-    """The exports of one model folder; what several formats need is traced once."""
+    """Exports of one model folder; a trace that several formats need is made once."""
 
     def __init__(self, folder: Path) -> None:
         from sentence_transformers import SentenceTransformer
@@ -129,7 +129,7 @@ def _operator(error: BaseException) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of the first error, which the others came of."""
+    """Return the first line of the error that caused the others."""
     *_, first = _causes(error)
     return next((line for line in str(first).splitlines() if line.strip()), type(first).__name__)
 

@@ -29,7 +29,7 @@ def load_runtime(model: Any, path: Path) -> Iterator[None]:
 
 
 class _Trunk(torch.nn.Module):
-    """A transformer whose numbers another runtime computes, on the CPU."""
+    """Transformer whose numbers another runtime computes, on the CPU."""
 
     device = torch.device("cpu")
     dtype = torch.float32
@@ -52,7 +52,7 @@ class _Trunk(torch.nn.Module):
 
 
 class OnnxTrunk(_Trunk):
-    """A transformer in onnxruntime, with as many threads as torch has."""
+    """Transformer in onnxruntime, with as many threads as torch has."""
 
     def __init__(self, path: Path, config: Any) -> None:
         import onnxruntime
@@ -71,7 +71,7 @@ class OnnxTrunk(_Trunk):
 
 
 class OpenVinoTrunk(_Trunk):
-    """A transformer in OpenVINO, with as many threads as torch has."""
+    """Transformer in OpenVINO, with as many threads as torch has."""
 
     def __init__(self, path: Path, config: Any) -> None:
         keep_to_ourselves()
@@ -87,5 +87,5 @@ class OpenVinoTrunk(_Trunk):
 
 
 def keep_to_ourselves() -> None:
-    """Keep OpenVINO, which is imported after this, from its telemetry, as if that package were missing."""
+    """Turn off OpenVINO's telemetry before it is imported, as if that package were missing."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

@@ -105,7 +105,7 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Topic:
-    """Group of queries, by their places: words that tell it from the others, its most central query, changes.
+    """Group of queries with the words that set it apart, its most central query, and its changes.
 
     `words` are empty where no word is in several of its queries.
     """

@@ -1,4 +1,4 @@
-"""The `refresh` step: the gain kept by the share of documents that are embedded anew."""
+"""The `refresh` step: the gain kept by the share of documents that are embedded again."""
 
 from __future__ import annotations
 

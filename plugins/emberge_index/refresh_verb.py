@@ -1,4 +1,4 @@
-"""The verb `refresh`: the order in which documents of a translated index are best embedded anew."""
+"""The verb `refresh`: the order in which to embed the documents of a translated index again."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def order_of(
     column: str | None = None,
     any_model: bool = False,
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the rows of a file of old vectors, those to embed anew first, and the first ones' names.
+    """Return the rows of a file of old vectors, the most urgent to embed again first, and their names.
 
     `queries` is a file of the new model's vectors of logged queries: the documents that they hit most come
     first. Without it, those come first that are least like the texts of the fit. Vectors of zeros, as of
@@ -108,7 +108,7 @@ QUERIES = 256
 
 
 class Hits:
-    """The first DEPTH documents of each query, found while blocks of documents pass by."""
+    """Best DEPTH documents of each query, updated block by block."""
 
     def __init__(self, queries: NDArray[Any]) -> None:
         import numpy as np
@@ -155,7 +155,7 @@ def strangeness_of_each(
 ) -> NDArray[np.float64]:
     """Return how far each vector is from those of the fit, where the translation errs the most.
 
-    One of zeros, as of an empty document, is -1: there is nothing to embed anew.
+    A vector of zeros, as of an empty document, gets -1: there is nothing to embed.
     """
     import numpy as np
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 # False-positive rates of the table, and of the points in between that the map is kept as.
 RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001)
 _POINTS = 512
-# Texts of a map, and pairs behind a threshold that it can tell.
+# Least number of texts of a map, and of pairs behind a threshold that is known.
 FEWEST = 30
 
 
 @dataclass(frozen=True)
 class Moved:
-    """A threshold of the old model, the new model's with as many false positives, and their rate.
+    """Threshold of the old model, the new model's with as many false positives, and their rate.
 
     `known` is whether at least 30 pairs of different texts are behind it, and not all of them: nothing is
     measured below the smallest cosine, unless both models have the same.
@@ -94,7 +94,7 @@ class ThresholdMap:
 
     @property
     def shift(self) -> float:
-        """Largest change of a threshold at the rates of the table that the probes can tell."""
+        """Largest change of a threshold at the rates of the table."""
         return max((abs(new - old) for _, old, new in self.table()), default=0.0)
 
     def table(self) -> Iterator[tuple[float, float, float]]:

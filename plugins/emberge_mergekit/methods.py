@@ -48,7 +48,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of mergekit.
+    """Method of mergekit.
 
     `least` and `most` count all inputs, the base too; `models` bounds those beside the base.
     """

@@ -52,7 +52,7 @@ def shown_name(name: str) -> str:
 
 
 def is_of_hub(one: Parent) -> bool:
-    """Return whether a model is a hub's own, and not one that states in its card what it was made of."""
+    """Return whether a model is one of the hub's whose card names no model that it was made of."""
     return one.bases == (one.name,)
 
 
@@ -68,7 +68,7 @@ def find_ancestors(
     and `fetch_card` finds a folder with the card of a hub's model.
 
     Raises:
-        CheckpointError: for a folder that no step made, and for ancestors of which no licence is known.
+        CheckpointError: for a folder that no step made, and for ancestors without a known licence.
         RecipeError: for a declared licence of what is no ancestor.
     """
     artifact = _read_record(folder)
@@ -96,7 +96,7 @@ def expected_ancestors(
     Models of a hub are left out while their cards cannot be seen.
 
     Raises:
-        CheckpointError: for a folder that no step made, and for ancestors of which no licence is known.
+        CheckpointError: for a folder that no step made, and for ancestors without a known licence.
     """
     folder = context.model(model)
     if folder is not None:

@@ -68,7 +68,7 @@ class Repository:
         """Make sure that somebody is logged in.
 
         Raises:
-            HubError: when nobody is.
+            HubError: when no user is logged in.
         """
         from huggingface_hub import get_token
 

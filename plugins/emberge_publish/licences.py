@@ -32,7 +32,7 @@ _BOUND: dict[str, tuple[str, ...]] = {
     "odbl": ("odbl",),
     "cdla-sharing-1.0": ("cdla-sharing-1.0",),
 }
-# Pairs of which the first cannot be taken into the second.
+# Pairs (first, second): what is under the first cannot be taken into work under the second.
 _CLASHES = {("apache-2.0", "gpl-2.0")}
 # Licences by other names.
 _ALIASES = {

@@ -144,7 +144,7 @@ def _build_overlap_section(
 
 
 def _describe_overlap(one: Parent, known: Collection[str] | None) -> str:
-    """Return what mteb's register knows of a model: its own entry, or those of what it was made of."""
+    """Return the test sets that mteb's register lists for a model, or for its bases, in words."""
     listed = prose(join_some(sorted(known or ()), _MANY))
     if not is_of_hub(one):
         made_of = prose(", ".join(one.bases))

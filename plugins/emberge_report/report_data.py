@@ -282,7 +282,7 @@ def _read_record(line: str) -> Mapping[str, Any] | None:
     return record if fits else None
 
 
-# Parents of a merge whose changes are compared pair by pair; more tell nothing new about the others.
+# Parents of a merge whose changes are compared pair by pair; further ones would add little.
 _MOST = 5
 
 

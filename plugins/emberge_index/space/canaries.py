@@ -1,4 +1,4 @@
-"""Canary texts, whose vectors tell one space of embeddings from another, and texts that a fit is tried on."""
+"""Canary texts, whose vectors identify a space of embeddings, and texts to try a fit on."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def prompts_of(prompts: Mapping[str, str]) -> tuple[str, str]:
 
 
 def probe_texts(count: int = 256) -> Sequence[str]:
-    """Return texts that are on every machine: paragraphs of Python's own help, the same for one release."""
+    """Return texts that every machine has: paragraphs of Python's own help, equal for one release."""
     from pydoc_data.topics import topics
 
     found: dict[str, None] = {}

@@ -24,7 +24,7 @@ FOUND = 0.9
 # Distance from length one of vectors that other tools have rounded.
 _ROUNDED = 1e-2
 
-Verdict = Literal["same", "translatable", "foreign"]
+SpaceVerdict = Literal["same", "translatable", "foreign"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FitError:
     ridge: float | None
 
 
-def verdict_of(distance: float | None, fit: FitError | None) -> Verdict:
+def verdict_of(distance: float | None, fit: FitError | None) -> SpaceVerdict:
     """Return the verdict on two spaces by the distance of their canaries and the error of a fit."""
     if distance is not None and distance <= SAME:
         return "same"

@@ -21,7 +21,7 @@ from emberge.recipes import locate_model
 from emberge_index.space.canaries import CANARIES, embed_canaries, probe_texts
 from emberge_index.space.compare import (
     FitError,
-    Verdict,
+    SpaceVerdict,
     canary_distance,
     fit_error,
     require_passport,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # Bytes of weights up to which a model that is published is loaded for its canaries. A larger one gets the
 # facts alone, and `emberge space MODEL` embeds its canaries where there is room.
 SMALL = 1 << 28
-CODES: dict[Verdict, int] = {"same": 0, "translatable": 3, "foreign": 4}
+CODES: dict[SpaceVerdict, int] = {"same": 0, "translatable": 3, "foreign": 4}
 # Texts that show whether vectors are a model's.
 _SAMPLE = 32
 
@@ -92,7 +92,7 @@ def _refuse_beside(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class ModelSpace:
-    """The space of one model: its folder, or only the passport that was kept in `file`."""
+    """Space of one model: that of its folder, or only the passport that was kept in `file`."""
 
     name: str
     folder: Path | None
@@ -157,7 +157,7 @@ class ModelSpace:
         return TextEmbedder(self.encoder, model=self.name).embed(texts, prompt=prompt)
 
     def written(self) -> Iterator[str]:
-        """Write the passport into the model's folder, and yield what it says."""
+        """Write the passport into the model's folder, and yield its facts as lines."""
         passport = self.with_canaries
         yield f"{self.name}: {facts(passport)}"
         if self.folder is not None:
@@ -193,7 +193,7 @@ class Compared:
 
     first: str
     second: str
-    verdict: Verdict
+    verdict: SpaceVerdict
     differences: dict[str, tuple[Any, Any]]
     query_prompts: tuple[str, str]
     distance: float | None = None

@@ -1,4 +1,4 @@
-"""Retrieval of the ways to change a model: nothing done, mapped, all embedded anew."""
+"""Retrieval after a change of the model: with old vectors, mapped ones, or all embedded again."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Paired(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FittedFolds:
-    """The map over all texts, and for every text the vector of the map that has not seen it [n, k]."""
+    """Map over all texts, and each text's vector by the map that was fitted without it [n, k]."""
 
     fitted: Map
     ridge: float | None

@@ -17,7 +17,7 @@ Kind = Literal["affine", "orthogonal", "shift", "low_rank"]
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """An affine map: a vector x becomes `x @ matrix + offset`, matrix float64 [d, k] and offset [k]."""
+    """Affine map: a vector x becomes `x @ matrix + offset`, matrix float64 [d, k] and offset [k]."""
 
     matrix: NDArray[np.float64]
     offset: NDArray[np.float64]

@@ -72,7 +72,7 @@ def probes_of(sets: Sequence[StoredDataset], work: Path) -> Probes:
 
 
 class _Pairs:
-    """The numbers of queries and of their positives, in the order in which both are listed."""
+    """Numbers of queries and of their positives, in the order in which both are listed."""
 
     def __init__(self) -> None:
         self.pairs: list[tuple[int, int]] = []

@@ -24,7 +24,7 @@ _KEY = "translation"
 
 @dataclass(frozen=True, slots=True)
 class SpaceOf:
-    """The vectors of one side of a model: what is known of them without the model."""
+    """Facts of a model's vectors of one side, known without the model."""
 
     name: str
     fingerprint: str
@@ -35,7 +35,7 @@ class SpaceOf:
 
 @dataclass(frozen=True, slots=True)
 class TranslationHeader:
-    """The facts of a translation: the vectors that it reads, those that it writes, and its fit."""
+    """Facts of a translation: the vectors that it reads, those that it writes, and its fit."""
 
     kind: str
     side: Literal["documents", "queries"]
@@ -48,7 +48,7 @@ class TranslationHeader:
 
 @dataclass(frozen=True, eq=False)
 class Translation:
-    """A map with its facts; `known` are what the source's vectors were like, to see foreign ones."""
+    """Map with its facts, and the mean and spread of the source's vectors, by which foreign ones show."""
 
     header: TranslationHeader
     fitted: Map

@@ -47,7 +47,7 @@ ALIKE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A translation, its vectors of texts that it has not seen, and what it was fitted on."""
+    """Translation with the texts that it was fitted on and its out-of-fold vectors of them."""
 
     translation: Translation
     folds: FittedFolds
@@ -222,7 +222,7 @@ def _find_wrong_prompt(folder: Path, given: str | None, side: Side) -> str | Non
 
 
 def _find_width(folder: Path) -> int | None:
-    """Return the size of a model's vectors, as far as its files show without weights."""
+    """Return the size of a model's vectors by its files alone; None where they do not show it."""
     from emberge.model_folder import Checkpoint
 
     checkpoint = Checkpoint(folder)

@@ -79,7 +79,7 @@ def _require_dimension(plan: RewritePlan, space: SpaceOf, other: SpaceOf | None)
 
 
 def _require_marked(plan: RewritePlan, space: SpaceOf, side: Side, other: SpaceOf | None) -> None:
-    """Refuse vectors of which the file itself names another model or side."""
+    """Refuse a file of vectors whose mark names another model or side."""
     if plan.fingerprint is not None and plan.fingerprint != space.fingerprint:
         what = "another model"
         if other is not None and plan.fingerprint == other.fingerprint:

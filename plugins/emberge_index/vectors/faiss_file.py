@@ -1,6 +1,6 @@
 """faiss index files: flat ones and HNSW over a flat one, alone or with ids.
 
-The vectors of both lie in the file as they are, after a header that counts them, so they are exchanged
+Both store their vectors unchanged, after a header that counts them, so they are exchanged
 without loading the index. The graph of an HNSW index stays: it links the neighbours of the old space. On
 8,000 vectors of 64 numbers it found 97.0 % of the first ten where a graph built anew found 97.0 %, by a map
 that exchanged 12 % of them; by one that exchanged half of them, 95.4 % and 97.9 %.

@@ -20,7 +20,7 @@ class Mapped(NamedTuple):
 
 
 class Mapper:
-    """A translation in the numbers of a file: float64 stays so, all else is computed in float32."""
+    """Translation in the numbers of a file: float64 stays float64, all else is computed in float32."""
 
     def __init__(self, translation: Translation, dtype: np.dtype[Any]) -> None:
         import numpy as np

@@ -137,7 +137,7 @@ def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) 
     """Return the pieces of a safetensors file; `mark` is the text that names the new space in its header.
 
     Raises:
-        DataError: for a file without one tensor of vectors, or of which it is not clear.
+        DataError: for a file without a tensor of vectors, or with several and none named.
     """
     import numpy as np
 

@@ -105,7 +105,7 @@ def plan_parquet(path: Path, column: str | None) -> RewritePlan:
     """Return the rows of a parquet file's column, which are mapped before the file is put together.
 
     Raises:
-        DataError: for a file without one column of lists of floats, or of which it is not clear.
+        DataError: for a file without a column of lists of floats, or with several and none named.
     """
     with _reading(path):
         return _plan(path, column)

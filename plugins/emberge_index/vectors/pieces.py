@@ -76,7 +76,7 @@ class NewBytes:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """Rows that lie in a file one after the other."""
+    """Rows of a file that follow one another."""
 
     path: Path
     start: int
@@ -129,7 +129,7 @@ Piece = KeptBytes | NewBytes | VectorSource
 
 @dataclass(frozen=True, slots=True)
 class RewritePlan:
-    """The pieces of a file, its rows among them, and what the file itself records about their space."""
+    """Pieces of a file, its rows among them, and the model and side that the file names."""
 
     path: Path
     pieces: tuple[Piece, ...]
@@ -213,7 +213,7 @@ def mark_of(header: TranslationHeader) -> str:
 
 
 def read_mark(text: str | bytes | None) -> tuple[str | None, str | None]:
-    """Return the fingerprint and the side of a mark; None for what it does not name."""
+    """Return the fingerprint and the side that a mark names, None for each that it does not."""
     try:
         found = json.loads(text or "{}")
     except ValueError:

@@ -53,7 +53,7 @@ class WrittenBytes(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """The hidden folder beside OUT: the file that is written, and the journal; `key` decides their bytes."""
+    """Hidden folder beside OUT with the file that is written and a journal; `key` decides their bytes."""
 
     out: Path
     key: str
@@ -181,7 +181,7 @@ def _count_bytes(piece: Piece, mapper: Mapper) -> int:
 
 
 class _Writer:
-    """The hidden file: bytes are added, and their length is noted now and then."""
+    """Writer that appends bytes to the hidden file and notes their length every few seconds."""
 
     def __init__(self, file: Any, work: Work, done: WrittenBytes) -> None:
         self._file, self._work, self.done = file, work, done
@@ -270,7 +270,7 @@ def _map_rows(
 def _read_ahead(
     blocks: Iterator[NDArray[Any]], reading: ThreadPoolExecutor
 ) -> Iterator[NDArray[Any]]:
-    """Yield blocks, of which the next is read while one is used."""
+    """Yield blocks; the next is read while the caller uses one."""
     coming = reading.submit(next, blocks, None)
     while (block := coming.result()) is not None:
         coming = reading.submit(next, blocks, None)

@@ -143,7 +143,7 @@ def _describe_work(plan: RewritePlan, translation: Translation) -> str:
 
 
 class _RewriteProgress:
-    """A line on the terminal with rows, speed and time left; a line now and then in a log."""
+    """Progress as one line on a terminal (rows, speed, time left), or a line every 30 s in a log."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet, self._terminal = quiet, sys.stderr.isatty()

@@ -9,7 +9,7 @@ from emberge_mergekit.config.reading import ConfigValue, Faults
 
 @dataclass(frozen=True)
 class ModelName:
-    """A model as mergekit names it: `path@revision+adapter@revision`."""
+    """Model as mergekit names it: `path@revision+adapter@revision`."""
 
     path: str
     revision: str | None

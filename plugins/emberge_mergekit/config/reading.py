@@ -14,7 +14,7 @@ from emberge.yaml_nodes import alias_problem
 
 @dataclass
 class Faults:
-    """The problems of a config, each at a line of the user's file."""
+    """Problems of a config, each at a line of the user's file."""
 
     path: Path | None
     problems: list[Problem] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class ConfigValue:
-    """A value of the config, its line, and what to call it in messages.
+    """Value of the config, its line, and its name in messages.
 
     `value` is plain data; for a mapping it is a mapping of names to `Found`, for a list a list of them.
     """

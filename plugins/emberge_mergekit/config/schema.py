@@ -55,7 +55,7 @@ class ConfigPart:
 
 @dataclass(frozen=True)
 class ConfigTokens:
-    """A config's entry for the tokenizer: `source` is "union", "base" or a model."""
+    """Entry of a config for the tokenizer: `source` is "union", "base" or a model."""
 
     source: str | ModelName
     line: int

@@ -50,7 +50,7 @@ def _read(reader: TensorReader, spec: TensorSpec, dtype: str | None) -> Tensor:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizer of the result, and how each model's rows become its rows. `names` are mergekit's own."""
+    """Tokenizer of the result, and the way from each model's rows to its rows. `names` are mergekit's own."""
 
     step: VocabularyOptions
     names: Mapping[str, Any]

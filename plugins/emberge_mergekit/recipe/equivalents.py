@@ -17,7 +17,7 @@ RANDOM = "elements are drawn at random: as many stay as with mergekit, but not t
 
 @dataclass(frozen=True)
 class LinkOption:
-    """An option of a link: a plain value or a setting, and the line that it comes from (0: none)."""
+    """Option of a link: a plain value or a setting, and the line that it comes from (0: none)."""
 
     value: Any
     line: int = 0
@@ -48,7 +48,7 @@ class Equivalent:
 
 
 class Given:
-    """The settings of the whole merge, asked for by the kind that a strategy can take."""
+    """Settings of the whole merge, read by the kind that a strategy can take."""
 
     def __init__(self, settings: Mapping[str, Setting], *, based: bool, sliced: bool) -> None:
         self.settings = settings

@@ -45,7 +45,7 @@ Setting = tuple[Entry, ...]
 
 @dataclass(frozen=True)
 class Parameters:
-    """The settings of one place of a config by name, with the line of each."""
+    """Settings of one place of a config by name, with the line of each."""
 
     settings: Mapping[str, Setting]
     lines: Mapping[str, int]

@@ -23,7 +23,7 @@ from emberge_mergekit.recipe.parameters import (
 
 @dataclass(frozen=True)
 class PlannedModel:
-    """A model of ours: its weight, None where the method has none, and its own options by link."""
+    """Model of the recipe: its weight, None where the method has none, and its own options by link."""
 
     input: ConfigModel
     weight: Setting | None = None
@@ -32,7 +32,7 @@ class PlannedModel:
 
 @dataclass(frozen=True)
 class PlannedMerge:
-    """A merge or a slice in emberge's options; `notes` are for whoever reads the recipe."""
+    """Merge or slice in emberge's options; `notes` become comments of the recipe."""
 
     models: tuple[PlannedModel, ...]
     base: ConfigModel | None

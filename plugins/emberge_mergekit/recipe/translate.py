@@ -264,7 +264,7 @@ def _refuse_rings(configs: Sequence[Config], faults: Faults) -> None:
 
 
 class Whereabouts:
-    """Turns mergekit's names into references: `$step`, `./folder`, `owner/name@revision`, with adapters.
+    """References for mergekit's names: `$step`, `./folder`, `owner/name@revision`, with adapters.
 
     mergekit takes a path for a folder if there is one from where it is run, and for a hub id if there is
     none; a recipe's folders are relative to the recipe. `steps` are ids by the names of the configs.

@@ -161,7 +161,7 @@ def known_tokens(folder: Path) -> set[str] | None:
 
 
 def _added_on_loading(path: Path) -> Iterator[str]:
-    """Return every text of a tokenizer's settings: those that are tokens are added when it is loaded."""
+    """Yield every text of a tokenizer's settings: tokens among them are added when it is loaded."""
     if path.is_file():
         yield from _texts(json.loads(path.read_text(encoding="utf-8")))
 

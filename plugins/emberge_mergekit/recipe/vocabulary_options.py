@@ -10,7 +10,7 @@ from emberge import ModelRef, NumberRange, WholeNumber
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRule:
-    """The source of a token's embedding: a model's own, that of another token of a model, or zeros.
+    """Source of a token's embedding: a model's own, that of another token of a model, or zeros.
 
     With `force` it takes the place of the embedding even of models that have the token.
     """

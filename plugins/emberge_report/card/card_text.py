@@ -1,4 +1,4 @@
-"""Section of a card on use: how the model is opened and asked, and what it is made of."""
+"""Section of a card on use: the lines that open and ask the model, and its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Card of a model, written into every model of a run, and anew once its scores are known.
+"""Card of a model, written into every model of a run, and again once its scores are known.
 
 A card is a function of the files in OUT, so writing it twice changes nothing.
 """

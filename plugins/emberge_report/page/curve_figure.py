@@ -20,7 +20,7 @@ def curve_figures(
 ) -> Markup | None:
     """Return a chart for each variable and headline mean, with the numbers below; None without a curve.
 
-    Of the models in `merged` those that are on no curve are drawn as levels, in their `known` looks.
+    Models in `merged` that are on no curve are drawn as levels, in their `known` looks.
     """
     variables = dict.fromkeys(curve.variable for curve in scores.curves)
     if not variables:
@@ -77,7 +77,7 @@ def _draw_chart(
 
 
 def _unused_looks(count: int, taken: Collection[str]) -> list[MarkerStyle]:
-    """Return so many looks, in colours that are not taken as long as there are others."""
+    """Return `count` looks, in colours that are not taken as long as there are others."""
     every = list(looks(map(str, range(count + len(taken)))).values())
     free = [look for look in every if look.style not in taken]
     return [*free, *every][:count]
@@ -94,7 +94,7 @@ def _draw_line(curve: ScoreCurve, on: str, look: MarkerStyle, scale: float) -> L
 
 
 def _list_levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[str, float]]:
-    """Yield merges that are on no curve, such as that of bags of all ratios; arms of several seeds as one."""
+    """Yield merges that are on no curve, such as one of bags of all ratios, with their scores."""
     pooled = scores.pooled or scores
     drawn = {name for curve in scores.curves for place in curve.places for name in place.models}
     found = [

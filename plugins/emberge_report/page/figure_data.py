@@ -198,7 +198,7 @@ def figure_data(step: str, entries: Any) -> list[FigureData]:
 
 
 def checked(kind: type[Checked], place: str, value: Any) -> Checked:
-    """Return a value of an artifact as what it must be; `place` is its step and field.
+    """Return a value of an artifact, validated as `kind`; `place` is its step and field.
 
     Raises:
         DataError: with the place and the fields below it that are wrong.
