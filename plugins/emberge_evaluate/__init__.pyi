@@ -7,4 +7,4 @@ from .evaluate_step import EvaluatedModel as EvaluatedModel
 from .fine_tuning.fine_tuned import FineTuned as FineTuned
 from .fine_tuning.task_entry import TaskEntry as TaskEntry
 from .fine_tuning.task_entry import TaskRowSource as TaskRowSource
-from .seed_groups import variables_of as variables_of
+from .seed_groups import read_variables as read_variables

@@ -34,7 +34,7 @@ from emberge.evaluating import (
 )
 from emberge.wording import join_some
 
-from emberge_evaluate.forgetting import forgetting_group, with_elsewhere
+from emberge_evaluate.forgetting import forgetting_group, mark_elsewhere
 from emberge_evaluate.old_indexes import columns_by_index, index_problems
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.room_for_merges import Row, headroom_problems, headroom_rows
@@ -199,7 +199,7 @@ class Evaluate(Step):
         models = self._resolve(workspace)
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = list(_add_notes(plans, [model.folder for _, model in models.values()]))
-        tasks = with_elsewhere(tasks, self.elsewhere)
+        tasks = mark_elsewhere(tasks, self.elsewhere)
         strays = [
             *unknown_words(self._about, tasks_of_columns(tasks)),
             *self._check_indexes(tasks),

@@ -14,7 +14,7 @@ from emberge_evaluate.seed_groups import Arm, Scored
 Models = Mapping[str, tuple[Scored, Model]]
 
 
-def with_elsewhere(tasks: Sequence[TaskInfo], words: Sequence[str]) -> list[TaskInfo]:
+def mark_elsewhere(tasks: Sequence[TaskInfo], words: Sequence[str]) -> list[TaskInfo]:
     """Return the tasks with the domain "elsewhere" for those that a recipe's words mean.
 
     Raises:

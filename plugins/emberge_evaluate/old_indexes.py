@@ -89,7 +89,7 @@ def gains_kept(
             yield judge.gain_kept(arm_of[name], new, old, group)
 
 
-def judged_gains(
+def judge_gains(
     require: Sequence[Requirement], models: Models, arms: Sequence[Arm], judge: Judge
 ) -> Iterator[Verdict]:
     """Yield the verdict on every requirement about an index, once for an arm and at each size."""

@@ -28,10 +28,10 @@ from emberge.model_folder import Checkpoint, ParameterCount
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group
-from emberge_evaluate.old_indexes import gains_kept, judged_gains
+from emberge_evaluate.old_indexes import gains_kept, judge_gains
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.room_for_merges import against_linear, linear_merges
-from emberge_evaluate.seed_groups import Arm, Scored, arms_of, variables_of
+from emberge_evaluate.seed_groups import Arm, Scored, find_arms, read_variables
 from emberge_evaluate.sizes import ScoredModels
 
 _Fact = TypeVar("_Fact")
@@ -57,7 +57,7 @@ def scores_of(
 ) -> Scores:
     """Return the whole result of models' scores; without a `base` that of their artifacts is taken."""
     models, tasks, scores = columns.models, columns.tasks, columns.scores
-    arms = arms_of(scored for scored, _ in models.values())
+    arms = find_arms(scored for scored, _ in models.values())
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
     groups = groups_with_means(tasks)
     values = {m: {t.name: mine[t.name].score for t in tasks} for m, mine in scores.items()}
@@ -78,7 +78,7 @@ def scores_of(
         requirements=(
             *_judge_demands(require, models, arms, judge),
             *_judge_forgetting(require, models, arms, judge, bases, elsewhere),
-            *judged_gains(require, models, arms, judge),
+            *judge_gains(require, models, arms, judge),
         ),
         costs=_list_costs({name: model for name, (_, model) in models.items()}),
         curves=tuple(curves([scored for scored, _ in models.values()], judge, groups)),
@@ -297,7 +297,7 @@ def _group_by_step(models: Sequence[Scored]) -> dict[str, list[Scored]]:
 
 def _read_variables(model: Scored) -> dict[str, str]:
     """Return the variables of a model's step without draws and seeds, its size and a state's step."""
-    found = {k: v for k, v in variables_of(model.reference.step or "").items() if k not in LOTS}
+    found = {k: v for k, v in read_variables(model.reference.step or "").items() if k not in LOTS}
     state = _STATE.search(model.name) if model.reference.part is not None else None
     if state is not None:
         found[STEP] = state[1]

@@ -39,7 +39,7 @@ class Scored:
     @property
     def variables(self) -> dict[str, str]:
         """Variables of its step's `foreach`."""
-        return variables_of(self.step or "")
+        return read_variables(self.step or "")
 
     @property
     def arm(self) -> str:
@@ -98,7 +98,7 @@ class Arm:
         }
 
 
-def variables_of(step: str) -> dict[str, str]:
+def read_variables(step: str) -> dict[str, str]:
     """Return the variables in the id of a step: ratio and seed of `members.ratio=0.2,seed=1`."""
     _, _, suffix = step.partition(".")
     pairs = (pair.partition("=") for pair in suffix.split(","))
@@ -108,11 +108,11 @@ def variables_of(step: str) -> dict[str, str]:
 def _without_variables(step: str, names: set[str]) -> str:
     """Return the step's id with some variables left out."""
     group = step.partition(".")[0]
-    left = [f"{n}={value}" for n, value in variables_of(step).items() if n not in names]
+    left = [f"{n}={value}" for n, value in read_variables(step).items() if n not in names]
     return f"{group}.{','.join(left)}" if left else group
 
 
-def arms_of(given: Iterable[Scored]) -> tuple[Arm, ...]:
+def find_arms(given: Iterable[Scored]) -> tuple[Arm, ...]:
     """Return every model in the arm it belongs to, in the order in which arms begin."""
     models = list(given)
     found: dict[str, dict[str, str]] = {}

@@ -64,7 +64,7 @@ class RouterSums:
     """Sum of the squared log-sum-exp of logits [layers]."""
 
 
-def sums_of(routings: Sequence[Routing], mask: Tensor | None) -> RouterSums:
+def sum_routings(routings: Sequence[Routing], mask: Tensor | None) -> RouterSums:
     """Return the sums over all tokens with a `mask` other than 0; None counts all of them."""
     first = routings[0].logits
     counted = first.new_ones(len(first), dtype=torch.promote_types(first.dtype, torch.float32))

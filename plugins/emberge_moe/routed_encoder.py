@@ -12,7 +12,7 @@ from emberge.contracts import Embedded, LocatedText
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from emberge_moe.balance import Loads, RouterHealth, RouterLosses, sums_of
+from emberge_moe.balance import Loads, RouterHealth, RouterLosses, sum_routings
 from emberge_moe.routers import RouterTaps, Routing
 
 
@@ -90,7 +90,7 @@ class RoutedEncoder:
         """Return the losses of a chunk's router outputs; None without routers."""
         if not routings:
             return None
-        sums = sums_of(list(routings.values()), features.get("attention_mask"))
+        sums = sum_routings(list(routings.values()), features.get("attention_mask"))
         chosen = next(iter(routings.values())).chosen
         health = RouterHealth(tuple(routings), sums.probabilities.shape[1], chosen.shape[1])
 

@@ -155,9 +155,11 @@ class Mteb(Evaluator):
         yield from _check_repeats(seen, lambda text: context.problem(text, "data"))
 
     def _check_named(self, context: Preflight) -> Iterator[Problem]:
-        from emberge_mteb.hub_tasks import cached, hub_tasks, unknown
+        from emberge_mteb.hub_tasks import cached, find_unknown, hub_tasks
 
-        faults = [f"mteb has no task '{name}'{hint}" for name, hint in unknown(self.tasks).items()]
+        faults = [
+            f"mteb has no task '{name}'{hint}" for name, hint in find_unknown(self.tasks).items()
+        ]
         yield from (context.problem(fault, "tasks") for fault in faults)
         if faults:
             return
@@ -251,13 +253,13 @@ class Mteb(Evaluator):
         import tempfile
 
         from emberge_mteb.kept_index import Indexes
-        from emberge_mteb.scoring import quiet, score_task
+        from emberge_mteb.scoring import score_task, silence_mteb
 
         sources = {source.info.name: source for source in self._sources(workspace)}
         shown = _EvaluatorProgress(workspace, len(tasks))
         self._require_read(model, tasks, workspace)
         with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
-            with quiet():
+            with silence_mteb():
                 wrapped = self._load(model, workspace, shown, Path(media) / "task")
             indexes = Indexes(
                 model,
@@ -268,7 +270,7 @@ class Mteb(Evaluator):
             )
             for task in tasks:
                 source = sources[task.plain_name]
-                with quiet():
+                with silence_mteb():
                     made, texts = source.make()
                     searched = indexes.searched(task, source.asked)
                 shown.begin(task.name, texts)

@@ -46,9 +46,9 @@ def hub_tasks(
     """
     import mteb
 
-    from emberge_mteb.scoring import quiet
+    from emberge_mteb.scoring import silence_mteb
 
-    with quiet():
+    with silence_mteb():
         tasks = (
             [copy.deepcopy(task) for task in _pin_revision(benchmark, only)] if benchmark else []
         )
@@ -88,14 +88,14 @@ def _pin_revision(benchmark: str, only: Sequence[str]) -> list[Any]:
     return [tasks[name] for name in only or tasks]
 
 
-def unknown(names: Sequence[str]) -> dict[str, str]:
+def find_unknown(names: Sequence[str]) -> dict[str, str]:
     """Return the names that mteb does not have, each with a hint at similar ones."""
     import mteb
 
-    from emberge_mteb.scoring import quiet
+    from emberge_mteb.scoring import silence_mteb
 
     found: dict[str, str] = {}
-    with quiet():
+    with silence_mteb():
         for name in names:
             try:
                 mteb.get_task(name)
@@ -164,12 +164,12 @@ def load_task(task: Any, rows: int | None) -> None:
     """
     from emberge.network import hub_client
 
-    from emberge_mteb.scoring import quiet
+    from emberge_mteb.scoring import silence_mteb
 
     hub_client.guard()
     name = task.metadata.name
     try:
-        with quiet():
+        with silence_mteb():
             for part in getattr(task, "tasks", None) or [task]:
                 part.load_data()
                 if hasattr(part, "convert_v1_dataset_format_to_v2"):
@@ -306,7 +306,7 @@ class Domains:
             yield context.problem(str(error), "in_domain_of")
             return
         for option, names in (("in_domain", self.named), ("in_domain_of", found)):
-            for name, hint in (unknown(names) if names else {}).items():
+            for name, hint in (find_unknown(names) if names else {}).items():
                 yield context.problem(f"mteb has no task '{name}'{hint}", option)
 
     def show(self, names: Sequence[str], context: Preflight) -> None:

@@ -66,10 +66,10 @@ def index_widths(
         folder = None if index.translations else context.model(index.model)
         width = None if folder is None else backbone.describe(folder).dimension
         if None not in (width, wanted) and width != wanted:
-            yield wrong_width(index.label, width, wanted)
+            yield width_problem(index.label, width, wanted)
 
 
-def wrong_width(label: str, width: int | None, wanted: int | None) -> str:
+def width_problem(label: str, width: int | None, wanted: int | None) -> str:
     """Return the problem with an index whose vectors have another size than a model's queries."""
     return (
         f"the index '{label}' has vectors of {width} numbers and the queries have {wanted}; give "
@@ -139,7 +139,7 @@ class Indexes:
         on_index = OnIndex(self._own, documents, translate, index.label, task.size)
         if not index.anew:
             return on_index
-        return with_first_hits_anew(on_index, self._own, index.anew)
+        return embed_first_hits(on_index, self._own, index.anew)
 
     def _find_translation(self, index: KeptIndex, old: Model) -> Callable[[Matrix], Matrix] | None:
         """Return the function of the translations that lead from the index to the model, None without any."""
@@ -208,11 +208,11 @@ class OnIndex:
         if self._translate is not None:
             rows = self._translate(rows)
         if rows.shape[1] != self._queries.dimension:
-            raise DataError(wrong_width(self._label, rows.shape[1], self._queries.dimension))
+            raise DataError(width_problem(self._label, rows.shape[1], self._queries.dimension))
         return cut_rows(rows, self._size)
 
 
-def with_first_hits_anew(on_index: Any, own: Any, count: int) -> Any:
+def embed_first_hits(on_index: Any, own: Any, count: int) -> Any:
     """Return mteb's `SearchProtocol`: the index's first `count` hits, ordered by vectors that `own` makes.
 
     They stay before all others, whose order is the index's.

@@ -36,9 +36,9 @@ class MtebLeaderboard(Leaderboard):
         return frozenset(found) if found is not None else None
 
     def write_entry(self, out: Path, model: Path, entry: BoardEntry) -> list[str]:
-        from emberge_mteb.scoring import quiet
+        from emberge_mteb.scoring import silence_mteb
 
-        with quiet(), warnings.catch_warnings():
+        with silence_mteb(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # mteb reads its own older fields
             return _write_entry(out, model, entry)
 

@@ -52,7 +52,7 @@ def score_task(task: Any, model: Any) -> tuple[float, Units | None, dict[str, An
         _read_labels_at_once(task)
     retrieval = isinstance(task, AbsTaskRetrieval)
     queries = record_queries(task) if retrieval else {}
-    with tempfile.TemporaryDirectory() as name, quiet():
+    with tempfile.TemporaryDirectory() as name, silence_mteb():
         results = mteb.evaluate(
             model,
             task,
@@ -82,7 +82,7 @@ def _read_labels_at_once(task: Any) -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_mteb() -> Iterator[None]:
     """Undo what mteb does to the process: global seeds, progress bars, sklearn's warnings."""
     import datasets
     import numpy as np

@@ -36,7 +36,9 @@ def tracker_problems(names: Sequence[str]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def tracking(names: Sequence[str], *, run: str, folder: Path, metric: Metric) -> Iterator[Metric]:
+def open_trackers(
+    names: Sequence[str], *, run: str, folder: Path, metric: Metric
+) -> Iterator[Metric]:
     """Yield a function that logs a number with `metric` and every tracker; they are closed at the end.
 
     A tracker is opened by the first number, as `run`; those that write files do so in `folder/run`.

@@ -36,7 +36,7 @@ from emberge.results import write_bags
 from emberge.training import FitOptions, FitResult
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
-from emberge_train.trackers import tracker_problems, tracking
+from emberge_train.trackers import open_trackers, tracker_problems
 from emberge_train.training_warnings import data_warnings, loss_warnings, option_warnings
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ class Train(FitOptions, Step):
         sampler = [one.resolved(workspace.data) for one in self.sampler]
         adapts = self.backbone.leaves_adapter
         evaluate = self.evaluate
-        with tracking(
+        with open_trackers(
             () if rehearsal else self.trackers,
             run=workspace.id,
             folder=workspace.work / TRACKERS,

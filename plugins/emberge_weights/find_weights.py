@@ -66,7 +66,7 @@ class FindWeights(SearchOptions):
         from emberge_weights.layers.layer_search import LayerSearch, open_members
         from emberge_weights.members import SetEmbedder, plan_members
         from emberge_weights.real_merges import (
-            merged_sides,
+            merge_and_embed,
             pick_anchors,
             pick_trials,
             score_merges,
@@ -99,7 +99,7 @@ class FindWeights(SearchOptions):
         fixed = len(fixed_candidates(len(models) - base, base))
         places = [*anchors, *pick_trials(found, self.trials, fixed, seed)]
         merged = [
-            merged_sides(models, members, found.weights[place], self.strategy, embedder)
+            merge_and_embed(models, members, found.weights[place], self.strategy, embedder)
             for place in places
         ]
         real = None

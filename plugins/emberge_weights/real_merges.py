@@ -100,7 +100,7 @@ def score_merges(
     return RealMerges(places, anchors, scores[:first], scores[first:second], scores[second:])
 
 
-def merged_sides(
+def merge_and_embed(
     models: Sequence[Model],
     members: Sequence[Sequence[SideVectors]],
     weights: Array,

@@ -57,12 +57,12 @@ def quadratic(weights: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy((weights[:, first] * weights[:, second]).astype(np.float32))
 
 
-def stacked(vectors: Sequence[VectorRows], places: Places | slice) -> Tensor:
+def stack_members(vectors: Sequence[VectorRows], places: Places | slice) -> Tensor:
     """Return the embeddings of some texts by all members, float32 [texts, members, d]."""
     return torch.from_numpy(np.stack([one[places] for one in vectors], axis=1))
 
 
-def products_of(
+def yield_products(
     members: Sequence[SideVectors], documents: NDArray[np.int64]
 ) -> Iterator[tuple[slice, PairProducts]]:
     """Yield products of some queries after others with the documents of each, [queries, of each]."""
@@ -70,9 +70,9 @@ def products_of(
     step = max(1, GATHERED // (documents.shape[1] * len(members) * dimension))
     for start in range(0, len(documents), step):
         part = slice(start, min(start + step, len(documents)))
-        left = stacked([one.queries for one in members], part)
+        left = stack_members([one.queries for one in members], part)
         places, back = np.unique(documents[part], return_inverse=True)
-        right = stacked([one.documents for one in members], places)
+        right = stack_members([one.documents for one in members], places)
         lengths = _fold_products(right @ right.mT)
         place_of = torch.from_numpy(back.reshape(documents[part].shape))
         pairs = right[place_of]  # [queries, of each, members, d]
@@ -111,13 +111,13 @@ def score_set(
     values = np.empty((len(weights), len(one.queries)), np.float32)
     if one.gold:
         pairs = np.arange(len(one.queries))[:, None]
-        for part, products in products_of(members, pairs):
+        for part, products in yield_products(members, pairs):
             for some, cosines in _yield_cosines(products, terms):
                 values[some, part] = cosines[..., 0].numpy()
         return UnitScores(one.name, one.statistic, one.unit, values, np.asarray(one.gold))
     documents, known = _pool_documents(one, members, pool)
     targets = _read_gains(one, documents, known) if one.metric == "ndcg_at_10" else None
-    for part, products in products_of(members, documents):
+    for part, products in yield_products(members, documents):
         here = torch.from_numpy(known[part])
         if targets is not None:
             measure = _ndcg(targets[0][part], targets[1][part])
@@ -180,7 +180,7 @@ def first_documents(
 
 def _sum_unit_rows(vectors: Sequence[VectorRows], weights: Array, places: slice) -> Tensor:
     used = [number for number, weight in enumerate(weights) if weight > 0]
-    some = stacked([vectors[number] for number in used], places)
+    some = stack_members([vectors[number] for number in used], places)
     mixed = torch.einsum("m,nmd->nd", torch.from_numpy(weights[used]).float(), some)
     return torch.nn.functional.normalize(mixed, dim=1)
 

@@ -12,7 +12,7 @@ from typing import Any
 from emberge import DataError
 
 from emberge_boom.study.affinity import Distance, LossProtocol, LossScale, Pair, Ranking
-from emberge_boom.study.tree import Linkage, Tree, cut_at, cut_into, heights_of, numbered
+from emberge_boom.study.tree import Linkage, Tree, cut_at, cut_into, heights_of, number_clusters
 
 FILE = "interactions.json"
 FORMAT = 1
@@ -92,8 +92,8 @@ class Study:
         Ties in the tree can leave fewer than `count`.
         """
         if threshold is not None:
-            return numbered(self.names, self.sizes, cut_at(self.tree, threshold))
-        return numbered(self.names, self.sizes, cut_into(self.tree, count or 1))
+            return number_clusters(self.names, self.sizes, cut_at(self.tree, threshold))
+        return number_clusters(self.names, self.sizes, cut_into(self.tree, count or 1))
 
     def cuts(self) -> list[tuple[float, tuple[tuple[str, ...], ...]]]:
         """Return every possible number of clusters, from one up: (lowest threshold, clusters)."""

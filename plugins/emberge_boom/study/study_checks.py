@@ -12,7 +12,7 @@ from emberge import DataEntry, DataError, EmbergeError, Preflight, Problem
 from emberge.contracts import dimension_problems, loss_problems
 from emberge.training import FitOptions
 
-from emberge_boom.study.study_run import StudyOptions, narrowed, sample_size
+from emberge_boom.study.study_run import StudyOptions, narrow_options, sample_size
 
 if TYPE_CHECKING:
     from emberge.data import CheckedData
@@ -92,12 +92,12 @@ def _preview(
 ) -> TrainingPreview:
     from emberge.training import preview_training
 
-    own = narrowed(study, names) if names else study
+    own = narrow_options(study, names) if names else study
     return preview_training(
         data,
         readers=context.readers,
         resolve=context.data,
-        sampler=[narrowed(one, names) if names else one for one in study.sampler],
+        sampler=[narrow_options(one, names) if names else one for one in study.sampler],
         options=FitOptions.of(own),
         seed=study.seed or 0,
     )

@@ -82,12 +82,12 @@ class StudyRun(StudyOptions, Step):
             rows = min(rows, workspace.rehearsal.rows)
         datasets = self._load(workspace, self.data, rows)
         names = [dataset.info.name for dataset in datasets]
-        own = narrowed(self, names)
+        own = narrow_options(self, names)
         job = FitJob(
             backbone=self.backbone,
             checkpoint=model.folder,
             datasets=datasets,
-            sampler=[narrowed(one.resolved(workspace.data), names) for one in self.sampler],
+            sampler=[narrow_options(one.resolved(workspace.data), names) for one in self.sampler],
             losses=own.loss,
             options=FitOptions.of(own),
             seed=workspace.seed,
@@ -136,7 +136,7 @@ class StudyRun(StudyOptions, Step):
         )
 
 
-def narrowed(options: T, names: Collection[str]) -> T:
+def narrow_options(options: T, names: Collection[str]) -> T:
     """Return the options without entries for datasets of other names, which this training does not know."""
     changes: dict[str, Any] = {}
     for one in fields(options):  # type: ignore[arg-type]  # a component, which is a dataclass

@@ -66,7 +66,7 @@ def leaves(tree: Tree) -> list[int]:
     return below(2 * count - 2)
 
 
-def numbered(
+def number_clusters(
     names: Sequence[str], sizes: Mapping[str, int], labels: Sequence[int]
 ) -> tuple[tuple[str, ...], ...]:
     """Return the clusters in a fixed order: most data first, of equals by the alphabet.

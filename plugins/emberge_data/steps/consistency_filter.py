@@ -21,8 +21,8 @@ from emberge import (
 
 from emberge_data.steps.listed_set import ListedSet, rows_of
 from emberge_data.steps.outcome import Outcome
-from emberge_data.steps.search.exact import SearchMemory, full_precision, rounded_down, rounded_up
-from emberge_data.steps.taught_step import TaughtStep
+from emberge_data.steps.search.exact import SearchMemory, full_precision, round_down, round_up
+from emberge_data.steps.taught_step import TaughtStep, describe_spread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,11 +105,10 @@ class ConsistencyFilter(TaughtStep):
             yield Outcome(row, example, _keep_positives(example, stays), note)
 
     def _explain_nothing(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> str:
-        from emberge_data.steps.taught_step import spread
 
         queries, documents = arranged.numbers(arranged.listed.positives)
         seen = [
-            f"{teacher.model} scores them {spread(space.scores(queries, documents))}"
+            f"{teacher.model} scores them {describe_spread(space.scores(queries, documents))}"
             for teacher, space in zip(self.teachers, spaces, strict=True)
         ]
         return (
@@ -197,8 +196,8 @@ def count_higher(
 
     limits = limits or SearchMemory()
     scores = space.scores(queries, documents)
-    highest = rounded_up(scores + space.slack, space.device)
-    lowest = rounded_down(scores - space.slack, space.device)
+    highest = round_up(scores + space.slack, space.device)
+    lowest = round_down(scores - space.slack, space.device)
     found = np.zeros(len(queries), dtype=np.int64)
     rows, columns = limits.tile(space.device, len(queries))
     units = space.queries.units(queries)

@@ -11,7 +11,7 @@ from emberge import DataError, Example, Share, Workspace
 
 from emberge_data.steps.listed_set import ListedSet, rows_of
 from emberge_data.steps.outcome import Outcome
-from emberge_data.steps.taught_step import TaughtStep
+from emberge_data.steps.taught_step import TaughtStep, describe_spread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,7 +72,6 @@ class FilterNegatives(TaughtStep):
         import numpy as np
 
         from emberge_data.steps.negative_choice import lowest_positives, thresholds
-        from emberge_data.steps.taught_step import spread
 
         positives = arranged.lists(arranged.numbers(arranged.listed.positives))
         queries, negatives = arranged.numbers(arranged.listed.negatives)
@@ -84,8 +83,8 @@ class FilterNegatives(TaughtStep):
             scores = space.scores(queries, negatives)
             kept &= scores <= thresholds(lowest, self.margin)[queries]
             seen.append(
-                f"{teacher.model} scores the lowest positives {spread(lowest)} and negatives "
-                f"{spread(scores)}"
+                f"{teacher.model} scores the lowest positives {describe_spread(lowest)} and negatives "
+                f"{describe_spread(scores)}"
             )
         if not kept.any():
             raise DataError(

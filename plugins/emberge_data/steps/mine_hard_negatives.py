@@ -24,7 +24,7 @@ from emberge import (
 from emberge_data.steps.listed_set import ListedSet, rows_of
 from emberge_data.steps.negative_choice import ChoiceOptions
 from emberge_data.steps.outcome import Outcome
-from emberge_data.steps.taught_step import TaughtStep
+from emberge_data.steps.taught_step import TaughtStep, describe_spread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -181,13 +181,12 @@ class MineHardNegatives(TaughtStep):
 
         from emberge_data.steps.negative_choice import lowest_positives
         from emberge_data.steps.search.nearest import nearest
-        from emberge_data.steps.taught_step import spread
 
         queries = np.arange(min(SHOWN, len(arranged.queries)))
         best = nearest(spaces, queries, 1, excluded=passages.excluded)
         seen = [
-            f"{teacher.model} scores the lowest positives {spread(lowest)} and the nearest other passages "
-            f"{spread(found.scores)}"
+            f"{teacher.model} scores the lowest positives {describe_spread(lowest)} and the nearest "
+            f"other passages {describe_spread(found.scores)}"
             for teacher, found, lowest in zip(
                 self.teachers,
                 best,

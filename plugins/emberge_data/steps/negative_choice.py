@@ -121,7 +121,7 @@ def choose(
     return Mined(chosen, ceilings)
 
 
-def in_turns(lists: Sequence[Sequence[int]]) -> list[int]:
+def take_in_turns(lists: Sequence[Sequence[int]]) -> list[int]:
     """Return the items of several lists, the first of each, then the second, each item once."""
     longest = max(map(len, lists), default=0)
     turns = (one[turn] for turn in range(longest) for one in lists if turn < len(one))
@@ -159,7 +159,7 @@ def _chosen(
         chosen[:, : found.shape[1]] = found
         return chosen
     for row, query in enumerate(queries):
-        pool = in_turns([one[row][one[row] != EMPTY].tolist() for one in lists])
+        pool = take_in_turns([one[row][one[row] != EMPTY].tolist() for one in lists])
         if choice.sampling == "random" and len(pool) > choice.count:
             drawn = _draw_keys(passages.query_keys[query], passages.keys[pool])
             best = np.sort(np.argsort(drawn, kind="stable")[: choice.count])

@@ -148,7 +148,7 @@ def drop_lonely(
         yield replace(outcome, after=None, note=NOTE) if alone else outcome
 
 
-def without_negatives(example: Example, numbers: Collection[int]) -> Example:
+def drop_negatives(example: Example, numbers: Collection[int]) -> Example:
     """Return the example without the negatives of these numbers, and without their scores."""
     left = [number for number in range(len(example.negatives)) if number not in numbers]
     scores = example.negative_scores

@@ -25,7 +25,7 @@ Score: TypeAlias = "Callable[[Segment], tuple[Sequence[float], int]]"
 """Function to one score for each of `pairs_of`, and how many of these pairs were cut."""
 
 
-def pairs_of(segment: Segment) -> list[tuple[str, str]]:
+def list_pairs(segment: Segment) -> list[tuple[str, str]]:
     """Return the anchor with each positive, then each negative, row after row."""
     return [
         (example.anchor, text)

@@ -20,7 +20,7 @@ from emberge_data.steps.cross_encoder import (
 from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.listed_set import without_positives
 from emberge_data.steps.outcome import Outcome
-from emberge_data.steps.pair_scores import PairScores, Score, Segment, pair_cosines, pairs_of
+from emberge_data.steps.pair_scores import PairScores, Score, Segment, list_pairs, pair_cosines
 from emberge_data.steps.teacher import Teacher
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class ScorePairs(DataStep):
     ) -> tuple[Sequence[float], int]:
         """Return a cross-encoder's outputs for the pairs of a segment; equal pairs are read once."""
         before, between = self.teacher.query_prompt or "", self.teacher.document_prompt or ""
-        pairs = [(before + anchor, between + text) for anchor, text in pairs_of(segment)]
+        pairs = [(before + anchor, between + text) for anchor, text in list_pairs(segment)]
         places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
         logits = cross.logits([*places])
         return [float(logits[places[pair]]) for pair in pairs], cross.count_cut(pairs)

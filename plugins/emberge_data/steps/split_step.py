@@ -21,7 +21,7 @@ from emberge import (
 )
 
 from emberge_data.steps.data_step import DataStep
-from emberge_data.steps.outcome import Outcome, drop_lonely, without_negatives
+from emberge_data.steps.outcome import Outcome, drop_lonely, drop_negatives
 
 if TYPE_CHECKING:
     import numpy as np
@@ -195,7 +195,7 @@ class _Parts:
     ) -> Example:
         _, negatives = self._texts.of_row(row)
         gone = [number for number, text in enumerate(negatives) if elsewhere[text]]
-        return without_negatives(example, gone) if gone else example
+        return drop_negatives(example, gone) if gone else example
 
 
 def _explain_too_large(dataset: StoredDataset, groups: NDArray[np.int64]) -> str:

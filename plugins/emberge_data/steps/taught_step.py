@@ -102,7 +102,7 @@ class TaughtStep(DataStep):
         return SearchMemory() if memory is None else SearchMemory(memory)
 
 
-def spread(values: NDArray[Any]) -> str:
+def describe_spread(values: NDArray[Any]) -> str:
     """Return the lowest, median and highest of some numbers in words."""
     import numpy as np
 

@@ -109,10 +109,10 @@ def _run_hashes(codes: Hashes, lengths: Counts, size: int) -> tuple[Hashes, Coun
     ends = np.cumsum(lengths)
     for back in range(1, size):  # a run that begins here would end in the next text
         inside[np.maximum(ends[ends > 0] - back, 0)] = False
-    return mixed(hashes[inside[:runs]]), np.maximum(lengths - size + 1, 0)
+    return mix_bits(hashes[inside[:runs]]), np.maximum(lengths - size + 1, 0)
 
 
-def mixed(words: Hashes) -> Hashes:
+def mix_bits(words: Hashes) -> Hashes:
     """Return words whose every bit depends on all bits of the words given (the end of SplitMix64)."""
     import numpy as np
 
@@ -161,7 +161,7 @@ class MinHash:
         import numpy as np
 
         hashes, counts = character_hashes(normalised, self.size)
-        hashes = mixed(hashes + np.uint64(part)) if part else hashes
+        hashes = mix_bits(hashes + np.uint64(part)) if part else hashes
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
         bits = random_bits(2 * HASHES, stable_seed("minhash"))
         lowest = np.empty((HASHES, len(normalised)), dtype=np.uint32)
@@ -179,5 +179,5 @@ class MinHash:
             numbers = signatures[:, band * self.rows : (band + 1) * self.rows].astype(np.uint64)
             keys[band] = band
             for row in range(self.rows):
-                keys[band] = mixed(keys[band] * np.uint64(0x9E3779B97F4A7C15) + numbers[:, row])
+                keys[band] = mix_bits(keys[band] * np.uint64(0x9E3779B97F4A7C15) + numbers[:, row])
         return keys

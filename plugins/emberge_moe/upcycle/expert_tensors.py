@@ -149,7 +149,7 @@ def _measure_deviation(reader: RowReader, spec: TensorSpec) -> Tensor:
     return (square / spec.elements - mean.square()).clamp(min=0).sqrt()
 
 
-def noisy(spec: TensorSpec, share: float, seed: int) -> TensorSpec:
+def add_noise(spec: TensorSpec, share: float, seed: int) -> TensorSpec:
     """Return a matrix with noise, and anything else, or any tensor without a share, as it is."""
     if not share or len(spec.shape) < 2:
         return spec

@@ -131,7 +131,7 @@ def _pad_vocabulary(rows: int) -> int:
     return -(-rows // _VOCABULARY) * _VOCABULARY
 
 
-def lost_bias(dense: DenseModel, layers: Sequence[int]) -> float:
+def measure_lost_bias(dense: DenseModel, layers: Sequence[int]) -> float:
     """Return the norm of the biases that the format has no place for, over all routed layers."""
     lost = [read_tensor(dense.blocks[layer][1]["fc1.bias"]) for layer in layers]
     return math.sqrt(sum(float(one.double().square().sum()) for one in lost))

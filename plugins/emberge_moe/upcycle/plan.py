@@ -12,7 +12,7 @@ from emberge.tensor_files import TensorSpec
 from emberge.wording import count_noun
 
 from emberge_moe.upcycle.dense_model import BLOCKS, DenseModel, is_routed
-from emberge_moe.upcycle.expert_tensors import FilledTensor, Normal, noisy
+from emberge_moe.upcycle.expert_tensors import FilledTensor, Normal, add_noise
 from emberge_moe.upcycle.native import NATIVE
 from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
 from emberge_moe.upcycle.routed_format import ROUTED
@@ -128,7 +128,7 @@ def _plan_block(
     everyone = members if len(members) > 1 else [*members] * routing.experts
     experts = [
         {
-            name: noisy(
+            name: add_noise(
                 member.blocks[layer][1][name],
                 beginning.noise,
                 stable_seed(beginning.seed, "noise", path + name, number),

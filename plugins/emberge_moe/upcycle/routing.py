@@ -108,7 +108,7 @@ class RoutedTarget:
         raise NotImplementedError
 
 
-def chosen_layers(layers: Layers, depth: int) -> tuple[int, ...]:
+def choose_layers(layers: Layers, depth: int) -> tuple[int, ...]:
     """Return the numbers of the layers that an option names, in order.
 
     Raises:

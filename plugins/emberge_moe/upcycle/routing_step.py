@@ -27,7 +27,7 @@ from emberge.files import write_text
 from emberge.model_folder import Checkpoint
 
 from emberge_moe.upcycle.dense_model import DenseModel
-from emberge_moe.upcycle.nomic_v2 import lost_bias
+from emberge_moe.upcycle.nomic_v2 import measure_lost_bias
 from emberge_moe.upcycle.plan import (
     Beginning,
     Plan,
@@ -49,7 +49,7 @@ from emberge_moe.upcycle.routing import (
     LayerRouting,
     Layers,
     RoutedTarget,
-    chosen_layers,
+    choose_layers,
 )
 
 
@@ -145,7 +145,7 @@ class RoutingStep(Step):
             ValueError: for layers that it does not have.
         """
         scale = math.nan if self.gate_scale == "measured" else self.gate_scale
-        layers = chosen_layers(self.layers, dense.depth)
+        layers = choose_layers(self.layers, dense.depth)
         return LayerRouting(
             dense.depth, layers, self.expert_count, self.top_k, self.normalize_gates, scale
         )
@@ -158,7 +158,7 @@ class RoutingStep(Step):
         """
         target = choose_target(dense, routing, self.export or self.target)
         if self.export and not self.allow_bias_loss and dense.checkpoint.has_weights:
-            lost = lost_bias(dense, routing.layers)
+            lost = measure_lost_bias(dense, routing.layers)
             if lost:
                 raise ValueError(
                     f"{self.export} has no place for the biases inside experts, of norm {lost:.3g}; set "
@@ -187,7 +187,7 @@ class RoutingStep(Step):
             plan = replace(plan, routing=self._measure_scale(plan, workspace))
         facts = describe_result(plan, build(plan, workspace), router)
         if self.export:
-            facts["lost_bias"] = lost_bias(plan.dense, plan.routing.layers)
+            facts["lost_bias"] = measure_lost_bias(plan.dense, plan.routing.layers)
         return facts
 
     def _measure_scale(self, plan: Plan, workspace: Workspace) -> LayerRouting:

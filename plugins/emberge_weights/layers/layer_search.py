@@ -17,7 +17,7 @@ from emberge_weights.layers.fit import fit_coefficients
 from emberge_weights.layers.labelled_texts import LabelledTexts
 from emberge_weights.layers.member_tensors import Blocks, MixedForward, blocks_of, member_tensors
 from emberge_weights.members import Prompting, SetEmbedder, SideVectors, member_inputs
-from emberge_weights.real_merges import merged_folder, merged_sides
+from emberge_weights.real_merges import merge_and_embed, merged_folder
 from emberge_weights.search_options import ROUNDS
 from emberge_weights.set_scores import score_set
 from emberge_weights.unit_scores import UnitScores
@@ -82,7 +82,7 @@ class LayerSearch:
             for half, name in ((first, "1"), (second, "2"))
         ]
         embedder = dataclasses.replace(self.embedder, sets=self.sets)
-        sides = [merged_sides(self.models, self.members, flat, self.strategy, embedder)]
+        sides = [merge_and_embed(self.models, self.members, flat, self.strategy, embedder)]
         sides += [self._embed_merge(self._weights_by_tensor(one, flat), embedder) for one in fits]
         scores = [self._score_set(number, sides) for number in range(len(self.sets))]
         both = np.mean(fits, axis=0)

@@ -29,7 +29,7 @@ from emberge_boom.samplers.conflict import Conflict
 from emberge_boom.samplers.keep import Keep
 from emberge_boom.samplers.study_sampler import Members
 from emberge_boom.study.study import Study, read_study, write_study
-from emberge_boom.study.tree import cut_into, grow, numbered
+from emberge_boom.study.tree import cut_into, grow, number_clusters
 
 from tests.plugins.boom.studied import RECIPE, study_data, worked
 
@@ -73,9 +73,9 @@ def test_the_file_itself_may_be_named(place: Path) -> None:
 
 def test_clusters_are_numbered_by_their_data_and_then_by_name() -> None:
     names, sizes = ("a", "b", "c", "d"), {"a": 5, "b": 10, "c": 5, "d": 10}
-    assert numbered(names, sizes, [2, 1, 2, 7]) == (("a", "c"), ("b",), ("d",))
-    assert numbered(names, {**sizes, "d": 11}, [2, 1, 2, 7]) == (("d",), ("a", "c"), ("b",))
-    assert numbered(names, sizes, [1, 2, 3, 4]) == (("b",), ("d",), ("a",), ("c",))
+    assert number_clusters(names, sizes, [2, 1, 2, 7]) == (("a", "c"), ("b",), ("d",))
+    assert number_clusters(names, {**sizes, "d": 11}, [2, 1, 2, 7]) == (("d",), ("a", "c"), ("b",))
+    assert number_clusters(names, sizes, [1, 2, 3, 4]) == (("b",), ("d",), ("a",), ("c",))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from emberge import DataEntry, DataError, DataRef, PerDataset
 from emberge_boom.study.study_checks import one_by_one
-from emberge_boom.study.study_run import narrowed, sample_size
+from emberge_boom.study.study_run import narrow_options, sample_size
 from emberge_train import BatchShuffle
 
 
@@ -48,7 +48,7 @@ def test_sets_that_are_yet_to_be_made_need_names(tmp_path: Path) -> None:
 
 def test_options_for_other_datasets_are_left_out() -> None:
     size = PerDataset(default=8, by_dataset={"a": 2, "b": 4}, by_task={"sts": 16})
-    found = narrowed(BatchShuffle(batch_size=size, tail="keep"), {"b", "c"})
+    found = narrow_options(BatchShuffle(batch_size=size, tail="keep"), {"b", "c"})
     assert found.batch_size == PerDataset(default=8, by_dataset={"b": 4}, by_task={"sts": 16})
     assert found.tail == "keep"
 

@@ -14,7 +14,7 @@ from emberge_evaluate.comparison import Judge
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.score_result import curves
-from emberge_evaluate.seed_groups import Arm, Scored, arms_of, variables_of
+from emberge_evaluate.seed_groups import Arm, Scored, find_arms, read_variables
 from scipy.stats import t, ttest_ind, ttest_rel
 
 from tests.support.bench import Bench
@@ -39,9 +39,9 @@ def alone(**scores: Sequence[float]) -> Judge:
 
 
 def test_a_steps_id_tells_its_variables() -> None:
-    assert variables_of("members.ratio=0.2,seed=1") == {"ratio": "0.2", "seed": "1"}
-    assert variables_of("boom") == {}
-    assert variables_of("members.0") == {}
+    assert read_variables("members.ratio=0.2,seed=1") == {"ratio": "0.2", "seed": "1"}
+    assert read_variables("boom") == {}
+    assert read_variables("members.0") == {}
 
 
 def test_an_arm_is_what_differs_in_seed_alone() -> None:
@@ -56,7 +56,7 @@ def test_an_arm_is_what_differs_in_seed_alone() -> None:
         *(scored(f"bags.draw={d}", given="bag") for d in (1, 2)),
         Scored("run/step-5", ModelRef("$run.seed=1.checkpoints")),
     ]
-    found = {arm.name: dict(arm.models) for arm in arms_of(models)}
+    found = {arm.name: dict(arm.models) for arm in find_arms(models)}
     assert found == {
         "pkg:base": {"1": "pkg:base"},
         "five.ratio=0.2": {"seed=1": "five.ratio=0.2,seed=1", "seed=2": "five.ratio=0.2,seed=2"},
@@ -242,7 +242,7 @@ def test_states_of_a_training_are_a_curve_over_its_steps() -> None:
         Scored(name, ModelRef(f"${name.partition('/')[0]}{'.checkpoints' * ('/' in name)}"))
         for name in values
     ]
-    judge = Judge([TASK], scores, resamples=100, seed=0, arms=arms_of(models))
+    judge = Judge([TASK], scores, resamples=100, seed=0, arms=find_arms(models))
     found = curves(models, judge, ("all",))
     assert [(curve.name, curve.variable) for curve in found] == [
         *(("run,share=0.1", "step"), ("run,share=0.2", "step")),
@@ -275,7 +275,7 @@ def test_seeds_of_an_evaluation_are_an_arm_and_no_draws_inside_trainings_seeds()
     trained = [
         Scored(f"m.seed={t}#{s}", ModelRef(f"$m.seed={t}"), drawn=s) for t in (7, 8) for s in (1, 2)
     ]
-    base, made = arms_of([*one, *trained])
+    base, made = find_arms([*one, *trained])
     assert (base.name, dict(base.models)) == ("base", {"#1": "base#1", "#2": "base#2"})
     assert base.draws == {"#1": ("base#1",), "#2": ("base#2",)}
     assert made.name == "m"

@@ -25,7 +25,7 @@ from emberge.encoding import TextEmbedder
 from emberge.evaluating import read_scores
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
-from emberge_evaluate.seed_groups import variables_of
+from emberge_evaluate.seed_groups import read_variables
 from emberge_evaluate.sizes import size_problems
 from emberge_mteb import EvalEntry, Mteb
 
@@ -147,7 +147,7 @@ class Sized(Evaluator):
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Any
     ) -> Iterator[TaskScore]:
         gain = 0.1 * model.name.startswith("new") + 0.01 * int(
-            variables_of(model.name).get("seed", 1)
+            read_variables(model.name).get("seed", 1)
         )
         for task in tasks:
             values = np.random.default_rng(3).random(60) * 0.4 + 0.3 + gain

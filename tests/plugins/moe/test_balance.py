@@ -4,7 +4,15 @@ import math
 
 import pytest
 import torch
-from emberge_moe.balance import Form, Loads, RouterHealth, RouterSums, balance_loss, sums_of, z_loss
+from emberge_moe.balance import (
+    Form,
+    Loads,
+    RouterHealth,
+    RouterSums,
+    balance_loss,
+    sum_routings,
+    z_loss,
+)
 from emberge_moe.routers import Routing
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
@@ -28,7 +36,7 @@ def _routing(logits: torch.Tensor, top_k: int) -> Routing:
 
 def _sums(logits: torch.Tensor, top_k: int, mask: torch.Tensor | None = None) -> RouterSums:
     """Those of several layers [layers, tokens, experts]."""
-    return sums_of([_routing(one, top_k) for one in logits], mask)
+    return sum_routings([_routing(one, top_k) for one in logits], mask)
 
 
 @pytest.mark.parametrize(("form", "top_k"), WORKED)

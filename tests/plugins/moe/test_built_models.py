@@ -23,7 +23,14 @@ from emberge.contracts import Reference
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec
 from emberge_encoder import TextEncoder
-from emberge_moe.balance import Loads, RouterHealth, RouterLosses, balance_loss, sums_of, z_loss
+from emberge_moe.balance import (
+    Loads,
+    RouterHealth,
+    RouterLosses,
+    balance_loss,
+    sum_routings,
+    z_loss,
+)
 from emberge_moe.downcycle_step import Downcycle, RoutedModel, read_load
 from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
@@ -50,7 +57,7 @@ from emberge_moe.upcycle.routed_format import (
     split_names,
     stored_name,
 )
-from emberge_moe.upcycle.routing import LayerRouting, chosen_layers, router_deviation
+from emberge_moe.upcycle.routing import LayerRouting, choose_layers, router_deviation
 from emberge_moe.upcycle.upcycle_step import Upcycle
 from safetensors.torch import load_file
 
@@ -487,12 +494,12 @@ def test_a_load_comes_from_one_place(options: dict[str, Any], words: str) -> Non
 
 
 def test_layers_and_routers_are_read_from_options() -> None:
-    assert chosen_layers((0, 3), 4) == (0, 3)
+    assert choose_layers((0, 3), 4) == (0, 3)
     for layers in ((4,), (-1,)):
         with pytest.raises(ValueError, match=f"layer {layers[0]} does not exist.* 0 to 3"):
-            chosen_layers(layers, 4)
+            choose_layers(layers, 4)
     with pytest.raises(ValueError, match="none of the model's layers, 1 in number"):
-        chosen_layers("alternate", 1)
+        choose_layers("alternate", 1)
     assert [router_deviation(one) for one in ("zeros", "normal(0.02)", "normal(3e-2)")] == [
         *(0.0, 0.02, 0.03)
     ]
@@ -550,7 +557,7 @@ def test_inputs_of_blocks_are_taken_at_one_module(models: Path, tmp_path: Path) 
 def test_losses_of_routers_are_weighted() -> None:
     torch.manual_seed(0)
     logits = torch.randn(5, 4, dtype=torch.float64)
-    sums = sums_of([Routing(logits, logits.topk(2).indices)], None)
+    sums = sum_routings([Routing(logits, logits.topk(2).indices)], None)
     balance, small = balance_loss("paper", sums, sums.loads, 2), z_loss(sums, sums.loads)
     for one, two in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.25), (0.5, 0.25)):
         found = RouterLosses(one, "paper", two).part(sums, sums.loads, 2)

@@ -16,7 +16,7 @@ from emberge.results import read_artifact
 from emberge_moe.modeling_emberge_routed import AUTO_MAP, FEED_FORWARD
 from emberge_moe.upcycle.dense_model import BLOCKS
 from emberge_moe.upcycle.expert_tensors import Averaged, Joined, Normal, Transposed
-from emberge_moe.upcycle.routing import chosen_layers
+from emberge_moe.upcycle.routing import choose_layers
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -96,9 +96,9 @@ def test_all_dense_types_that_are_known_can_be_loaded_routed() -> None:
 
 
 def test_every_second_layer_is_routed_from_the_second() -> None:
-    assert chosen_layers("alternate", 12) == (1, 3, 5, 7, 9, 11)
-    assert chosen_layers("all", 3) == (0, 1, 2)
-    assert chosen_layers((4, 1, 4), 6) == (1, 4)
+    assert choose_layers("alternate", 12) == (1, 3, 5, 7, 9, 11)
+    assert choose_layers("all", 3) == (0, 1, 2)
+    assert choose_layers((4, 1, 4), 6) == (1, 4)
 
 
 def test_routers_may_be_zero_and_seeds_differ(place: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from emberge_mteb.evaluator import Mteb
-from emberge_mteb.hub_tasks import nearest_benchmarks, nearest_names, nearest_tasks, unknown
+from emberge_mteb.hub_tasks import find_unknown, nearest_benchmarks, nearest_names, nearest_tasks
 
 from tests.support.glance import faults
 
@@ -47,7 +47,7 @@ def test_mtebs_own_tasks_and_benchmarks_are_known() -> None:
     assert nearest_tasks("Banking77").startswith("; did you mean 'Banking77Classification'")
     assert "'STSBenchmark'" in nearest_tasks("STSBenchmrk")
     assert "'MTEB(eng, v2)'" in nearest_benchmarks("MTEB(en, v2)")
-    assert set(unknown(["NFCorpus", "NFCorpos"])) == {"NFCorpos"}
+    assert set(find_unknown(["NFCorpus", "NFCorpos"])) == {"NFCorpos"}
 
 
 def test_a_check_names_every_unknown_task_at_once() -> None:

@@ -26,7 +26,7 @@ from emberge_weights.members import (
     member_inputs,
     plan_members,
 )
-from emberge_weights.real_merges import merged_folder, merged_sides
+from emberge_weights.real_merges import merge_and_embed, merged_folder
 from emberge_weights.weight_sets import WeightSet
 
 from tests.support.bench import Bench, model_at
@@ -252,7 +252,7 @@ def test_a_merge_is_in_its_folder_until_its_vectors_are_read(
     embedder = embedder_of(bench, None)
     given: Any = [[SideVectors(np.ones(1), np.ones(1))] * 3] * 3
     weights = np.array([0.5, 0.0, 0.5])
-    sides = merged_sides(models, given, weights, Linear(), embedder)
+    sides = merge_and_embed(models, given, weights, Linear(), embedder)
     assert len(sides) == 3
     name = f"0.50 {models[0].name}, 0.50 {models[2].name}"
     assert {note for *_, note in bench.told} == {name}

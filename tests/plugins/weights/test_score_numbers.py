@@ -28,12 +28,18 @@ from emberge_weights.candidates import (
 from emberge_weights.members import SideVectors
 from emberge_weights.real_merges import (
     RealMerges,
-    merged_sides,
+    merge_and_embed,
     pick_anchors,
     pick_trials,
     score_merges,
 )
-from emberge_weights.set_scores import first_documents, products_of, quadratic, score_set, stacked
+from emberge_weights.set_scores import (
+    first_documents,
+    quadratic,
+    score_set,
+    stack_members,
+    yield_products,
+)
 from emberge_weights.unit_scores import UnitScores, mean_score, standard_error
 from emberge_weights.weight_sets import WeightSet
 from numpy.typing import NDArray
@@ -71,7 +77,7 @@ def test_products_give_the_cosines_of_mixtures(
     sides = members(7, 9)
     documents = np.random.default_rng(0).integers(0, 9, (7, 4))
     parts, sizes = list[int](), list[int]()
-    for part, products in products_of(sides, documents):
+    for part, products in yield_products(sides, documents):
         found = products.cosines(quadratic(WEIGHTS)).numpy()
         for row, weights in zip(found, WEIGHTS, strict=True):
             expected = np.take_along_axis(cosines_of(sides, weights)[part], documents[part], 1)
@@ -87,9 +93,9 @@ def test_terms_are_products_of_weights_and_embeddings_of_no_length_have_cosine_z
     assert found.dtype == torch.float32
     assert found.tolist() == [[0.25, 0.125, 0, 0.0625, 0, 0]]
     ones = np.ones((2, 5), np.float32)
-    assert stacked([ones, 2 * ones], slice(0, 1)).tolist() == [[[1] * 5, [2] * 5]]
+    assert stack_members([ones, 2 * ones], slice(0, 1)).tolist() == [[[1] * 5, [2] * 5]]
     none = [SideVectors(0 * ones, ones)]
-    ((part, products),) = products_of(none, np.array([[0, 1], [1, 0]]))
+    ((part, products),) = yield_products(none, np.array([[0, 1], [1, 0]]))
     assert products.cosines(torch.ones(1, 1)).tolist() == [[[0, 0], [0, 0]]]
     assert part == slice(0, 2)
 
@@ -334,7 +340,7 @@ def test_a_merge_of_one_member_is_that_member() -> None:
     everyone: Any = [["first"], ["second"], ["third"]]
     nothing: Any = None
     weights = np.array([0.0, 1.0, 0.0])
-    assert merged_sides(nothing, everyone, weights, nothing, nothing) == ["second"]
+    assert merge_and_embed(nothing, everyone, weights, nothing, nothing) == ["second"]
 
 
 def test_merges_are_scored_beside_members_in_the_data_elsewhere_and_on_the_tests() -> None:

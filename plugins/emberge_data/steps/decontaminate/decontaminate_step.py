@@ -24,7 +24,7 @@ from emberge import (
 
 from emberge_data.steps.data_step import TABLE, DataStep
 from emberge_data.steps.decontaminate.test_texts import EvalSets
-from emberge_data.steps.outcome import Outcome, drop_lonely, without_negatives
+from emberge_data.steps.outcome import Outcome, drop_lonely, drop_negatives
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -125,13 +125,13 @@ class Decontaminate(DataStep):
         from emberge.files import write_text
 
         from emberge_data.steps.decontaminate.findings import tests_table
-        from emberge_data.steps.decontaminate.test_texts import every_test_text, gathered
+        from emberge_data.steps.decontaminate.test_texts import gather_blocks, read_test_texts
         from emberge_data.steps.row_texts import RowTexts
 
         datasets = self.load(workspace)
         for stray in self._check_names([dataset.info.name for dataset in datasets]):
             raise RecipeError(stray)
-        blocks = gathered(every_test_text(self.evaluators, self.eval_sets, workspace))
+        blocks = gather_blocks(read_test_texts(self.evaluators, self.eval_sets, workspace))
         first = next(blocks, None)  # tests that cannot be read stop the step before it has worked
         if first is None:
             raise DataError("the tests have no texts")
@@ -200,7 +200,7 @@ class Decontaminate(DataStep):
         note = verdict.why.note(self.words)
         if verdict.dropped:
             return Outcome(row, example, None, note, verdict.why.test)
-        after = without_negatives(example, verdict.negatives)
+        after = drop_negatives(example, verdict.negatives)
         return Outcome(row, example, after, f"a negative is {note}", verdict.why.test)
 
     def _warn_of_templates(

@@ -51,7 +51,7 @@ class EvalSets:
         return [half for half in _HALVES if half == "test" or lacking_half(one, half) is None]
 
 
-def every_test_text(
+def read_test_texts(
     evaluators: Sequence[Evaluator], eval_sets: Sequence[EvalSets], workspace: Workspace
 ) -> Iterator[tuple[str, Side, str]]:
     """Yield (task, side, text) of all tests.
@@ -82,7 +82,9 @@ class TestTexts:
     uses: list[tuple[tuple[str, Side], ...]] = field(default_factory=list)
 
 
-def gathered(texts: Iterable[tuple[str, Side, str]], most: int = AT_ONCE) -> Iterator[TestTexts]:
+def gather_blocks(
+    texts: Iterable[tuple[str, Side, str]], most: int = AT_ONCE
+) -> Iterator[TestTexts]:
     """Yield all texts in blocks of at most `most` distinct ones, so that memory is bounded."""
     block, places = TestTexts(), dict[str, int]()
     for task, side, text in texts:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from emberge_data.steps.text_similarity import MinHash, jaccard, mixed, shingles
+from emberge_data.steps.text_similarity import MinHash, jaccard, mix_bits, shingles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -147,7 +147,7 @@ def near_copies(
                 others = minhash.signatures([units[place].parts[1] for place in more], part=1)
                 signatures[more] = np.minimum(signatures[more], others)
             tags = np.array([_hash(unit.tag) for unit in units], dtype=np.uint64)
-            yield numbers, mixed(minhash.keys(signatures) + tags)
+            yield numbers, mix_bits(minhash.keys(signatures) + tags)
 
     shared = SharedKeys(keys(), minhash.bands, folder)
     unit = _UnitAt(rows, shared)

@@ -115,7 +115,7 @@ def full_precision() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def rounded_up(numbers: NDArray[np.float64], device: str) -> Tensor:
+def round_up(numbers: NDArray[np.float64], device: str) -> Tensor:
     """Return float32 numbers that are not below these, rounded up."""
     import numpy as np
     import torch
@@ -124,6 +124,6 @@ def rounded_up(numbers: NDArray[np.float64], device: str) -> Tensor:
     return torch.from_numpy(np.nextafter(near, np.float32(np.inf))).to(device)
 
 
-def rounded_down(numbers: NDArray[np.float64], device: str) -> Tensor:
+def round_down(numbers: NDArray[np.float64], device: str) -> Tensor:
     """Return float32 numbers that are not above these, rounded down."""
-    return -rounded_up(-numbers, device)
+    return -round_up(-numbers, device)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge_data.steps.search.exact import SearchMemory, full_precision, rounded_up
+from emberge_data.steps.search.exact import SearchMemory, full_precision, round_up
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,7 +101,7 @@ class _Search:
         if self.ceilings is None:
             return None
         return [
-            rounded_up(ceiling + space.slack, space.device)
+            round_up(ceiling + space.slack, space.device)
             for space, ceiling in zip(self.spaces, self.ceilings, strict=True)
         ]
 

@@ -17,7 +17,7 @@ from emberge.contracts import Side
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.decontaminate.decontaminate_step import Decontaminate
-from emberge_data.steps.decontaminate.test_texts import EvalSets, gathered
+from emberge_data.steps.decontaminate.test_texts import EvalSets, gather_blocks
 from emberge_data.steps.text_similarity import normalise
 from emberge_mteb import EvalEntry, Mteb
 
@@ -369,7 +369,7 @@ def test_test_texts_come_in_blocks_and_each_once_a_block() -> None:
         ("two", "document", "Text 4!"),
         ("two", "query", "?"),
     ]
-    blocks = list(gathered(texts, most=2))
+    blocks = list(gather_blocks(texts, most=2))
     assert [block.texts for block in blocks] == [
         ["text 0", "text 1"],
         ["text 2", "text 3"],

@@ -19,7 +19,7 @@ from emberge_data.steps.cross_encoder import (
     cross_encoder_problems,
     is_cross_encoder,
 )
-from emberge_data.steps.pair_scores import PairScores, Segment, pair_cosines, pairs_of
+from emberge_data.steps.pair_scores import PairScores, Segment, list_pairs, pair_cosines
 from emberge_data.steps.score_pairs import ScorePairs, _Figures, _sigmoid, _yield_outcomes
 from emberge_data.steps.teacher import OpenTeacher, Teacher
 
@@ -35,7 +35,7 @@ SET = dataset("pairs", "retrieval", EXAMPLES)
 
 def lengths(segment: Segment) -> tuple[list[float], int]:
     """Scores that tell pairs apart, and a count of cut pairs."""
-    return [float(ord(text)) for _, text in pairs_of(segment)], len(segment)
+    return [float(ord(text)) for _, text in list_pairs(segment)], len(segment)
 
 
 def test_segments_end_with_the_row_that_fills_them(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_segments_end_with_the_row_that_fills_them(tmp_path: Path) -> None:
 
 
 def test_pairs_are_positives_then_negatives_row_after_row() -> None:
-    assert pairs_of([(0, EXAMPLES[0]), (2, EXAMPLES[2])]) == [
+    assert list_pairs([(0, EXAMPLES[0]), (2, EXAMPLES[2])]) == [
         *(("q", "a"), ("q", "b"), ("q", "x")),
         *(("s", "d"), ("s", "y"), ("s", "z")),
     ]
@@ -108,7 +108,7 @@ def test_rows_get_their_scores_and_figures_are_of_the_teachers_own(tmp_path: Pat
     }
     assert _Figures().plain() == {"lowest": math.inf, "highest": -math.inf}
     level = PairScores(tmp_path / "level", SET)
-    level.fill(lambda segment: ([1.0] * len(pairs_of(segment)), 0))
+    level.fill(lambda segment: ([1.0] * len(list_pairs(segment)), 0))
     assert {one.note for one in _yield_outcomes(level, float, _Figures())} == {"scored"}
 
 
@@ -231,7 +231,7 @@ def test_cosines_of_pairs_are_in_the_order_of_texts_and_between_minus_1_and_1(
     score = pair_cosines(teacher, stored, around)
     segment = [(row, stored[row]) for row in (2, 0, 1)]
     found, cut = score(segment)
-    expected = [math.cos(turns[anchor] - turns[text]) for anchor, text in pairs_of(segment)]
+    expected = [math.cos(turns[anchor] - turns[text]) for anchor, text in list_pairs(segment)]
     assert list(found) == pytest.approx(expected, abs=1e-6)
     assert cut == 0
     beyond = np.array([-1.0000001, 1.0000001, 0.5, 0, 0, 0, 0])

@@ -10,8 +10,8 @@ import numpy as np
 from emberge_data.steps.negative_choice import (
     ChoiceOptions,
     choose,
-    in_turns,
     lowest_positives,
+    take_in_turns,
     thresholds,
 )
 from emberge_data.steps.search.exclusions import Lists
@@ -71,7 +71,7 @@ def test_ranks_count_what_is_allowed_before_the_threshold() -> None:
 
 
 def test_lists_are_joined_in_turns_and_an_item_comes_once() -> None:
-    assert in_turns([[1, 2, 3], [4, 1], [2, 5]]) == [1, 4, 2, 5, 3]
+    assert take_in_turns([[1, 2, 3], [4, 1], [2, 5]]) == [1, 4, 2, 5, 3]
 
 
 @st.composite
@@ -126,7 +126,7 @@ def test_negatives_are_what_the_options_promise(case: dict[str, Any]) -> None:
     for query, places in enumerate(found):
         chosen = [place for place in places.tolist() if place >= 0]
         lists, passing = candidates(case, query)
-        expected = in_turns(lists)
+        expected = take_in_turns(lists)
         assert len(chosen) == len(set(chosen))
         if choice.sampling == "top":
             assert chosen[: len(expected)] == expected[: choice.count]

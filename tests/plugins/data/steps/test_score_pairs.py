@@ -31,7 +31,7 @@ from emberge_data.steps.cross_encoder import (
     cross_encoder_problems,
     is_cross_encoder,
 )
-from emberge_data.steps.pair_scores import PairScores, Segment, pairs_of
+from emberge_data.steps.pair_scores import PairScores, Segment, list_pairs
 
 from tests.support import tiny
 from tests.support.tolerance import of_pass
@@ -254,7 +254,7 @@ def test_ranks_share_the_segments_and_leave_what_one_leaves(tmp_path: Path) -> N
 
     def score(segment: Segment, rank: int = 0) -> tuple[list[float], int]:
         taken[rank] += [row for row, _ in segment]
-        return [float(len(text)) for _, text in pairs_of(segment)], 1
+        return [float(len(text)) for _, text in list_pairs(segment)], 1
 
     alone = PairScores(tmp_path / "alone", dataset, 7)
     alone.fill(score)
