@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from emberge import Artifact, Evaluator, Model, Problem, TaskInfo, TaskScore, Units
-from emberge_evaluate import variables_of
+from emberge_evaluate import read_variables
 
 from tests.support.bench import Bench
 
@@ -38,7 +38,7 @@ class Given(Evaluator):
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Any
     ) -> Iterator[TaskScore]:
-        variables = variables_of(model.name)
+        variables = read_variables(model.name)
         gain = QUALITY[model.name.partition(".")[0]] + self.noise[variables.get("seed", "1")]
         gain += 0.1 * float(variables.get("ratio", 0))
         for task in tasks:

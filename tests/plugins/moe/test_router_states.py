@@ -48,7 +48,7 @@ def test_a_deviation_is_that_of_all_pieces(tmp_path: Path, monkeypatch: pytest.M
     noise: list[Tensor] = []
     with TensorReader() as reader:
         for share in (1e-3, 0.0):
-            noisy = expert_tensors.noisy(spec, share, seed=0)
+            noisy = expert_tensors.add_noise(spec, share, seed=0)
             into = torch.empty(whole.numel())
             reader.read(noisy, 0, into)
             noise.append(into)

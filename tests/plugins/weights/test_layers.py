@@ -296,7 +296,7 @@ def test_a_fit_gains_nothing_by_units_that_it_has_seen(monkeypatch: pytest.Monke
                 values[place, units[number]] = 1
             return UnitScores("set", "mean", "query", values)
 
-    monkeypatch.setattr("emberge_weights.layers.layer_search.merged_sides", lambda *_: [])
+    monkeypatch.setattr("emberge_weights.layers.layer_search.merge_and_embed", lambda *_: [])
     anything: Any = SimpleNamespace(queries=range(40))
     search = Memorising(
         models=[],

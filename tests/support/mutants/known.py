@@ -47,8 +47,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "text_similarity.py",
-        "hashes = mixed(hashes + np.uint64(part)) if part else hashes",
-        "hashes = mixed(hashes - np.uint64(part)) if part else hashes",
+        "hashes = mix_bits(hashes + np.uint64(part)) if part else hashes",
+        "hashes = mix_bits(hashes - np.uint64(part)) if part else hashes",
         "any number sets the shingles of one part apart from those of another",
     ),
     (
