@@ -266,7 +266,7 @@ def _remove_torn(side: Path) -> bool:
             side.unlink()
             return True
         if stat.S_IFMT(side.lstat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
-            return True  # none of ours, and in nobody's way
+            return True  # no file of ours, and it disturbs no run
         try:
             handle = os.open(side, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except PermissionError:

@@ -104,7 +104,7 @@ def require_ours(path: Path) -> None:
 
     Raises:
         NotOursError: for anything else.
-        OSError: when there is nothing.
+        OSError: when the path does not exist.
     """
     _refuse_link(path)
     _require_owner(path, path.lstat())

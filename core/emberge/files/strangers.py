@@ -1,6 +1,6 @@
 """Reading of files that somebody else wrote: regular files only, of bounded size, and no link that leads out.
 
-A folder from outside may hold a FIFO that never ends a read, a link to a private file, or a file of any
+A folder from outside may have a FIFO that never ends a read, a link to a private file, or a file of any
 length. Whatever is read from such a folder goes through here, so that each is refused in one place.
 """
 

@@ -21,7 +21,7 @@ from emberge.tensor_names import Names, is_buffer
 
 CONFIG = "adapter_config.json"
 KEY = "adapter_of"
-# Tensors up to this size are hashed whole, of larger ones so many pages spread evenly over them: any
+# Tensors up to this size are hashed whole, of larger ones 16 pages spread evenly over them: any
 # training moves all of a tensor, and a look at a base takes no longer than reading its header.
 _SMALL = 64 << 10
 _PAGES, _PAGE = 16, 4 << 10

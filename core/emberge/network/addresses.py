@@ -117,7 +117,7 @@ def is_named(host: str) -> bool:
     if host in listed:
         return True
     try:
-        # Only as it is written by everybody: 0x7f.1 and 2130706433 are ways to hide it.
+        # Only in the usual spelling: 0x7f.1 and 2130706433 are ways to hide it.
         return str(ipaddress.ip_address(host)) == host
     except ValueError:
         return False

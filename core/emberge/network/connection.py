@@ -46,7 +46,7 @@ def connect(
 
     Raises:
         ForbiddenAddressError: when the name means a private address that was not named.
-        UnreachableError: when there is no such name, or nobody there; a further attempt would not help.
+        UnreachableError: when the name or the server does not exist; a further attempt would not help.
         UnsoundAnswerError: for a certificate that does not fit.
         OSError: when the attempt failed otherwise.
     """

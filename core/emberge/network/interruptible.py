@@ -1,7 +1,7 @@
 """Requests that can be ended while they wait: by the work around them, by a time limit, and by Ctrl-C.
 
 What blocks inside the system or a library (a name's address, a bucket's client) cannot be ended by Python, so
-it runs in a thread that nobody waits for once the caller has given up.
+it runs in a thread that is not waited for once the caller has given up.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def _file_stamp(status: os.stat_result) -> tuple[int, ...]:
 class EarlyPieces:
     """Count of the pieces that keep their buffers, over all files that are written from one queue.
 
-    If files counted by themselves, they could hold all buffers, and none could be written any more.
+    If files counted by themselves, they could keep all buffers, and none could be written any more.
     """
 
     held: int = 0

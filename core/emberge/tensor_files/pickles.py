@@ -27,7 +27,7 @@ def convert_pickles(folder: Path) -> list[Path]:
     Where there are safetensors of the same already nothing is done.
 
     Raises:
-        CheckpointError: when there is no pickle, or one holds more than tensors.
+        CheckpointError: when there is no pickle, or one has more than tensors.
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder")

@@ -42,7 +42,7 @@ def insist(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
 
     Raises:
         CheckpointError: for a refusal, which no further attempt would change.
-        UnreachableError: when there is nobody, and after the last attempt.
+        UnreachableError: when no server answers, and after the last attempt.
         RequestStoppedError: when `stop` is set.
     """
     since = time.monotonic()

@@ -26,9 +26,9 @@ _LARGE = 1 << 20
 _BINS = 1 << 16
 # Standard deviations of a sampled rank within which the limit is first looked for.
 _SLACK = 4.5
-# So many values are collected where they are expected inside the bracket; more are counted in bins.
+# Up to this many values are collected where they are expected inside the bracket; more are counted in bins.
 _MANY = 1 << 22
-# A value that is in the sample so often is counted row by row; so many of them at most.
+# A value that is in the sample at least this often is counted row by row; the number of them at most.
 _OFTEN, _FREQUENT = 8, 8
 
 

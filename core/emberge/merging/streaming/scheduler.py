@@ -279,7 +279,7 @@ class _TensorScheduler:
 class _OrderedReducer:
     """A reducer that joins measures in the order of their places, in whatever order they arrive.
 
-    Every 16 that follow one another are joined, by one thread at a time, which keeps nobody else waiting:
+    Every 16 that follow one another are joined, by one thread at a time, and no other thread waits for it:
     places are taken under the scheduler's lock, and joined outside it.
     """
 
