@@ -113,11 +113,18 @@ _OWN_ROOMS: Mapping[str, Room] = {
     ),
     "journal": Room(
         ("core/emberge/merging/streaming/stream.py",),
-        ("tests/core/merging/streaming/test_journal.py",),
+        (
+            "tests/core/merging/streaming/test_build_checkpoint.py",
+            "tests/core/merging/streaming/test_journal.py",
+        ),
     ),
     "files": Room(
         ("core/emberge/files/atomic.py", "core/emberge/files/locks.py"),
-        ("tests/core/files/test_atomic.py", "tests/core/files/test_locks.py"),
+        (
+            "tests/core/files/test_atomic.py",
+            "tests/core/files/test_disk_space.py",
+            "tests/core/files/test_locks.py",
+        ),
     ),
     "states": Room(
         ("core/emberge/training/loop/checkpoints.py",),
@@ -239,6 +246,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
         (
             "core/emberge/model_folder/config_fields.py",
             "core/emberge/model_folder/template_checks.py",
+            "core/emberge/model_folder/tokenizers.py",
         ),
         ("tests/core/model_folder/test_config_fields.py", "tests/hostile/test_broken_models.py"),
     ),
