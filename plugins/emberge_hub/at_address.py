@@ -78,7 +78,11 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
         root = (reference if revision is None else f"{reference}@{revision}").rstrip("/")
         _require_plain(root)
     with request_threads(_AT_ONCE) as (threads, stop):
-        found = _asked(root, threads, stop) if root.startswith(_WEB) else _listed(root, stop)
+        found = (
+            _ask_for_files(root, threads, stop)
+            if root.startswith(_WEB)
+            else _list_files(root, stop)
+        )
         wanted = [*metadata_among(found), *weights_among(found)]
         _require_model(root, wanted, files)
         chosen = {name: found[name] for name in dict.fromkeys(wanted)}
@@ -89,18 +93,18 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
         kind = "whole" if files == "all" else "notes"
 
         def fill(folder: Path) -> None:
-            _fill(folder, chosen, files == "all", threads)
+            _fill_folder(folder, chosen, files == "all", threads)
 
         return fill_once(ServerFile.cache() / kind / key, fill)
 
 
-def _listed(root: str, stop: Stop) -> dict[str, ServerFile]:
+def _list_files(root: str, stop: Stop) -> dict[str, ServerFile]:
     """Return the files below an address by their names, as the server lists them."""
     found = ServerFile.listed(root, stop)
     return {url.removeprefix(f"{root}/"): one for url, one in found.items()}
 
 
-def _asked(root: str, threads: ThreadPoolExecutor, stop: Stop) -> dict[str, ServerFile]:
+def _ask_for_files(root: str, threads: ThreadPoolExecutor, stop: Stop) -> dict[str, ServerFile]:
     """Return the files of a model on a plain web server, each of which is asked for by its name."""
 
     def look(names: Iterable[str]) -> dict[str, ServerFile]:
@@ -175,7 +179,7 @@ def _require_model(root: str, names: Iterable[str], files: Files) -> None:
         )
 
 
-def _fill(
+def _fill_folder(
     folder: Path, files: Mapping[str, ServerFile], whole: bool, threads: ThreadPoolExecutor
 ) -> None:
     """Write the files of a model into a folder; of the weights, unless `whole`, notes."""

@@ -36,19 +36,21 @@ PICKLE = ".bin"
 
 def metadata_among(names: Iterable[str]) -> list[str]:
     """Return the names of configs, tokenizers, code and licences."""
-    return [str(p) for p in _own(names) if any(p.match(pattern) for pattern in METADATA)]
+    return [
+        str(p) for p in _skip_other_formats(names) if any(p.match(pattern) for pattern in METADATA)
+    ]
 
 
 def weights_among(names: Iterable[str]) -> list[str]:
     """Return the names of each folder's safetensors, or of its pickles if it has none."""
-    paths = _own(names)
+    paths = _skip_other_formats(names)
     safe = [p for p in paths if p.suffix == ".safetensors"]
     folders = {p.parent for p in safe}
     pickles = [p for p in paths if p.suffix == PICKLE and p.parent not in folders]
     return [str(p) for p in (*safe, *pickles)]
 
 
-def _own(names: Iterable[str]) -> Sequence[PurePosixPath]:
+def _skip_other_formats(names: Iterable[str]) -> Sequence[PurePosixPath]:
     paths = [PurePosixPath(name) for name in names]
     return [p for p in paths if not any(p.match(pattern) for pattern in OTHER_FORMATS)]
 
@@ -86,7 +88,7 @@ def on_hub(reference: str, revision: str | None, files: Files) -> Path:
         fault = _refusal(reference, revision, error)
         if fault is not None:
             raise fault from error
-        kept = _in_cache(reference, revision, files)
+        kept = _find_in_cache(reference, revision, files)
         if kept is not None:
             return kept
         raise ConnectionError(
@@ -159,7 +161,7 @@ def _exactly(names: Iterable[str]) -> list[str]:
     return [re.sub(r"([*?\[])", r"[\1]", name) for name in names]
 
 
-def _in_cache(reference: str, revision: str | None, files: str) -> Path | None:
+def _find_in_cache(reference: str, revision: str | None, files: str) -> Path | None:
     """Return the copy in the hub's cache; None if it is not whole."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -196,7 +198,7 @@ def _has_weights(folder: Path) -> bool:
 
 def _refusal(reference: str, revision: str | None, error: Exception) -> CheckpointError | None:
     """Return the hub's own reason to refuse a model as an error; None when it could not be asked."""
-    for one in _causes(
+    for one in _list_causes(
         error
     ):  # the client may have another word for an answer that may not be taken
         if isinstance(one, CheckpointError) and not isinstance(one, ConnectionError):
@@ -229,7 +231,7 @@ def _refusal(reference: str, revision: str | None, error: Exception) -> Checkpoi
     return None
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _list_causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an error, and those that it came from."""
     seen: BaseException | None = error
     while seen is not None:

@@ -60,7 +60,7 @@ def connected(address: str, machine: Machine) -> Iterator[None]:
     options: dict[str, Any] = {
         "log_to_driver": False,
         "logging_level": "ERROR",
-        "job_config": _job(),
+        "job_config": _build_job(),
     }
     own = address == "local"
     if own:
@@ -70,7 +70,7 @@ def connected(address: str, machine: Machine) -> Iterator[None]:
     with closed_cluster() if own else contextlib.nullcontext():
         with _signals_kept():
             try:
-                _knock(address)
+                _require_answer(address)
                 ray.init(address=address, **options)
             except (OSError, RuntimeError, ValueError) as error:
                 said = _first_line(error)
@@ -83,7 +83,7 @@ def connected(address: str, machine: Machine) -> Iterator[None]:
             ray.shutdown()
 
 
-def _job() -> Any:
+def _build_job() -> Any:
     """Return a job whose workers import nothing from the current folder, which Ray would put first."""
     from ray.job_config import JobConfig
 
@@ -145,7 +145,7 @@ def _require_loopback() -> None:
         )
 
 
-def _knock(address: str) -> None:
+def _require_answer(address: str) -> None:
     """Make sure that a host and port answer: Ray itself would try for minutes.
 
     Raises:
@@ -208,7 +208,7 @@ class _Task:
         import ray
 
         if self._ended is None and ray.wait([self._reference], timeout=0)[0]:
-            self._ended = _outcome(self._reference)
+            self._ended = _read_outcome(self._reference)
         return self._ended
 
     def stop(self) -> None:
@@ -218,7 +218,7 @@ class _Task:
         ray.cancel(self._reference, force=True)
 
 
-def _outcome(reference: Any) -> Ended:
+def _read_outcome(reference: Any) -> Ended:
     import ray
     from ray.exceptions import RayError, RayTaskError
 

@@ -88,44 +88,44 @@ def run_started(out: Path, steps: list[str], quiet: bool) -> None:
 @hookimpl
 def step_started(out: Path, step: str) -> None:
     """Show the step as running."""
-    _change(out, step, "started", state="running", began=time.monotonic())
+    _change_view(out, step, "started", state="running", began=time.monotonic())
 
 
 @hookimpl
 def step_progressed(out: Path, step: str, done: float, total: float, unit: str, note: str) -> None:
     """Move the step's bar."""
-    _change(out, step, "progress", far=(done, total), unit=unit, note=note)
+    _change_view(out, step, "progress", far=(done, total), unit=unit, note=note)
 
 
 @hookimpl
 def metric_logged(out: Path, step: str, name: str, value: float) -> None:
     """Show the latest number beside the bar."""
-    _change(out, step, "metric", metric=f"{name} {value:.4g}")
+    _change_view(out, step, "metric", metric=f"{name} {value:.4g}")
 
 
 @hookimpl
 def step_skipped(out: Path, step: str, folder: Path) -> None:
     """Show that the step was done before."""
-    _change(out, step, "skipped", state="skipped", note=f"stands in {folder}")
+    _change_view(out, step, "skipped", state="skipped", note=f"stands in {folder}")
 
 
 @hookimpl
 def step_warned(out: Path, step: str, message: str) -> None:
     """Show a warning."""
-    _change(out, step, "warned", note=message)
+    _change_view(out, step, "warned", note=message)
 
 
 @hookimpl
 def step_failed(out: Path, step: str, error: BaseException) -> None:
     """Show that the step failed, and why."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
-    _change(out, step, "failed", state="failed", note=first)
+    _change_view(out, step, "failed", state="failed", note=first)
 
 
 @hookimpl
 def step_finished(out: Path, step: str, folder: Path, seconds: float) -> None:
     """Show that the step is done, and the folder of its result."""
-    _change(out, step, "finished", state="done", seconds=seconds, note=str(folder))
+    _change_view(out, step, "finished", state="done", seconds=seconds, note=str(folder))
 
 
 @hookimpl
@@ -140,11 +140,11 @@ def open_view(out: Path, steps: Sequence[str], stream: TextIO) -> RunView:
     """Start to show a run: a live table in a terminal, plain lines elsewhere."""
     views = {name: StepView(printable(name)) for name in steps}
     if stream.isatty():
-        return _live(out, views, getattr(stream, "unguarded", stream))
+        return _open_live_view(out, views, getattr(stream, "unguarded", stream))
     return RunView(out, views, PlainLines(stream), lambda: None)
 
 
-def _change(out: Path, step: str, event: str, **changes: Any) -> None:
+def _change_view(out: Path, step: str, event: str, **changes: Any) -> None:
     run = _runs.get(out)
     if run is None:
         return
@@ -196,7 +196,7 @@ class PlainLines:
         return f"{view.share:.0%}{eta}{', ' + more if more else ''}"
 
 
-def _live(out: Path, views: dict[str, StepView], stream: TextIO) -> RunView:
+def _open_live_view(out: Path, views: dict[str, StepView], stream: TextIO) -> RunView:
     from rich.console import Console
     from rich.live import Live
 
@@ -229,7 +229,7 @@ def table(views: Sequence[StepView], height: int, now: float) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    shown, hidden = _window(views, max(3, height - _KEPT_ROWS))
+    shown, hidden = _select_shown(views, max(3, height - _KEPT_ROWS))
     grid = Table.grid(padding=(0, 1))
     for _ in range(2):
         grid.add_column(no_wrap=True)
@@ -242,7 +242,7 @@ def table(views: Sequence[StepView], height: int, now: float) -> RenderableType:
             Text(_MARKS[view.state], style),
             Text(view.name, style),
             bar if view.state == "running" and view.total else Text(""),
-            Text(_says(view, now)),
+            Text(_describe_state(view, now)),
         )
     if hidden:
         grid.add_row("", Text(f"and {hidden} more", "dim"), "", "")
@@ -253,7 +253,7 @@ def table(views: Sequence[StepView], height: int, now: float) -> RenderableType:
     return grid
 
 
-def _window(views: Sequence[StepView], rows: int) -> tuple[Sequence[StepView], int]:
+def _select_shown(views: Sequence[StepView], rows: int) -> tuple[Sequence[StepView], int]:
     """Return as many steps as there are rows, running ones above all, and the number left out."""
     if len(views) <= rows:
         return views, 0
@@ -263,7 +263,7 @@ def _window(views: Sequence[StepView], rows: int) -> tuple[Sequence[StepView], i
     return [views[i] for i in sorted(near[:rows])], len(views) - rows
 
 
-def _says(view: StepView, now: float) -> str:
+def _describe_state(view: StepView, now: float) -> str:
     if view.state == "done":
         return f"{duration(view.seconds or 0)}  {view.note}"
     if view.state != "running":

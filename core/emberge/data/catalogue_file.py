@@ -53,7 +53,7 @@ def write_json_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     count = 0
     with (
         path.open("wb") as raw,
-        _packed(raw) if path.suffix == ".gz" else raw as plain,
+        _open_packed(raw) if path.suffix == ".gz" else raw as plain,
         io.TextIOWrapper(plain, encoding="utf-8", newline="\n") as file,
     ):
         for row in rows:
@@ -62,7 +62,7 @@ def write_json_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     return count
 
 
-def _packed(raw: BinaryIO) -> BinaryIO:
+def _open_packed(raw: BinaryIO) -> BinaryIO:
     # Neither a time nor a file name in the header, so that the bytes are the rows' alone.
     return cast("BinaryIO", gzip.GzipFile("", "wb", 6, raw, mtime=0))
 

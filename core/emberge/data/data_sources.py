@@ -48,7 +48,7 @@ class DataSource:
         """Hash the content and the choices that decide how a row is understood, as 32 hex digits."""
         parts = [
             FORMAT,
-            self.place if self.path is None else _hash(self.path),
+            self.place if self.path is None else _hash_file(self.path),
             "" if self.path is not None else hub_key(self.entry),
             [type(self.reader).__name__, getattr(self.reader, "revision", 1)],
             dataclasses.asdict(self.entry.columns),
@@ -65,21 +65,21 @@ def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> 
     Raises:
         DataError: for an entry that contradicts itself, or a file that is not there or has no reader.
     """
-    _consistent(entry)
+    _require_consistent(entry)
     if entry.path is None:
-        entry = _prompted(entry)
+        entry = _fill_prompt(entry)
         return [DataSource(entry.name or str(entry.hub).rpartition("/")[2], entry)]
     path = resolve(entry.path)
     if path is None:
         return []
     if path.is_dir() or path.suffix in (".yaml", ".yml"):
-        return _of_catalogue(entry, path, readers)
+        return _list_catalogue_sources(entry, path, readers)
     if entry.only:
         raise DataError(f"{shown(path)}: `only` picks sets of a catalogue, and this is a file")
-    return [_file(_prompted(entry), path, readers)]
+    return [_build_file_source(_fill_prompt(entry), path, readers)]
 
 
-def _prompted(entry: DataEntry, catalogued: str | None = None) -> DataEntry:
+def _fill_prompt(entry: DataEntry, catalogued: str | None = None) -> DataEntry:
     """Return the entry with its prompt filled in; `catalogued` is the prompt of the set's catalogue."""
     if entry.prompt is None:
         return entry
@@ -88,7 +88,7 @@ def _prompted(entry: DataEntry, catalogued: str | None = None) -> DataEntry:
     return dataclasses.replace(entry, prompt=prompt)
 
 
-def _consistent(entry: DataEntry) -> None:
+def _require_consistent(entry: DataEntry) -> None:
     label = entry.name or entry.hub or (entry.path.text if entry.path else "")
     if (entry.path is None) == (entry.hub is None):
         raise DataError(f"data entry '{label}' needs either path or hub")
@@ -104,13 +104,15 @@ def _consistent(entry: DataEntry) -> None:
             raise DataError(f"data entry '{label}': score_range is [lowest, highest], both finite")
 
 
-def _of_catalogue(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> list[DataSource]:
+def _list_catalogue_sources(
+    entry: DataEntry, path: Path, readers: Sequence[Reader]
+) -> list[DataSource]:
     if path.is_dir() and not (path / "datasets.yaml").is_file():
         raise DataError(
             f"{shown(path)}: the folder has no datasets.yaml; name a file in it, or write a catalogue"
         )
     catalogue = load_catalogue(path)
-    listed = _listed(catalogue, entry)
+    listed = _select_split(catalogue, entry)
     chosen = pick(listed, entry.only)
     if listed is not catalogue:
         entry = dataclasses.replace(entry, split="train")
@@ -121,10 +123,10 @@ def _of_catalogue(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> li
             f"{shown(catalogue.path)}: the name '{entry.name}' cannot stand for {len(chosen)} sets; leave "
             "it out, or pick one with `only`"
         )
-    return [_of_set(entry, each, readers) for each in chosen]
+    return [_build_set_source(entry, each, readers) for each in chosen]
 
 
-def _listed(catalogue: Catalogue, entry: DataEntry) -> Catalogue:
+def _select_split(catalogue: Catalogue, entry: DataEntry) -> Catalogue:
     """Return the catalogue with the sets that the entry's split means as its training sets.
 
     Raises:
@@ -153,20 +155,20 @@ def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
     return [each for each in catalogue.train if not only or each.name in only]
 
 
-def _of_set(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> DataSource:
+def _build_set_source(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> DataSource:
     """Return the source of a catalogue's set, with the recipe's options in place of its own."""
     nothing = DataEntry()
     names = {option.name for option in dataclasses.fields(entry)} - {"path", "only"}
     over = {
         name: value for name in names if (value := getattr(entry, name)) != getattr(nothing, name)
     }
-    entry = _prompted(dataclasses.replace(each, **over), each.prompt)
+    entry = _fill_prompt(dataclasses.replace(each, **over), each.prompt)
     if entry.path is None:
         return DataSource(str(entry.name), entry)
-    return _file(entry, Path(entry.path.text), readers)
+    return _build_file_source(entry, Path(entry.path.text), readers)
 
 
-def _file(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> DataSource:
+def _build_file_source(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> DataSource:
     for option in ("subset", "revision"):
         if getattr(entry, option) is not None:
             raise DataError(
@@ -180,7 +182,7 @@ def _file(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> DataSource
             raise DataError(f"{shown(path)}: not a regular file; give a file of rows")
         raise DataError(f"{shown(path)}: there is no such file{printable(near)}")
     reader = find_reader(path, readers)
-    suffix = next(s for s in _by_length(reader) if path.name.lower().endswith(s))
+    suffix = next(s for s in _sort_suffixes(reader) if path.name.lower().endswith(s))
     return DataSource(entry.name or printable(path.name[: -len(suffix)]), entry, path, reader)
 
 
@@ -202,7 +204,7 @@ def find_reader(path: Path, readers: Sequence[Reader]) -> Reader:
     return readers[max(fits)[1]]
 
 
-def _by_length(reader: Reader) -> list[str]:
+def _sort_suffixes(reader: Reader) -> list[str]:
     return sorted(reader.suffixes, key=len, reverse=True)
 
 
@@ -222,7 +224,7 @@ def refuse_clashes(sources: Iterable[DataSource]) -> None:
         seen[source.name] = source
 
 
-def _hash(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     digest = sha256()
     with path.open("rb") as file:
         while piece := file.read(1 << 20):

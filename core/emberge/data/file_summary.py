@@ -164,7 +164,7 @@ def understood(
             if isinstance(row, BadRow):
                 raise RowError(row.message)
             found = understand(row)
-            _within(found, entry.score_range)
+            _require_within(found, entry.score_range)
         except LayoutError as error:
             raise DataError(f"{summary.place}:{line}: {printable(error)}") from None
         except RowError as error:
@@ -179,7 +179,7 @@ def understood(
         yield found
 
 
-def _within(row: Row, score_range: tuple[float, float] | None) -> None:
+def _require_within(row: Row, score_range: tuple[float, float] | None) -> None:
     if score_range is None:
         return
     low, high = score_range
@@ -226,22 +226,22 @@ def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
         raise DataError("\n".join(str(problem) for problem in summary.problems()))
     if not summary.rows:
         raise DataError(f"{summary.place}: there are no rows; give a file with examples")
-    _agree(summary)
-    task, notes = _task(summary, entry)
+    _require_agreement(summary)
+    task, notes = _decide_task(summary, entry)
     if task == "sts" and not summary.scored and summary.negatives < summary.rows:
         raise DataError(
             f"{summary.place}: task sts needs a score for every pair, or negatives in every row; name the "
             "column as columns: {score: …}, or give another task"
         )
-    scale, scale_notes = _scale(summary, entry, task)
+    scale, scale_notes = _decide_scale(summary, entry, task)
     symmetric = entry.symmetric
     if symmetric is None:
         symmetric = task not in ("retrieval", "reranking")
-    prompt, notes = _prompt(summary, entry), [*notes, *scale_notes]
+    prompt, notes = _decide_prompt(summary, entry), [*notes, *scale_notes]
     return DataDecisions(task, prompt, symmetric, scale, tuple(notes), entry.negatives)
 
 
-def _agree(summary: FileSummary) -> None:
+def _require_agreement(summary: FileSummary) -> None:
     for count, what in ((summary.scored, "scores"), (summary.labels, "a label")):
         if 0 < count < summary.rows:
             line, other = summary.lines[f"without {what}"], summary.lines[f"with {what}"]
@@ -257,7 +257,7 @@ def _agree(summary: FileSummary) -> None:
         )
 
 
-def _task(summary: FileSummary, entry: DataEntry) -> tuple[TaskKind, list[str]]:
+def _decide_task(summary: FileSummary, entry: DataEntry) -> tuple[TaskKind, list[str]]:
     if entry.task is not None:
         return entry.task, []
     if summary.single:
@@ -273,7 +273,7 @@ def _task(summary: FileSummary, entry: DataEntry) -> tuple[TaskKind, list[str]]:
     return ("classification", []) if summary.labels else ("retrieval", [])
 
 
-def _scale(
+def _decide_scale(
     summary: FileSummary, entry: DataEntry, task: TaskKind
 ) -> tuple[tuple[float, float], list[str]]:
     if entry.score_range is not None:
@@ -294,7 +294,7 @@ def _scale(
     return (0.0, 5.0), [note]
 
 
-def _prompt(summary: FileSummary, entry: DataEntry) -> str:
+def _decide_prompt(summary: FileSummary, entry: DataEntry) -> str:
     if entry.prompt is not None:
         return entry.prompt
     if len(summary.prompts) > 1:

@@ -128,24 +128,26 @@ def check_entries(
 def _look_at_source(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
     """Check the first rows; steps that share a dataset look at it once, until its file changes."""
     if source.path is None:
-        return _seen(source, limit_rows, (recently(),))
+        return _read_cached_rows(source, limit_rows, (recently(),))
     try:
         status = source.path.stat()
     except OSError:
-        return _found(source, limit_rows)
-    return _seen(source, limit_rows, (status.st_size, status.st_mtime_ns))
+        return _check_first_rows(source, limit_rows)
+    return _read_cached_rows(source, limit_rows, (status.st_size, status.st_mtime_ns))
 
 
 @functools.lru_cache(maxsize=256)
-def _seen(
+def _read_cached_rows(
     source: DataSource,
     limit_rows: int,
     state: tuple[int, ...],  # noqa: ARG001 - it ages the memory
 ) -> tuple[list[Problem], FirstRows | None]:
-    return _found(source, limit_rows)
+    return _check_first_rows(source, limit_rows)
 
 
-def _found(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
+def _check_first_rows(
+    source: DataSource, limit_rows: int
+) -> tuple[list[Problem], FirstRows | None]:
     summary, rows = FileSummary(source.place), source.rows(head=True)
     media = MediaValues(MediaFolder(beside=source.path and source.path.parent), thorough=True)
     first: Row | None = None

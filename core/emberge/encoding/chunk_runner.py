@@ -35,21 +35,21 @@ def activation_budget(module: nn.Module, device: torch.device, beside: int = 1) 
 
     On a CPU `beside` ranks share the memory.
     """
-    later = BYTES_A_PARAMETER * sum(_local_size(p) for p in module.parameters())
+    later = BYTES_A_PARAMETER * sum(_count_local(p) for p in module.parameters())
     if device.type == "cuda":
         free, share = torch.cuda.mem_get_info(device)[0], GPU_SHARE
     else:
-        free, share = _available() // beside, CPU_SHARE
+        free, share = _read_available_memory() // beside, CPU_SHARE
     return max(0, int((free - later) * share))
 
 
-def _local_size(parameter: Tensor) -> int:
+def _count_local(parameter: Tensor) -> int:
     """Return how many numbers of a parameter this rank has: all, unless ranks share it."""
     local = getattr(parameter, "to_local", None)
     return (local() if local is not None else parameter).numel()
 
 
-def _available() -> int:
+def _read_available_memory() -> int:
     amounts = []
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
@@ -62,7 +62,7 @@ def _available() -> int:
     return min(amounts, default=2**31)
 
 
-def _storages(module: nn.Module) -> Iterator[torch.UntypedStorage]:
+def _list_storages(module: nn.Module) -> Iterator[torch.UntypedStorage]:
     for parameter in module.parameters():
         local = getattr(parameter, "to_local", None)
         yield (local() if local is not None else parameter).untyped_storage()
@@ -71,7 +71,7 @@ def _storages(module: nn.Module) -> Iterator[torch.UntypedStorage]:
 @contextlib.contextmanager
 def saved_bytes(module: nn.Module) -> Iterator[list[int]]:
     """Count into `found[0]` the bytes that the forward passes inside save for their backward pass."""
-    known = {storage.data_ptr() for storage in _storages(module)}
+    known = {storage.data_ptr() for storage in _list_storages(module)}
     found = [0]
 
     def pack(tensor: Tensor) -> Tensor:

@@ -33,11 +33,11 @@ def chunks(lengths: Sequence[int] | NDArray[np.int64], budget: int) -> list[NDAr
     order = np.argsort(-sizes, kind="stable")
     falling = sizes[order]
     weighed = len(order) <= TEXTS_WEIGHED
-    starts = _best_starts(falling, budget) if weighed else _full_starts(falling, budget)
+    starts = _find_best_starts(falling, budget) if weighed else _find_full_starts(falling, budget)
     return [order[a:b] for a, b in pairwise([*starts, len(order)])]
 
 
-def _full_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
+def _find_full_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
     starts, start = [], 0
     while start < len(falling):
         starts.append(start)
@@ -45,7 +45,7 @@ def _full_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
     return starts
 
 
-def _best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
+def _find_best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
     """Return the starts of the cheapest chunks, by dynamic programming over prefixes."""
     count, overhead = len(falling), budget // OVERHEAD_SHARE
     cost = np.full(count + 1, np.iinfo(np.int64).max // 2, np.int64)

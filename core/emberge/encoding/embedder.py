@@ -127,7 +127,7 @@ class TextEmbedder:
     def text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
         """Return the mask of each text's own tokens: not those at its ends that an empty text has too."""
         (empty,) = self.encoder.tokenise([""], prompt="", max_length=None)
-        return [_between(text.ids, empty.ids) for text in texts]
+        return [_mask_own(text.ids, empty.ids) for text in texts]
 
     def token_states(
         self, texts: Sequence[TokenisedText], kept: Sequence[NDArray[np.bool_]] | None = None
@@ -172,16 +172,16 @@ class TextEmbedder:
             module.train(training)
 
 
-def _between(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
+def _mask_own(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
     """Return the mask of the ids that are not those of `special`, first ones before and others behind."""
-    before = _shared(ids, special)
-    after = _shared(ids[before:][::-1], special[before:][::-1])
+    before = _count_shared(ids, special)
+    after = _count_shared(ids[before:][::-1], special[before:][::-1])
     mask = np.zeros(len(ids), bool)
     mask[before : len(ids) - after] = True
     return mask
 
 
-def _shared(first: Sequence[int], second: Sequence[int]) -> int:
+def _count_shared(first: Sequence[int], second: Sequence[int]) -> int:
     """Return how many ids two sequences begin with alike."""
     pairs = zip(first, second, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

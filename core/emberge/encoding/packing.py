@@ -42,7 +42,7 @@ def packing_problem(encoder: TokenPredictor) -> str:
     training = encoder.module.training
     encoder.module.eval()
     try:
-        far = _distance(encoder)
+        far = _measure_distance(encoder)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, IndexError) as error:
         line = (str(error).strip().splitlines() or [repr(error)])[0]
         return f"{kind} cannot compute packed texts: {line}; take packing out"
@@ -56,7 +56,7 @@ def packing_problem(encoder: TokenPredictor) -> str:
     )
 
 
-def _distance(encoder: TokenPredictor) -> float:
+def _measure_distance(encoder: TokenPredictor) -> float:
     """Return how far packed states are from those of single texts, as a part of what rounding explains."""
     fresh = iter(np.arange(1, 1 + sum(map(sum, _PROBE))) % encoder.vocabulary)
     rows = [
@@ -64,12 +64,12 @@ def _distance(encoder: TokenPredictor) -> float:
         for sizes in _PROBE
     ]
     with torch.no_grad():
-        packed = _states(encoder, encoder.pack(rows))
+        packed = _compute_states(encoder, encoder.pack(rows))
         far = 0.0
         for row, texts in enumerate(rows):
             start = 0
             for text in texts:
-                alone = _states(encoder, encoder.collate([text]))[0]
+                alone = _compute_states(encoder, encoder.collate([text]))[0]
                 found = packed[row, start : start + len(text.ids)]
                 start += len(text.ids)
                 allowed = math.sqrt(torch.finfo(alone.dtype).eps) * float(alone.abs().max())
@@ -77,7 +77,7 @@ def _distance(encoder: TokenPredictor) -> float:
     return far
 
 
-def _states(encoder: TokenPredictor, features: object) -> Tensor:
+def _compute_states(encoder: TokenPredictor, features: object) -> Tensor:
     device = device_of(encoder)
     assert isinstance(features, dict)
     return encoder.states({name: value.to(device) for name, value in features.items()})

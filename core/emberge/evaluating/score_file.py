@@ -40,24 +40,24 @@ def write_scores(folder: Path, scores: Scores) -> Path:
     pooled = scores.pooled
     content = {
         "format": 1,
-        "models": [_written_model(name, scores) for name in scores.models],
-        "tasks": [_written_task(task) for task in scores.tasks],
+        "models": [_model_entry(name, scores) for name in scores.models],
+        "tasks": [_task_entry(task) for task in scores.tasks],
         "scores": scores.values,
-        "intervals": {m: _on_tasks(row, scores) for m, row in scores.intervals.items()},
+        "intervals": {m: _select_tasks(row, scores) for m, row in scores.intervals.items()},
         "means": {m: dict.fromkeys(_MEANS) | dict(row) for m, row in scores.means.items()},
         "normalised_ranks": dict((pooled or scores).ranks),
-        "mean_intervals": {m: _on_means(row, scores) for m, row in scores.intervals.items()},
-        "comparisons": _written_comparisons(scores.comparisons),
-        "forgetting": _written_comparisons(scores.forgetting),
-        "against_linear": _written_comparisons(scores.against_linear),
+        "mean_intervals": {m: _select_means(row, scores) for m, row in scores.intervals.items()},
+        "comparisons": _comparison_entries(scores.comparisons),
+        "forgetting": _comparison_entries(scores.forgetting),
+        "against_linear": _comparison_entries(scores.against_linear),
         "headroom": list(scores.headroom),
-        "arms": [_written_arm(name, pooled) for name in pooled.models] if pooled else [],
-        "arm_comparisons": _written_comparisons(pooled.comparisons) if pooled else [],
-        "arm_forgetting": _written_comparisons(pooled.forgetting) if pooled else [],
+        "arms": [_arm_entry(name, pooled) for name in pooled.models] if pooled else [],
+        "arm_comparisons": _comparison_entries(pooled.comparisons) if pooled else [],
+        "arm_forgetting": _comparison_entries(pooled.forgetting) if pooled else [],
         "gains_kept": [asdict(one) for one in scores.gains_kept],
-        "arm_against_linear": _written_comparisons(pooled.against_linear) if pooled else [],
+        "arm_against_linear": _comparison_entries(pooled.against_linear) if pooled else [],
         "arm_headroom": list(pooled.headroom) if pooled else [],
-        "curves": [_written_curve(curve) for curve in scores.curves],
+        "curves": [_curve_entry(curve) for curve in scores.curves],
         "requirements": [asdict(verdict) for verdict in scores.requirements],
     }
     path = folder / SCORES_FILE
@@ -65,16 +65,16 @@ def write_scores(folder: Path, scores: Scores) -> Path:
     return path
 
 
-def _on_tasks(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
+def _select_tasks(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
     return {task.name: row[task.name] for task in scores.tasks if task.name in row}
 
 
-def _on_means(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
+def _select_means(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
     means = dict.fromkeys(mean for of_model in scores.means.values() for mean in of_model)
     return {mean: row[mean] for mean in means if mean in row}
 
 
-def _written_model(name: str, scores: Scores) -> dict[str, Any]:
+def _model_entry(name: str, scores: Scores) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, "fingerprint": scores.fingerprints[name]}
     if size := scores.sizes.get(name):
         found["size"] = size
@@ -85,11 +85,11 @@ def _written_model(name: str, scores: Scores) -> dict[str, Any]:
     return found
 
 
-def _written_task(task: Task) -> dict[str, Any]:
+def _task_entry(task: Task) -> dict[str, Any]:
     return {**asdict(task), "languages": list(task.languages), "unit": task.unit or None}
 
 
-def _written_comparisons(comparisons: Iterable[Comparison]) -> list[dict[str, Any]]:
+def _comparison_entries(comparisons: Iterable[Comparison]) -> list[dict[str, Any]]:
     found = []
     for one in comparisons:
         values = asdict(one)
@@ -101,7 +101,7 @@ def _written_comparisons(comparisons: Iterable[Comparison]) -> list[dict[str, An
     return found
 
 
-def _written_arm(name: str, pooled: Scores) -> dict[str, Any]:
+def _arm_entry(name: str, pooled: Scores) -> dict[str, Any]:
     def estimate(on: str) -> dict[str, Any]:
         low, high = pooled.interval(name, on) or (None, None)
         value, spread = pooled.value(name, on), pooled.spread(name, on)
@@ -116,7 +116,7 @@ def _written_arm(name: str, pooled: Scores) -> dict[str, Any]:
     }
 
 
-def _written_curve(curve: ScoreCurve) -> dict[str, Any]:
+def _curve_entry(curve: ScoreCurve) -> dict[str, Any]:
     points = [
         {
             "at": place.at,
@@ -139,27 +139,27 @@ def read_scores(folder: Path) -> Scores:
     """
     path = folder / SCORES_FILE
     try:
-        return _scores(json.loads(path.read_text(encoding="utf-8")))
+        return _read_all(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: these are no scores that can be read ({error!r}); run the evaluation again"
         ) from error
 
 
-def _scores(found: Mapping[str, Any]) -> Scores:
-    around = _by_model(found.get("intervals"))
-    for model, means in _by_model(found.get("mean_intervals")).items():
+def _read_all(found: Mapping[str, Any]) -> Scores:
+    around = _read_intervals(found.get("intervals"))
+    for model, means in _read_intervals(found.get("mean_intervals")).items():
         around[model] = {**around.get(model, {}), **means}
     scores = Scores(
         fingerprints={m["name"]: m.get("fingerprint", "") for m in found["models"]},
-        tasks=tuple(_task(task) for task in found["tasks"]),
-        values=_finite_values(found["scores"]),
+        tasks=tuple(_read_task(task) for task in found["tasks"]),
+        values=_select_finite(found["scores"]),
         intervals=around,
-        means=_finite_values(found.get("means") or {}),
-        comparisons=_comparisons(found.get("comparisons")),
-        forgetting=_comparisons(found.get("forgetting")),
+        means=_select_finite(found.get("means") or {}),
+        comparisons=_read_comparisons(found.get("comparisons")),
+        forgetting=_read_comparisons(found.get("forgetting")),
         gains_kept=tuple(GainKept(**one) for one in found.get("gains_kept") or ()),
-        against_linear=_comparisons(found.get("against_linear")),
+        against_linear=_read_comparisons(found.get("against_linear")),
         headroom=tuple(found.get("headroom") or ()),
         requirements=tuple(Verdict(**one) for one in found.get("requirements") or ()),
         costs={
@@ -167,7 +167,7 @@ def _scores(found: Mapping[str, Any]) -> Scores:
             for m in found["models"]
             if m.get("training_cost")
         },
-        curves=tuple(_curve(curve) for curve in found.get("curves") or ()),
+        curves=tuple(_read_curve(curve) for curve in found.get("curves") or ()),
         sizes={m["name"]: int(m["size"]) for m in found["models"] if m.get("size")},
         parameters={
             m["name"]: ParameterCount(**m["parameters"])
@@ -176,10 +176,10 @@ def _scores(found: Mapping[str, Any]) -> Scores:
         },
     )
     arms = found.get("arms") or ()
-    return replace(scores, pooled=_pooled(scores, arms, found)) if arms else scores
+    return replace(scores, pooled=_read_pooled(scores, arms, found)) if arms else scores
 
 
-def _pooled(scores: Scores, arms: Sequence[Any], found: Mapping[str, Any]) -> Scores:
+def _read_pooled(scores: Scores, arms: Sequence[Any], found: Mapping[str, Any]) -> Scores:
     """Return the scores of arms, as those of models are."""
     estimates = {
         arm["name"]: {on: Estimate(**one) for on, one in {**arm["scores"], **arm["means"]}.items()}
@@ -188,8 +188,8 @@ def _pooled(scores: Scores, arms: Sequence[Any], found: Mapping[str, Any]) -> Sc
     return replace(
         scores,
         fingerprints={arm["name"]: "" for arm in arms},
-        values={arm["name"]: _kept(arm["scores"], "mean") for arm in arms},
-        means={arm["name"]: _kept(arm["means"], "mean") for arm in arms},
+        values={arm["name"]: _select_numbers(arm["scores"], "mean") for arm in arms},
+        means={arm["name"]: _select_numbers(arm["means"], "mean") for arm in arms},
         intervals={
             name: {on: one.interval for on, one in row.items() if one.interval}
             for name, row in estimates.items()
@@ -199,38 +199,39 @@ def _pooled(scores: Scores, arms: Sequence[Any], found: Mapping[str, Any]) -> Sc
             for name, row in estimates.items()
         },
         members={arm["name"]: dict(zip(arm["seeds"], arm["models"], strict=True)) for arm in arms},
-        comparisons=_comparisons(found.get("arm_comparisons")),
-        forgetting=_comparisons(found.get("arm_forgetting")),
-        against_linear=_comparisons(found.get("arm_against_linear")),
+        comparisons=_read_comparisons(found.get("arm_comparisons")),
+        forgetting=_read_comparisons(found.get("arm_forgetting")),
+        against_linear=_read_comparisons(found.get("arm_against_linear")),
         headroom=tuple(found.get("arm_headroom") or ()),
         requirements=(),
-        costs=_of_first(scores.costs, arms),
-        parameters=_of_first(scores.parameters, arms),
+        costs=_facts_of_first_models(scores.costs, arms),
+        parameters=_facts_of_first_models(scores.parameters, arms),
         curves=(),
     )
 
 
-def _of_first(known: Mapping[str, _Fact], arms: Sequence[Any]) -> dict[str, _Fact]:
+def _facts_of_first_models(known: Mapping[str, _Fact], arms: Sequence[Any]) -> dict[str, _Fact]:
     """Return by arm what is known of its first model."""
     first = {arm["name"]: arm["models"][0] for arm in arms}
     return {name: known[model] for name, model in first.items() if model in known}
 
 
-def _kept(row: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, float]:
-    return {on: float(one[key]) for on, one in row.items() if _finite(one.get(key))}
+def _select_numbers(row: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, float]:
+    return {on: float(one[key]) for on, one in row.items() if _is_finite(one.get(key))}
 
 
-def _finite(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _finite_values(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+def _select_finite(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     return {
-        model: {on: float(v) for on, v in row.items() if _finite(v)} for model, row in found.items()
+        model: {on: float(v) for on, v in row.items() if _is_finite(v)}
+        for model, row in found.items()
     }
 
 
-def _curve(found: Mapping[str, Any]) -> ScoreCurve:
+def _read_curve(found: Mapping[str, Any]) -> ScoreCurve:
     places = tuple(
         CurvePlace(
             float(point["at"]),
@@ -242,7 +243,7 @@ def _curve(found: Mapping[str, Any]) -> ScoreCurve:
     return ScoreCurve(str(found["name"]), str(found["variable"]), places)
 
 
-def _task(found: Mapping[str, Any]) -> Task:
+def _read_task(found: Mapping[str, Any]) -> Task:
     return Task(
         name=found["name"],
         kind=found.get("kind") or "",
@@ -255,14 +256,14 @@ def _task(found: Mapping[str, Any]) -> Task:
     )
 
 
-def _by_model(found: Mapping[str, Any] | None) -> dict[str, dict[str, Interval]]:
+def _read_intervals(found: Mapping[str, Any] | None) -> dict[str, dict[str, Interval]]:
     return {
-        model: {on: (float(v[0]), float(v[1])) for on, v in row.items() if all(map(_finite, v))}
+        model: {on: (float(v[0]), float(v[1])) for on, v in row.items() if all(map(_is_finite, v))}
         for model, row in (found or {}).items()
     }
 
 
-def _comparisons(found: Iterable[Mapping[str, Any]] | None) -> tuple[Comparison, ...]:
+def _read_comparisons(found: Iterable[Mapping[str, Any]] | None) -> tuple[Comparison, ...]:
     return tuple(
         Comparison(
             model=one["model"],

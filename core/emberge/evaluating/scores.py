@@ -259,7 +259,7 @@ class Scores:
         known = [[v for v in row if v is not None] for row in rows]
         if self.less or len(self.made) < 3 or len(rows) < 2 or known != rows:
             return {}
-        ranks = [_normalised(row) for row in known]
+        ranks = [_normalise_ranks(row) for row in known]
         return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.made)}
 
     def task(self, on: str) -> Task | None:
@@ -327,7 +327,7 @@ class Scores:
         return Comparison(model, reference, on, mine - other, less=self.less)
 
 
-def _normalised(scores: Sequence[float]) -> list[float]:
+def _normalise_ranks(scores: Sequence[float]) -> list[float]:
     """Return the normalised ranks of models by their scores on one task."""
     best, worst = max(scores), min(scores)
     span = best - worst

@@ -29,16 +29,18 @@ def split_weights(encoder: Encoder, ranks: Ranks) -> None:
 
     kind = torch.device(ranks.device).type
     mesh = init_device_mesh(kind, (ranks.size,))
-    called = _called(encoder)
-    roots = [m for m in called if not any(m is not other and _inside(m, other) for other in called)]
+    called = _list_called_modules(encoder)
+    roots = [
+        m for m in called if not any(m is not other and _is_inside(m, other) for other in called)
+    ]
     for root in roots:
-        for block in [b for b in _blocks(root) if b in called and _has_weights(b)]:
+        for block in [b for b in _find_blocks(root) if b in called and _has_weights(b)]:
             fully_shard(block, mesh=mesh)
         if _has_weights(root):
             fully_shard(root, mesh=mesh)
 
 
-def _called(encoder: Encoder) -> list[nn.Module]:
+def _list_called_modules(encoder: Encoder) -> list[nn.Module]:
     found: list[nn.Module] = []
     hooks = [
         module.register_forward_pre_hook(lambda m, _: found.append(m))
@@ -55,17 +57,17 @@ def _called(encoder: Encoder) -> list[nn.Module]:
     return list(dict.fromkeys(found))
 
 
-def _inside(module: nn.Module, other: nn.Module) -> bool:
+def _is_inside(module: nn.Module, other: nn.Module) -> bool:
     return any(module is inner for inner in other.modules())
 
 
-def _blocks(root: nn.Module) -> Iterator[nn.Module]:
+def _find_blocks(root: nn.Module) -> Iterator[nn.Module]:
     """Return the members of the outermost lists of like modules: a transformer's layers."""
     for child in root.children():
         if isinstance(child, nn.ModuleList):
             yield from child
         else:
-            yield from _blocks(child)
+            yield from _find_blocks(child)
 
 
 def _has_weights(module: nn.Module) -> bool:

@@ -24,18 +24,22 @@ def gathered(parts: Sequence[Embeddings]) -> Embeddings:
     hard = max(part.negative.shape[1] for part in parts)
     fields: dict[str, Any] = {
         "anchor": torch.cat([part.anchor for part in parts]),
-        "positive": torch.cat([_wide(part.positive, slots, 0.0) for part in parts]),
-        "negative": torch.cat([_wide(part.negative, hard, 0.0) for part in parts]),
-        "valid": torch.cat([_both(part, part.valid, (slots, hard), False) for part in parts]),
+        "positive": torch.cat([_widen(part.positive, slots, 0.0) for part in parts]),
+        "negative": torch.cat([_widen(part.negative, hard, 0.0) for part in parts]),
+        "valid": torch.cat(
+            [_widen_sides(part, part.valid, (slots, hard), False) for part in parts]
+        ),
         "text_id": torch.cat(
             [
-                torch.cat([p.text_id[:, :1], _both(p, p.text_id[:, 1:], (slots, hard), -1)], dim=1)
+                torch.cat(
+                    [p.text_id[:, :1], _widen_sides(p, p.text_id[:, 1:], (slots, hard), -1)], dim=1
+                )
                 for p in parts
             ]
         ),
-        "positive_score": _scores([part.positive_score for part in parts], parts, slots),
-        "negative_score": _scores([part.negative_score for part in parts], parts, hard),
-        "label": _labels(parts),
+        "positive_score": _join_scores([part.positive_score for part in parts], parts, slots),
+        "negative_score": _join_scores([part.negative_score for part in parts], parts, hard),
+        "label": _join_labels(parts),
         "layers": {
             layer: gathered([part.layers[layer] for part in parts]) for layer in parts[0].layers
         },
@@ -54,20 +58,22 @@ def rows_of(batch: Embeddings, which: Any) -> Embeddings:
     return dataclasses.replace(batch, **taken, layers=layers, guide=guide)
 
 
-def _wide(values: Tensor, width: int, filling: float) -> Tensor:
+def _widen(values: Tensor, width: int, filling: float) -> Tensor:
     """Return values [b, k, …] with columns added at the end up to `width`."""
     behind = (0, width - values.shape[1])
     return pad(values, (0, 0) * (values.ndim - 2) + behind, value=filling)
 
 
-def _both(part: Embeddings, values: Tensor, widths: tuple[int, int], filling: float) -> Tensor:
+def _widen_sides(
+    part: Embeddings, values: Tensor, widths: tuple[int, int], filling: float
+) -> Tensor:
     """Return values [b, p + n] with either side widened."""
     slots = part.positive.shape[1]
     sides = zip((values[:, :slots], values[:, slots:]), widths, strict=True)
-    return torch.cat([_wide(side, width, filling) for side, width in sides], dim=1)
+    return torch.cat([_widen(side, width, filling) for side, width in sides], dim=1)
 
 
-def _scores(
+def _join_scores(
     given: Sequence[Tensor | None], parts: Sequence[Embeddings], width: int
 ) -> Tensor | None:
     if all(score is None for score in given):
@@ -75,13 +81,13 @@ def _scores(
     nothing = [part.anchor.new_full((len(part.anchor), width), torch.nan) for part in parts]
     return torch.cat(
         [
-            empty if score is None else _wide(score, width, torch.nan)
+            empty if score is None else _widen(score, width, torch.nan)
             for score, empty in zip(given, nothing, strict=True)
         ]
     )
 
 
-def _labels(parts: Sequence[Embeddings]) -> Tensor | None:
+def _join_labels(parts: Sequence[Embeddings]) -> Tensor | None:
     if all(part.label is None for part in parts):
         return None
     none = [part.text_id.new_full((len(part.anchor),), -1) for part in parts]

@@ -134,7 +134,7 @@ class Ranks:
         for parameter in taking:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        for bucket in _buckets([p.grad for p in taking if p.grad is not None]):
+        for bucket in _split_into_buckets([p.grad for p in taking if p.grad is not None]):
             flat = torch.cat([grad.flatten() for grad in bucket])
             with _explain_lost_rank():
                 dist.all_reduce(flat)
@@ -209,7 +209,7 @@ class Ranks:
                 if patience is not None:
                     raise RanksError(f"no word of '{key}' after {patience}") from error
             except (dist.DistError, RuntimeError, OSError) as error:
-                raise _lost(error) from error
+                raise _lost_rank_error(error) from error
 
     def broadcast(self, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
         """Return the first rank's tensors on the CPU, on every rank."""
@@ -237,10 +237,10 @@ def _explain_lost_rank() -> Iterator[None]:
     try:
         yield
     except (dist.DistError, RuntimeError) as error:
-        raise _lost(error) from error
+        raise _lost_rank_error(error) from error
 
 
-def _lost(error: Exception) -> LostRankError:
+def _lost_rank_error(error: Exception) -> LostRankError:
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return LostRankError(
         f"another rank has ended ({line[:160]}); its own message names the reason, and the same "
@@ -248,7 +248,7 @@ def _lost(error: Exception) -> LostRankError:
     )
 
 
-def _buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+def _split_into_buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """Yield gradients of one dtype in order, about BUCKET numbers at a time."""
     bucket: list[Tensor] = []
     for grad in grads:
@@ -285,7 +285,7 @@ def join_ranks(device: str = "cpu") -> Ranks:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Ranks(device=device)
     if not _JOINED:
-        _JOINED.append(_join(device))
+        _JOINED.append(_join_group(device))
     return _JOINED[0]
 
 
@@ -293,7 +293,7 @@ def join_ranks(device: str = "cpu") -> Ranks:
 _JOINED: list[Ranks] = []
 
 
-def _join(device: str) -> Ranks:
+def _join_group(device: str) -> Ranks:
     from accelerate import PartialState
 
     on_gpu = device.startswith("cuda")

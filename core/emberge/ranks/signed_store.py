@@ -111,7 +111,7 @@ def join_store(patience: datetime.timedelta) -> tuple[SignedStore, int, int]:
         _keep_to_loopback()
     listener = None
     if rank == 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        listener = _listener(host, port, here)
+        listener = _open_listener(host, port, here)
     if listener is None:
         inner = next(rendezvous("env://", timeout=patience))[0]
     else:
@@ -142,7 +142,7 @@ def _keep_to_loopback() -> None:
         os.environ.setdefault(variable, names[0])
 
 
-def _listener(host: str, port: int, here: bool) -> socket.socket | None:
+def _open_listener(host: str, port: int, here: bool) -> socket.socket | None:
     """Return the socket that the first rank listens with, bound to the address that the others are told.
 
     None where that is no address of this machine itself, as behind a router: torch then listens on all.

@@ -90,43 +90,45 @@ def find_layout(
     """
     explicit = {part: name for part, name in vars(columns).items() if name is not None}
     for part, name in explicit.items():
-        if name not in names and not _numbered(name, names):
+        if name not in names and not _find_numbered(name, names):
             raise LayoutError(
                 f"columns: {part} names '{name}', which is not there{suggest(name, names)} "
                 f"(columns: {', '.join(names)})"
             )
     if task == "text" or (task is None and len(names) == 1 and names[0] in TEXTS):
-        return ColumnLayout(columns.anchor or _text_column(names), single=True)
+        return ColumnLayout(columns.anchor or _find_text_column(names), single=True)
     rest = [name for name in names if name not in explicit.values()]
-    anchor = columns.anchor or _one(rest, ANCHORS, "anchor", names)
+    anchor = columns.anchor or _find_one(rest, ANCHORS, "anchor", names)
     rest = [name for name in rest if name != anchor]
-    positive = columns.positive or _one(rest, POSITIVES, "positive", names)
+    positive = columns.positive or _find_one(rest, POSITIVES, "positive", names)
     rest = [name for name in rest if name != positive]
-    anchor, positive = _beside_media(rest, anchor, positive, names)
+    anchor, positive = _find_beside_media(rest, anchor, positive, names)
     if explicit:
         layout = ColumnLayout(anchor or "", label=columns.label, score=columns.score)
         negative = columns.negative
     else:
         layout = ColumnLayout(
             anchor or "",
-            score=_one(rest, SCORES, "score", names),
-            label=_one(rest, LABELS, "label", names),
-            positive_scores=_one(rest, ("pos_scores", "positive_scores"), "score", names),
-            negative_scores=_one(rest, ("neg_scores", "negative_scores"), "score", names),
+            score=_find_one(rest, SCORES, "score", names),
+            label=_find_one(rest, LABELS, "label", names),
+            positive_scores=_find_one(rest, ("pos_scores", "positive_scores"), "score", names),
+            negative_scores=_find_one(rest, ("neg_scores", "negative_scores"), "score", names),
             prompt="prompt" if "prompt" in rest else None,
-            kind=_one(rest, ("type", "task_type"), "task", names),
+            kind=_find_one(rest, ("type", "task_type"), "task", names),
         )
-        negative = _one(rest, NEGATIVES, "negative", names) or _first_numbered(NEGATIVES, rest)
+        negative = _find_one(rest, NEGATIVES, "negative", names) or _find_first_numbered(
+            NEGATIVES, rest
+        )
     if positive is None:
-        return _labelled_layout(layout, columns, names)
+        return _find_labelled_layout(layout, columns, names)
     if anchor is None:
         raise LayoutError(f"no column for the anchor among {', '.join(names)}; {_HOW}")
     layout = replace(
         layout,
-        positives=_family(positive, names),
-        negatives=_family(negative, names) if negative else (),
+        positives=_find_family(positive, names),
+        negatives=_find_family(negative, names) if negative else (),
     )
-    return layout if explicit else _label_or_score(layout, positive)
+    return layout if explicit else _place_label(layout, positive)
 
 
 def column_kind(name: str) -> MediaKind | None:
@@ -134,7 +136,7 @@ def column_kind(name: str) -> MediaKind | None:
     return MEDIA.get(name)
 
 
-def _beside_media(
+def _find_beside_media(
     rest: Sequence[str], anchor: str | None, positive: str | None, names: Sequence[str]
 ) -> tuple[str | None, str | None]:
     """Return anchor and positive where one of them is a column of media that is not named.
@@ -142,17 +144,17 @@ def _beside_media(
     A medium belongs to the query or to the text that is there; beside a caption it is the anchor. Of rows
     with a label it is the anchor if there is no text.
     """
-    medium = _one(rest, tuple(MEDIA), "medium", names) if not (anchor and positive) else None
+    medium = _find_one(rest, tuple(MEDIA), "medium", names) if not (anchor and positive) else None
     if medium is None:
         return anchor, positive
-    caption = _one(rest, CAPTIONS, "caption", names)
+    caption = _find_one(rest, CAPTIONS, "caption", names)
     if positive is None and any(name in LABELS for name in rest):
         return anchor or (None if caption else medium), None
     return (anchor, medium) if anchor else (medium, positive or caption)
 
 
-def _text_column(names: Sequence[str]) -> str:
-    found = _one(names, TEXTS, "text", names) or (names[0] if len(names) == 1 else None)
+def _find_text_column(names: Sequence[str]) -> str:
+    found = _find_one(names, TEXTS, "text", names) or (names[0] if len(names) == 1 else None)
     if found is None:
         raise LayoutError(
             f"no column for the text among {', '.join(names)}; write columns: {{anchor: …}} in the entry"
@@ -160,8 +162,10 @@ def _text_column(names: Sequence[str]) -> str:
     return found
 
 
-def _labelled_layout(layout: ColumnLayout, columns: Columns, names: Sequence[str]) -> ColumnLayout:
-    text = layout.anchor or _one(names, TEXTS, "text", names)
+def _find_labelled_layout(
+    layout: ColumnLayout, columns: Columns, names: Sequence[str]
+) -> ColumnLayout:
+    text = layout.anchor or _find_one(names, TEXTS, "text", names)
     if text and layout.label and not (layout.score or layout.positive_scores):
         return replace(layout, anchor=text)
     named = f" (anchor is '{columns.anchor}')" if columns.anchor else ""
@@ -170,7 +174,7 @@ def _labelled_layout(layout: ColumnLayout, columns: Columns, names: Sequence[str
     )
 
 
-def _label_or_score(layout: ColumnLayout, positive: str) -> ColumnLayout:
+def _place_label(layout: ColumnLayout, positive: str) -> ColumnLayout:
     """Return the label column, or the score column if a label beside such a pair is a degree."""
     if layout.label is None or layout.score is not None:
         return layout
@@ -185,7 +189,9 @@ def _label_or_score(layout: ColumnLayout, positive: str) -> ColumnLayout:
     return layout
 
 
-def _one(rest: Iterable[str], usual: Sequence[str], part: str, names: Sequence[str]) -> str | None:
+def _find_one(
+    rest: Iterable[str], usual: Sequence[str], part: str, names: Sequence[str]
+) -> str | None:
     found = [name for name in rest if name in usual]
     if len(found) > 1:
         raise LayoutError(
@@ -194,16 +200,16 @@ def _one(rest: Iterable[str], usual: Sequence[str], part: str, names: Sequence[s
     return found[0] if found else None
 
 
-def _numbered(name: str, names: Iterable[str]) -> list[str]:
+def _find_numbered(name: str, names: Iterable[str]) -> list[str]:
     pattern = re.compile(rf"{re.escape(name)}_?(\d+)")
     found = [(int(match[1]), n) for n in names if (match := pattern.fullmatch(n))]
     return [n for _, n in sorted(found)]
 
 
-def _first_numbered(usual: Sequence[str], names: Sequence[str]) -> str | None:
-    return next((name for name in usual if _numbered(name, names)), None)
+def _find_first_numbered(usual: Sequence[str], names: Sequence[str]) -> str | None:
+    return next((name for name in usual if _find_numbered(name, names)), None)
 
 
-def _family(name: str, names: Sequence[str]) -> tuple[str, ...]:
+def _find_family(name: str, names: Sequence[str]) -> tuple[str, ...]:
     """Return the column and those called like it with a number behind (`negative_1`, `negative_2`, …)."""
-    return (*((name,) if name in names else ()), *_numbered(name, names))
+    return (*((name,) if name in names else ()), *_find_numbered(name, names))

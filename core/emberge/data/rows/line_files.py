@@ -174,7 +174,7 @@ def read_texts(path: Path) -> list[str]:
     """
     lines = ((number, line) for number, line in read_text_lines(path) if line)
     if path.name.lower().endswith(_JSON):
-        found = [_text_of(line, number, path) for number, line in lines if line.strip()]
+        found = [_read_text(line, number, path) for number, line in lines if line.strip()]
     else:
         found = [line for _, line in lines]
     if not found:
@@ -182,7 +182,7 @@ def read_texts(path: Path) -> list[str]:
     return found
 
 
-def _text_of(line: str, number: int, path: Path) -> str:
+def _read_text(line: str, number: int, path: Path) -> str:
     row = parse_json_row(line.encode(), number)
     if isinstance(row, BadRow):
         raise DataError(f"{printable(path)}:{number}: {row.message}")

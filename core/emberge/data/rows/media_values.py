@@ -73,7 +73,7 @@ class MediaValues:
                 f"'{column}' must be text, not an object ({', '.join(value) or 'empty'}); {_FORMS}"
             )
         return [
-            _text_part(one, column) if name == "text" else self.medium(name, one, column)
+            _read_text_part(one, column) if name == "text" else self.medium(name, one, column)
             for name, one in given.items()
         ]
 
@@ -112,13 +112,15 @@ class MediaValues:
             return self._looked(clip, None)
         content = given.get("bytes")
         if isinstance(content, bytes) and content:
-            return self._looked(self.folder.add_bytes(kind or _kind_of(content), content), content)
+            return self._looked(
+                self.folder.add_bytes(kind or _find_kind(content), content), content
+            )
         path = given.get("path")
         if not isinstance(path, str):
             raise DataError(f"'{column}' has neither bytes nor a path; {_FORMS}")
         if kind is None:
             _, found = self.folder.add_file("image", path)
-            kind = _kind_of(found)
+            kind = _find_kind(found)
         return self._file(kind, path)
 
     def _file(self, kind: MediaKind, path: str) -> Media:
@@ -131,21 +133,21 @@ class MediaValues:
         if media.hash not in self.looks:
             if content is None:
                 media, content = self.folder.add_file(media.kind, media.path)
-            self.looks[media.hash] = _look(media, content, self._thorough)
+            self.looks[media.hash] = _look_at_content(media, content, self._thorough)
         return media
 
 
-def _text_part(value: Any, column: str) -> str:
+def _read_text_part(value: Any, column: str) -> str:
     if not isinstance(value, str):
         raise DataError(f"'{column}' has {type(value).__name__} as text of a part; {_FORMS}")
     return plain_text(value)
 
 
-def _kind_of(content: bytes) -> MediaKind:
+def _find_kind(content: bytes) -> MediaKind:
     return "audio" if content.startswith(_SOUNDS) and content[8:12] != b"WEBP" else "image"
 
 
-def _look(media: Media, content: bytes, thorough: bool) -> Look:
+def _look_at_content(media: Media, content: bytes, thorough: bool) -> Look:
     if media.kind == "audio":
         clip = decode_clip(content, media.path)
         return Look(rate=clip.rate, seconds=clip.seconds)

@@ -65,7 +65,7 @@ class RowParser:
         layout = self._known[key]
         if isinstance(layout, str):
             raise RowError(layout)
-        return _read(row, layout, self.media)
+        return _read_row(row, layout, self.media)
 
     def _look(self, names: tuple[str, ...]) -> ColumnLayout | str:
         if self.layout is None:
@@ -88,22 +88,22 @@ class RowParser:
         return replace(found, positives=()) if first.labelled else found
 
 
-def _read(row: Mapping[str, Any], layout: ColumnLayout, media: MediaValues) -> Row:
-    anchor = _text(row[layout.anchor], layout.anchor, media)
+def _read_row(row: Mapping[str, Any], layout: ColumnLayout, media: MediaValues) -> Row:
+    anchor = _read_text(row[layout.anchor], layout.anchor, media)
     if layout.single:
         return Row(anchor)
-    label = _label(row.get(layout.label), layout.label) if layout.label else None
+    label = _read_label(row.get(layout.label), layout.label) if layout.label else None
     if layout.labelled:
         if label is None:
             raise RowError(f"'{layout.label}' is empty; give the row a label or remove it")
         return Row(anchor, label=label)
-    positives = _texts(row, layout.positives, media)
+    positives = _read_texts(row, layout.positives, media)
     if not positives:
         raise RowError(
             f"'{layout.positives[0]}' holds no positive; a row needs one, so add it or remove the row"
         )
-    negatives = _texts(row, layout.negatives, media)
-    above, below = _both_scores(row, layout, len(positives), len(negatives))
+    negatives = _read_texts(row, layout.negatives, media)
+    above, below = _read_both_scores(row, layout, len(positives), len(negatives))
     return Row(
         anchor,
         positives,
@@ -111,12 +111,12 @@ def _read(row: Mapping[str, Any], layout: ColumnLayout, media: MediaValues) -> R
         above,
         below,
         label,
-        _optional(row, layout.prompt),
-        _optional(row, layout.kind),
+        _read_optional(row, layout.prompt),
+        _read_optional(row, layout.kind),
     )
 
 
-def _text(value: Any, column: str, media: MediaValues) -> str:
+def _read_text(value: Any, column: str, media: MediaValues) -> str:
     """Return a column's text, with references in the place of its media."""
     kind = column_kind(column)
     try:
@@ -127,13 +127,15 @@ def _text(value: Any, column: str, media: MediaValues) -> str:
     except DataError as error:
         raise RowError(str(error)) from None
     if not isinstance(value, str):
-        raise RowError(f"'{column}' must be text, not {_kind(value)}")
+        raise RowError(f"'{column}' must be text, not {_describe_kind(value)}")
     if not value.strip():
         raise RowError(f"'{column}' is empty or only white space; fill it or remove the row")
     return plain_text(value)
 
 
-def _texts(row: Mapping[str, Any], columns: Sequence[str], media: MediaValues) -> tuple[str, ...]:
+def _read_texts(
+    row: Mapping[str, Any], columns: Sequence[str], media: MediaValues
+) -> tuple[str, ...]:
     found: list[str] = []
     for column in columns:
         value = row.get(column)
@@ -142,44 +144,45 @@ def _texts(row: Mapping[str, Any], columns: Sequence[str], media: MediaValues) -
         if isinstance(value, list | tuple):
             kind = column_kind(column)
             found += [
-                _text(item if kind is None else {kind: item}, f"{column}[{i}]", media)
+                _read_text(item if kind is None else {kind: item}, f"{column}[{i}]", media)
                 for i, item in enumerate(value)
             ]
         else:
-            found.append(_text(value, column, media))
+            found.append(_read_text(value, column, media))
     return tuple(found)
 
 
-def _label(value: Any, column: str | None) -> str | None:
+def _read_label(value: Any, column: str | None) -> str | None:
     if value is None:
         return None
     if isinstance(value, str) and not value.strip():
         raise RowError(f"'{column}' is empty; give the row a label or remove it")
     if not isinstance(value, str | int):
-        raise RowError(f"'{column}' must be a word or a whole number, not {_kind(value)}")
+        raise RowError(f"'{column}' must be a word or a whole number, not {_describe_kind(value)}")
     return str(value)
 
 
-def _optional(row: Mapping[str, Any], column: str | None) -> str | None:
+def _read_optional(row: Mapping[str, Any], column: str | None) -> str | None:
     value = row.get(column) if column else None
     if value is not None and not isinstance(value, str):
-        raise RowError(f"'{column}' must be text, not {_kind(value)}")
+        raise RowError(f"'{column}' must be text, not {_describe_kind(value)}")
     return None if value is None else plain_text(value)
 
 
-def _both_scores(
+def _read_both_scores(
     row: Mapping[str, Any], layout: ColumnLayout, positives: int, negatives: int
 ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
     if layout.score is None:
         return (
-            _scores(row, layout.positive_scores, positives, "positives"),
-            _scores(row, layout.negative_scores, negatives, "negatives"),
+            _read_scores(row, layout.positive_scores, positives, "positives"),
+            _read_scores(row, layout.negative_scores, negatives, "negatives"),
         )
     value = row.get(layout.score)
     if value is None:
         return None, None
     numbers = tuple(
-        _number(v, layout.score) for v in (value if isinstance(value, list | tuple) else [value])
+        _read_number(v, layout.score)
+        for v in (value if isinstance(value, list | tuple) else [value])
     )
     if layout.unit_score and not all(0 <= n <= 1 for n in numbers):
         raise RowError(
@@ -197,27 +200,27 @@ def _both_scores(
     )
 
 
-def _scores(
+def _read_scores(
     row: Mapping[str, Any], column: str | None, texts: int, kind: str
 ) -> tuple[float, ...] | None:
     value = row.get(column) if column else None
     if value is None or column is None:
         return None
     if not isinstance(value, list | tuple):
-        raise RowError(f"'{column}' must be a list of numbers, not {_kind(value)}")
+        raise RowError(f"'{column}' must be a list of numbers, not {_describe_kind(value)}")
     if len(value) != texts:
         raise RowError(f"'{column}' has {len(value)} scores for {texts} {kind}; give one for each")
-    return tuple(_number(item, column) for item in value)
+    return tuple(_read_number(item, column) for item in value)
 
 
-def _number(value: Any, column: str) -> float:
+def _read_number(value: Any, column: str) -> float:
     if isinstance(value, str):  # a reader of plain text cannot know which columns are numbers
         try:
             value = float(value)
         except ValueError:
             raise RowError(f"'{column}' must be a number, not {value!r}") from None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RowError(f"'{column}' must be a number, not {_kind(value)}")
+        raise RowError(f"'{column}' must be a number, not {_describe_kind(value)}")
     try:
         number = float(value)
     except OverflowError:  # a whole number of hundreds of digits
@@ -227,7 +230,7 @@ def _number(value: Any, column: str) -> float:
     return number
 
 
-def _kind(value: Any) -> str:
+def _describe_kind(value: Any) -> str:
     names = {
         "NoneType": "nothing",
         "dict": "an object",

@@ -55,7 +55,7 @@ def save_state(
         (side / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
 
     path = replace_folder(folder / f"step-{step}", fill)
-    for old in _states(folder)[KEPT:]:
+    for old in _list_states(folder)[KEPT:]:
         shutil.rmtree(old)
     return path
 
@@ -94,14 +94,14 @@ class KeptCheckpoints:
 
 def latest_state(folder: Path) -> TrainingState | None:
     """Return the newest state whose files are as they were written; None without one."""
-    for path in _states(folder):
+    for path in _list_states(folder):
         state = _read_state(path)
         if state is not None:
             return state
     return None
 
 
-def _states(folder: Path) -> list[Path]:
+def _list_states(folder: Path) -> list[Path]:
     found = [p for p in folder.glob("step-*") if p.name[5:].isdigit()] if folder.is_dir() else []
     return sorted(found, key=lambda p: int(p.name[5:]), reverse=True)
 

@@ -63,7 +63,7 @@ def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
         max(1, torch.get_num_threads() // beside), budget, resolved, fitted=asked
     )
     make_folder(work)
-    return _written(work, engine)
+    return _write_settings(work, engine)
 
 
 def fit_budget(work: Path, engine: EngineSettings, fit: Callable[[int], int]) -> EngineSettings:
@@ -73,10 +73,12 @@ def fit_budget(work: Path, engine: EngineSettings, fit: Callable[[int], int]) ->
     """
     if engine.fitted:
         return engine
-    return _written(work, replace(engine, token_budget=fit(engine.token_budget), fitted=True))
+    return _write_settings(
+        work, replace(engine, token_budget=fit(engine.token_budget), fitted=True)
+    )
 
 
-def _written(work: Path, engine: EngineSettings) -> EngineSettings:
+def _write_settings(work: Path, engine: EngineSettings) -> EngineSettings:
     path = work / "engine.json"
     write_json(path, asdict(engine))  # on the disk before any state that was computed under it
     return engine
@@ -111,7 +113,7 @@ def fitting_budget(
     More than `wanted` would be no faster, and halves are few: machines with enough memory, or hardly less,
     agree and so sum alike. The longest text of all is tried; on a CPU `beside` ranks share the memory.
     """
-    text = _longest(tables)
+    text = _find_longest(tables)
     if text is None:
         return wanted
     device = device_of(encoder)
@@ -142,7 +144,7 @@ def activation_bytes(
     return counter[0]
 
 
-def _longest(tables: Collection[ExampleTable | WindowTable]) -> TokenisedText | None:
+def _find_longest(tables: Collection[ExampleTable | WindowTable]) -> TokenisedText | None:
     found: TokenisedText | None = None
     for table in tables:
         lengths = table.sequences.lengths

@@ -154,12 +154,12 @@ def batches_by_dataset(
         own = stable_seed(seed, "rows", info.name)
         tokens = batch_tokens.of(info.name, info.task) if batch_tokens is not None else None
         if tokens is not None and info.task == "text":
-            one: DatasetBatches = _by_tokens(
+            one: DatasetBatches = _build_token_batches(
                 DatasetBatches(info, rows, 1, own, tail, stage=stage, negatives=negatives), tokens
             )
             wanted = f"{tokens} tokens"
         else:
-            size = _size(batch_size, info)
+            size = _read_batch_size(batch_size, info)
             one = DatasetBatches(info, rows, size, own, tail, stage=stage, negatives=negatives)
             wanted = f"{size}"
         if len(one):
@@ -181,7 +181,7 @@ def batches_by_dataset(
     return datasets
 
 
-def _by_tokens(plain: DatasetBatches, limit: int) -> TokenBatches:
+def _build_token_batches(plain: DatasetBatches, limit: int) -> TokenBatches:
     """Return batches of so many tokens.
 
     Raises:
@@ -204,7 +204,7 @@ def _by_tokens(plain: DatasetBatches, limit: int) -> TokenBatches:
     return replace(counted, size=max(1, round(rows / max(1, counted.one_pass))))
 
 
-def _size(batch_size: PerDataset[int], info: DatasetInfo) -> int:
+def _read_batch_size(batch_size: PerDataset[int], info: DatasetInfo) -> int:
     size = batch_size.of(info.name, info.task)
     if size is None:
         raise DataError(

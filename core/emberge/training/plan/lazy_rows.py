@@ -40,8 +40,8 @@ class Permutation:
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers at `places`, each from 0 to size - 1."""
         if self.size <= TABLE_SIZE:
-            return _table(self.size, self._seed)[places].astype("int64")
-        return _network(self.size, self._seed).take(places)
+            return _build_table(self.size, self._seed)[places].astype("int64")
+        return _build_network(self.size, self._seed).take(places)
 
     def part(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return the numbers at places `start` to `stop` - 1."""
@@ -58,12 +58,12 @@ class Permutation:
 
 
 @functools.lru_cache(maxsize=TABLES_KEPT)
-def _table(size: int, seed: int) -> NDArray[np.uint16]:
+def _build_table(size: int, seed: int) -> NDArray[np.uint16]:
     return shuffled(size, seed).astype("uint16")
 
 
 @functools.lru_cache(maxsize=TABLES_KEPT)
-def _network(size: int, seed: int) -> Network:
+def _build_network(size: int, seed: int) -> Network:
     return Network(size, seed)
 
 

@@ -23,11 +23,15 @@ def refuse_unknown_names(options: Mapping[str, Any], infos: Iterable[DatasetInfo
     datasets = [info.name for info in infos]
     for label, option in options.items():
         if isinstance(option, PerDataset):
-            _refuse(label, "by_dataset", option.by_dataset, "dataset of this training", datasets)
-            _refuse(label, "by_task", option.by_task, "kind of task", TASK_KINDS)
+            _refuse_unknown(
+                label, "by_dataset", option.by_dataset, "dataset of this training", datasets
+            )
+            _refuse_unknown(label, "by_task", option.by_task, "kind of task", TASK_KINDS)
 
 
-def _refuse(label: str, where: str, given: Iterable[str], what: str, known: Sequence[str]) -> None:
+def _refuse_unknown(
+    label: str, where: str, given: Iterable[str], what: str, known: Sequence[str]
+) -> None:
     for name in given:
         if name not in known:
             hint = suggest(name, known) or f"; there are {', '.join(known)}"
@@ -46,7 +50,7 @@ def sampler_options(samplers: Sequence[Sampler]) -> dict[str, Any]:
 def manifest(pool: Pool, samplers: Sequence[Sampler], **more: Any) -> dict[str, Any]:
     """Return plain data that is unique to a plan: datasets, rows, samplers and their options."""
     data = [
-        [i.name, i.task, i.size, i.weight, _rows(rows), *_describe_dataset(i)]
+        [i.name, i.task, i.size, i.weight, _plain_rows(rows), *_describe_dataset(i)]
         for i, rows in pool.items()
     ]
     return {"data": data, "samplers": [plain(sampler) for sampler in samplers], **plain(more)}
@@ -58,7 +62,7 @@ def _describe_dataset(info: DatasetInfo) -> list[str]:
     return own if info.tokens is None else [*own, f"{int(info.tokens.sum())} tokens"]
 
 
-def _rows(rows: Rows) -> Any:
+def _plain_rows(rows: Rows) -> Any:
     if isinstance(rows, range):
         return [rows.start, rows.stop, rows.step]
     digest = hashlib.sha256()

@@ -85,9 +85,9 @@ def preview_training(
     Raises:
         DataError: for data that cannot be read, or that fill no batch.
     """
-    places = _places(entries, resolve)
+    places = _locate_files(entries, resolve)
     if places is None or not _are_countable(entries, readers, places):
-        return TrainingPreview(share=_share(sampler, seed), kept=options.keep_last)
+        return TrainingPreview(share=_find_common_share(sampler, seed), kept=options.keep_last)
     infos = tuple(count_datasets(entries, readers=readers, resolve=places.__getitem__))
     refuse_unknown_names(vars(options), infos)
     pool: Pool = {info: range(info.size) for info in infos}
@@ -113,7 +113,7 @@ def preview_training(
     )
 
 
-def _places(
+def _locate_files(
     entries: Iterable[DataEntry], resolve: Callable[[DataRef], Path | None]
 ) -> dict[DataRef, Path] | None:
     """Return the files of all data references; None if some are not on this machine yet."""
@@ -137,7 +137,7 @@ def _are_countable(
     return sum(f.stat().st_size for f in files if f is not None) <= COUNTED_BYTES
 
 
-def _share(sampler: Sequence[Sampler], seed: int) -> float | None:
+def _find_common_share(sampler: Sequence[Sampler], seed: int) -> float | None:
     """Return the share of rows that is taken of every dataset, alike for all names and tasks; else None."""
     options = [getattr(s, f.name) for s in sampler for f in dataclasses.fields(s)]
     named = {n for o in options if isinstance(o, PerDataset) for n in o.by_dataset}

@@ -82,7 +82,7 @@ class DrawnBatch:
             rows = sum(len(drawn.part.rows) for drawn in self.parts)
             total = encoded.embeddings.new_zeros(())
             for drawn, places in zip(self.parts, self.places, strict=True):
-                whole = _embeddings(drawn, places, seen, device)
+                whole = _build_embeddings(drawn, places, seen, device)
                 total = total + self._part(loss, drawn, whole) * (len(drawn.part.rows) / rows)
             return total
 
@@ -137,14 +137,14 @@ def draw_batch(
     counts: list[int] = []
     texts: list[TokenisedText] = []
     for rank in range(ranks.size):
-        found = _texts_of(parts, places, unique, (rank, ranks.size), sum(counts))
+        found = _find_texts(parts, places, unique, (rank, ranks.size), sum(counts))
         counts.append(len(found))
         if rank == ranks.rank:
             texts = [drawn.table.sequences[sequence] for drawn, sequence in found]
     return DrawnBatch(tuple(texts), tuple(parts), tuple(places), tuple(counts), ranks)
 
 
-def _texts_of(
+def _find_texts(
     parts: Sequence[_DrawnPart],
     places: Sequence[NDArray[np.int64]],
     unique: bool,
@@ -189,13 +189,13 @@ def _draw_part(
             ("positive", start + 1, count, 1, slots),
             ("negative", start + 1 + count, left, 1 + slots, hard),
         ):
-            chosen = first + _choose(size, want, draw.fill, (*key, kind))
+            chosen = first + _choose_numbers(size, want, draw.fill, (*key, kind))
             entries[place, begin : begin + len(chosen)] = chosen
     columns = np.array(["anchor", *["positive"] * slots, *["negative"] * hard])
     return _DrawnPart(part, table, entries, slots, np.isin(columns, sorted(embeds)))
 
 
-def _choose(size: int, want: int, fill: str, key: Sequence[object]) -> NDArray[np.int64]:
+def _choose_numbers(size: int, want: int, fill: str, key: Sequence[object]) -> NDArray[np.int64]:
     """Return `want` of `size` numbers without replacement; of fewer, the list repeated, or all of it."""
     if not size or not want:
         return np.zeros(0, np.int64)
@@ -206,7 +206,7 @@ def _choose(size: int, want: int, fill: str, key: Sequence[object]) -> NDArray[n
     return np.asarray(np.argsort(bits, kind="stable")[:want] % size, np.int64)
 
 
-def _embeddings(
+def _build_embeddings(
     drawn: _DrawnPart, places: NDArray[np.int64], encoded: BatchEmbeddings, device: torch.device
 ) -> Embeddings:
     table, slots = drawn.table, drawn.slots
@@ -227,8 +227,8 @@ def _embeddings(
             negative=rows[:, 1 + slots :],
             valid=on_device(drawn.entries[:, 1:] >= 0),
             text_id=on_device(table.text_ids[drawn.sequences]),
-            positive_score=_score_tensor(scores[:, 1 : 1 + slots], device),
-            negative_score=_score_tensor(scores[:, 1 + slots :], device),
+            positive_score=_build_score_tensor(scores[:, 1 : 1 + slots], device),
+            negative_score=_build_score_tensor(scores[:, 1 + slots :], device),
             label=on_device(labels) if (labels >= 0).any() else None,
             in_batch=drawn.part.in_batch,
             layers=layers,
@@ -250,7 +250,7 @@ def _embeddings(
     return replace(whole, guide=guide)
 
 
-def _score_tensor(scores: NDArray[np.floating], device: torch.device) -> Tensor | None:
+def _build_score_tensor(scores: NDArray[np.floating], device: torch.device) -> Tensor | None:
     if not scores.size or np.isnan(scores).all():
         return None
     values = np.ascontiguousarray(scores, dtype=np.float32)

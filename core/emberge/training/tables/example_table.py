@@ -221,7 +221,7 @@ class _Builder:
             if not example.positives:
                 raise DataError(f"dataset '{dataset.info.name}': row {row + 1} has no positive")
             entries += self._entries(example)
-            scores += _scores(example)
+            scores += _list_scores(example)
             starts.append(len(entries))
             positives.append(len(example.positives))
             labels.append(self._label(example.label))
@@ -273,7 +273,7 @@ class _Builder:
         return -1 if label is None else self._labels.setdefault(label, len(self._labels))
 
 
-def _scores(example: Example) -> list[float]:
+def _list_scores(example: Example) -> list[float]:
     nan = float("nan")
     first = example.positive_scores or (nan,) * len(example.positives)
     second = example.negative_scores or (nan,) * len(example.negatives)

@@ -70,7 +70,7 @@ def with_guides(
     found = dict(tables)
     for dataset in datasets:
         name = dataset.info.name
-        guide = _guide_of(name, objective)
+        guide = _find_guide(name, objective)
         if guide is None:
             continue
         if model_of is None:
@@ -80,7 +80,7 @@ def with_guides(
         if all(one.guide != guide for one in loaded):
             loaded.append(_Loaded.of(guide, model_of(guide.model), backbone, device))
         own = next(one for one in loaded if one.guide == guide)
-        table = build_table(dataset, own.encoder, _sides(dataset, own.encoder, guide), store)
+        table = build_table(dataset, own.encoder, _build_sides(dataset, own.encoder, guide), store)
         embedded = own.embedded_from(table)
         if again or (all_rows and "positive" not in objective.embeds(name)):
             vectors = EmbeddingStore(store, own.encoder, model=own.model, ranks=ranks)
@@ -101,7 +101,7 @@ class _Loaded:
     @classmethod
     def of(cls, guide: Guide, model: Model, beside: Backbone, device: str) -> _Loaded:
         backbone = guide.backbone_beside(beside)
-        encoder = backbone.load(_folder(model), device=device, dtype="float32")
+        encoder = backbone.load(_find_folder(model), device=device, dtype="float32")
         encoder.module.requires_grad_(False)
         return cls(guide, encoder, f"{model.fingerprint} {backbone!r}")
 
@@ -117,7 +117,7 @@ class _Loaded:
         return embedded
 
 
-def _folder(guide: Model) -> Path:
+def _find_folder(guide: Model) -> Path:
     if guide.adapter is not None:
         raise CheckpointError(
             f"{guide.name}: a guide is a whole model, not an adapter; merge it first"
@@ -125,14 +125,14 @@ def _folder(guide: Model) -> Path:
     return guide.folder
 
 
-def _guide_of(dataset: str, objective: Objective) -> Guide | None:
+def _find_guide(dataset: str, objective: Objective) -> Guide | None:
     guides = [loss.guided_by for loss in objective.of(dataset) if loss.guided_by is not None]
     if any(guide != guides[0] for guide in guides):
         raise DataError(f"dataset '{dataset}': its losses have different guides; give them one")
     return guides[0] if guides else None
 
 
-def _sides(dataset: Dataset, encoder: Encoder, guide: Guide) -> tuple[TextSide, TextSide]:
+def _build_sides(dataset: Dataset, encoder: Encoder, guide: Guide) -> tuple[TextSide, TextSide]:
     own = encoder.prompts
     query = TextSide(own.get("query", ""), guide.max_length)
     if dataset.symmetric:

@@ -66,9 +66,9 @@ def build_windows(
     def fill(part: Path) -> None:
         texts: list[NDArray[np.int64]] = []
         with RaggedWriter(part) as writer:
-            for first, rows in _pieces(dataset):
+            for first, rows in _read_pieces(dataset):
                 for row, windows in enumerate(
-                    _windows(encoder, rows, side, name, first_token), first
+                    _cut_windows(encoder, rows, side, name, first_token), first
                 ):
                     writer.add(windows)
                     texts.append(np.full(len(windows), row, np.int64))
@@ -81,13 +81,13 @@ def build_windows(
     return WindowTable(info, sequences, np.load(folder / "texts.npy", mmap_mode="r"))
 
 
-def _pieces(dataset: Dataset) -> Iterator[tuple[int, list[str]]]:
+def _read_pieces(dataset: Dataset) -> Iterator[tuple[int, list[str]]]:
     for first in range(0, len(dataset), TEXTS_AT_ONCE):
         rows = range(first, min(first + TEXTS_AT_ONCE, len(dataset)))
         yield first, [dataset[row].anchor for row in rows]
 
 
-def _windows(
+def _cut_windows(
     encoder: TokenPredictor, texts: Sequence[str], side: TextSide, name: str, bos: int | None
 ) -> Iterator[list[TokenisedText]]:
     """Yield the windows of each text."""
