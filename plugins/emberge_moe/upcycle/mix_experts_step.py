@@ -52,7 +52,7 @@ class MixExperts(RoutingStep):
 
     Example:
         routed:
-          mix_experts: {models: $members, layers: alternate, top_k: 2, probe: ./pairs.jsonl}
+          mix_experts: {models: [./legal, ./faq], layers: alternate, top_k: 2, probe: ./pairs.jsonl}
     """
 
     models: tuple[ModelRef, ...]
