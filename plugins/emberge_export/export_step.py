@@ -86,7 +86,7 @@ class Export(Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
-        for package in self._missing():
+        for package in self._find_missing():
             what = package if package == "openvino" else "'emberge[export]'"
             yield context.problem(
                 f"the package {package} is missing; pip install {what}", "formats"
@@ -96,7 +96,7 @@ class Export(Step):
         yield from self._check_probe(context)
         yield from self._check_model(context)
 
-    def _missing(self) -> list[str]:
+    def _find_missing(self) -> list[str]:
         kinds = {"openvino" if name == "openvino" else "onnx" for name in self.formats}
         wanted = [package for kind in sorted(kinds) for package in _PACKAGES[kind]]
         return [package for package in wanted if find_spec(package) is None]
@@ -136,7 +136,7 @@ class Export(Step):
         from emberge_export.parity import measured, parity_table
 
         model = workspace.model(self.model)
-        probe = self._probe(workspace)
+        probe = self._read_probe_set(workspace)
         with workspace.whole_model(model) as folder:
             require_usable_weights(folder)
             copy_model(folder, workspace.folder)
@@ -152,10 +152,10 @@ class Export(Step):
             kind="model",
             size=model.size,
             parents=(self.model.text,),
-            details=self._details(model.name, model.fingerprint, found, probe, workspace),
+            details=self._build_details(model.name, model.fingerprint, found, probe, workspace),
         )
 
-    def _details(
+    def _build_details(
         self,
         name: str,
         content: str,
@@ -180,7 +180,7 @@ class Export(Step):
             **({"unmet": unmet} if unmet else {}),
         }
 
-    def _probe(self, workspace: Workspace) -> Probe:
+    def _read_probe_set(self, workspace: Workspace) -> Probe:
         limit = self.queries
         if workspace.rehearsal is not None:
             limit = min(limit, workspace.rehearsal.rows)

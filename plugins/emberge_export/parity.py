@@ -54,17 +54,19 @@ def measured(
     """
     exporting = Exporting(folder)
     model = exporting.model
-    expected, speed = _run(model, probe)
+    expected, speed = _measure_run(model, probe)
     require_finite(expected, f"{folder}: the model")
     weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
-    found = {"torch": _figures("model.safetensors", weights, expected, expected, probe, speed)}
+    found = {
+        "torch": _build_figures("model.safetensors", weights, expected, expected, probe, speed)
+    }
     for number, (name, file) in enumerate(files.items()):
         progress(number, len(files), name)
         size = exporting.write(name, folder / file)
         with load_runtime(model, folder / file):
-            embedded, speed = _run(model, probe)
+            embedded, speed = _measure_run(model, probe)
         require_finite(embedded, f"{folder}: its export as {name}")
-        found[name] = _figures(file, size, embedded, expected, probe, speed)
+        found[name] = _build_figures(file, size, embedded, expected, probe, speed)
     return found
 
 
@@ -100,7 +102,7 @@ def parity_table(found: Mapping[str, Parity]) -> str:
     return "\n".join(table_lines(head, rows)) + "\n"
 
 
-def _run(model: Any, probe: Probe) -> tuple[dict[str, Array], tuple[float, float]]:
+def _measure_run(model: Any, probe: Probe) -> tuple[dict[str, Array], tuple[float, float]]:
     """Return documents' and queries' embeddings, and texts a second of wall and of CPU time."""
     documents, queries = list(probe.documents.values()), list(probe.queries.values())
     with torch.inference_mode():
@@ -114,7 +116,7 @@ def _run(model: Any, probe: Probe) -> tuple[dict[str, Array], tuple[float, float
     return found, (len(timed) / max(wall, 1e-9), len(timed) / max(cpu, 1e-9))
 
 
-def _figures(
+def _build_figures(
     file: str,
     size: int,
     embedded: Mapping[str, Array],

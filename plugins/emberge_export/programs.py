@@ -64,8 +64,8 @@ class Exporting:
                 writers[name](path)
         except Exception as error:  # each part of the way has errors of its own
             raise CheckpointError(
-                f"{self.folder}: cannot be exported as {name}{_operator(error)}: {_reason(error)}; serve "
-                "its safetensors, or leave this format out"
+                f"{self.folder}: cannot be exported as {name}{_find_operator(error)}: {_find_reason(error)}; "
+                "serve its safetensors, or leave this format out"
             ) from error
         return sum(one.stat().st_size for one in path.parent.glob(f"{path.stem}.*"))
 
@@ -121,20 +121,20 @@ def _save_onnx(program: Any, path: Path) -> None:
     onnx_ir.save(program, str(path), external_data=beside)
 
 
-def _operator(error: BaseException) -> str:
+def _find_operator(error: BaseException) -> str:
     """Return ` (operator …)` for an error that names one without a translation."""
-    texts = (str(cause) for cause in _causes(error))
+    texts = (str(cause) for cause in _list_causes(error))
     found = next((match for text in texts if (match := _OPERATOR.search(text))), None)
     return f" (operator {found[1] or found[2]})" if found is not None else ""
 
 
-def _reason(error: BaseException) -> str:
+def _find_reason(error: BaseException) -> str:
     """Return the first line of the error that caused the others."""
-    *_, first = _causes(error)
+    *_, first = _list_causes(error)
     return next((line for line in str(first).splitlines() if line.strip()), type(first).__name__)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _list_causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     while cause is not None:
         yield cause

@@ -32,8 +32,8 @@ def serving_lines(folder: Path) -> tuple[list[str], list[str]]:
         CheckpointError: for a folder that is no model.
     """
     checkpoint = Checkpoint(folder)
-    tei = [*_both(checkpoint), *_tei(checkpoint)]
-    vllm = [*_both(checkpoint), *_vllm(checkpoint)]
+    tei = [*_list_for_both(checkpoint), *_list_for_tei(checkpoint)]
+    vllm = [*_list_for_both(checkpoint), *_list_for_vllm(checkpoint)]
     lines = [
         f"{name}: {'lacks ' + '; '.join(lacks) if lacks else 'has what it needs'}"
         for name, lacks in (("text-embeddings-inference", tei), ("vLLM", vllm))
@@ -43,16 +43,16 @@ def serving_lines(folder: Path) -> tuple[list[str], list[str]]:
             "the model has no Normalize module: text-embeddings-inference normalises all the same, unless a "
             "request has normalize: false"
         )
-    lacking = [f"servers need {one}" for one in dict.fromkeys(_both(checkpoint))]
-    lacking += [f"text-embeddings-inference needs {one}" for one in _tei(checkpoint)]
-    lacking += [f"vLLM needs {one}" for one in _vllm(checkpoint)]
+    lacking = [f"servers need {one}" for one in dict.fromkeys(_list_for_both(checkpoint))]
+    lacking += [f"text-embeddings-inference needs {one}" for one in _list_for_tei(checkpoint)]
+    lacking += [f"vLLM needs {one}" for one in _list_for_vllm(checkpoint)]
     return lines, lacking
 
 
-def _both(checkpoint: Checkpoint) -> Iterator[str]:
+def _list_for_both(checkpoint: Checkpoint) -> Iterator[str]:
     config = checkpoint.config
     for name in _FIELDS:
-        if config.get(name) is None and _text_config(config).get(name) is None:
+        if config.get(name) is None and _find_text_config(config).get(name) is None:
             yield f"'{name}' in {checkpoint.in_trunk('config.json')}"
     if not (checkpoint.trunk / "tokenizer.json").is_file():
         yield f"{checkpoint.in_trunk('tokenizer.json')}, a fast tokenizer"
@@ -65,19 +65,19 @@ def _both(checkpoint: Checkpoint) -> Iterator[str]:
             yield f"the classic name {_CLASSIC}{module.kind} in modules.json, not {module.type}"
 
 
-def _tei(checkpoint: Checkpoint) -> Iterator[str]:
+def _list_for_tei(checkpoint: Checkpoint) -> Iterator[str]:
     kind = str(checkpoint.config.get("model_type", ""))
     if kind and kind not in _TEI_TYPES:
         yield f"an architecture that it knows; '{kind}' is not on its list, but ONNX of it may do"
     if (
         checkpoint.config.get(_LENGTH) is None
-        and _text_config(checkpoint.config).get(_LENGTH) is None
+        and _find_text_config(checkpoint.config).get(_LENGTH) is None
     ):
         yield f"'{_LENGTH}' in {checkpoint.in_trunk('config.json')}"
-    yield from _pooling(checkpoint)
+    yield from _check_pooling(checkpoint)
 
 
-def _pooling(checkpoint: Checkpoint) -> Iterator[str]:
+def _check_pooling(checkpoint: Checkpoint) -> Iterator[str]:
     """Yield what is lacking of the file of the pooling, which has one place."""
     layout = Layout.read(checkpoint.folder)
     modules = read_modules(checkpoint.folder)
@@ -95,12 +95,12 @@ def _pooling(checkpoint: Checkpoint) -> Iterator[str]:
         yield f"pooling by mean, first or last token; this model has {', '.join(layout.pooling)}"
 
 
-def _vllm(checkpoint: Checkpoint) -> Iterator[str]:
+def _list_for_vllm(checkpoint: Checkpoint) -> Iterator[str]:
     dense = [module.path for module in checkpoint.modules if module.kind == "LayerNorm"]
     if dense:
         yield f"modules that it knows; {dense[0]} is a LayerNorm"
 
 
-def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _find_text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     inner = config.get("text_config")
     return inner if isinstance(inner, Mapping) else {}

@@ -29,14 +29,14 @@ class ModelName:
 def read_model(found: ConfigValue, faults: Faults) -> ModelName | None:
     """Read a model's name, from text or mergekit's long form."""
     if isinstance(found.value, dict):
-        return _long_model(found, faults)
+        return _read_long_model(found, faults)
     text = found.value
     if not isinstance(text, str) or not text.strip():
         faults.add(found.line, f"{found.label} names a model, not {found.words}")
         return None
     main, plus, adapter = text.partition("+")
-    path, revision = _revision(main)
-    adapter_path, adapter_revision = _revision(adapter)
+    path, revision = _split_revision(main)
+    adapter_path, adapter_revision = _split_revision(adapter)
     if "+" in adapter or "@" in (revision or "") or "@" in (adapter_revision or ""):
         faults.add(found.line, f"'{text}' is no model: write path@revision+adapter@revision")
         return None
@@ -46,12 +46,12 @@ def read_model(found: ConfigValue, faults: Faults) -> ModelName | None:
     return ModelName(path, revision, adapter_path or None, adapter_revision, found.line)
 
 
-def _revision(text: str) -> tuple[str, str | None]:
+def _split_revision(text: str) -> tuple[str, str | None]:
     path, at, revision = text.partition("@")
     return path, revision if at else None
 
 
-def _long_model(found: ConfigValue, faults: Faults) -> ModelName | None:
+def _read_long_model(found: ConfigValue, faults: Faults) -> ModelName | None:
     found.refuse_unknown(("model", "lora", "override_architecture"), faults)
     given = {key: one for key, one in found.entries.items() if one.value is not None}
     if "override_architecture" in given:
@@ -63,16 +63,16 @@ def _long_model(found: ConfigValue, faults: Faults) -> ModelName | None:
     if "model" not in given:
         faults.add(found.line, f"{found.label} needs 'model'")
         return None
-    model = _path(given["model"], faults)
-    adapter = _path(given["lora"], faults) if "lora" in given else (None, None)
+    model = _read_path(given["model"], faults)
+    adapter = _read_path(given["lora"], faults) if "lora" in given else (None, None)
     if model[0] is None:
         return None
     return ModelName(model[0], model[1], adapter[0], adapter[1], found.line)
 
 
-def _path(found: ConfigValue, faults: Faults) -> tuple[str | None, str | None]:
+def _read_path(found: ConfigValue, faults: Faults) -> tuple[str | None, str | None]:
     if isinstance(found.value, str):
-        return _revision(found.value)
+        return _split_revision(found.value)
     if not isinstance(found.value, dict):
         faults.add(found.line, f"{found.label} is `{{path, revision}}`, not {found.words}")
         return None, None

@@ -88,7 +88,7 @@ def documents(text: str, faults: Faults) -> list[ConfigValue]:
         if repeated:
             faults.add(*repeated[0])
             return []
-        return [_found(node, "the config", faults) for node in nodes if not _empty(node)]
+        return [_found(node, "the config", faults) for node in nodes if not _is_empty(node)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = error.problem or error.context
@@ -100,7 +100,7 @@ def documents(text: str, faults: Faults) -> list[ConfigValue]:
     return []
 
 
-def _empty(node: yaml.Node | None) -> bool:
+def _is_empty(node: yaml.Node | None) -> bool:
     return node is None or node.tag == "tag:yaml.org,2002:null"
 
 

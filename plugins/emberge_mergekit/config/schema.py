@@ -105,17 +105,17 @@ def read_config(document: ConfigValue, faults: Faults) -> Config:
         name=read_text(given.get("name"), faults),
         method=read_text(given.get("merge_method"), faults) or "",
         base=base,
-        parts=_parts(given, base, (shared,), faults),
-        sliced=_container(given).entries.get("slices", NONE).value is not None,
-        dtype=_dtype(given.get("dtype"), faults),
-        out_dtype=_dtype(given.get("out_dtype"), faults),
-        tokenizer=_tokenizer(given, faults),
+        parts=_read_parts(given, base, (shared,), faults),
+        sliced=_read_container(given).entries.get("slices", NONE).value is not None,
+        dtype=_read_dtype(given.get("dtype"), faults),
+        out_dtype=_read_dtype(given.get("out_dtype"), faults),
+        tokenizer=_read_tokenizer(given, faults),
         chat_template=read_text(given.get("chat_template"), faults),
         lines={key: one.line for key, one in document.entries.items()},
     )
 
 
-def _container(given: Mapping[str, ConfigValue]) -> ConfigValue:
+def _read_container(given: Mapping[str, ConfigValue]) -> ConfigValue:
     """Return the mapping with `models` or `slices`: the config, or its one module."""
     modules = given.get("modules")
     if modules is not None and isinstance(modules.value, dict) and len(modules.value) == 1:
@@ -125,27 +125,27 @@ def _container(given: Mapping[str, ConfigValue]) -> ConfigValue:
     return ConfigValue(dict(given), 1, "the config")
 
 
-def _parts(
+def _read_parts(
     given: Mapping[str, ConfigValue],
     base: ModelName | None,
     scopes: tuple[Parameters, ...],
     faults: Faults,
 ) -> tuple[ConfigPart, ...]:
     if "modules" in given:
-        module = _module(given["modules"], faults)
+        module = _read_module(given["modules"], faults)
         if module is None:
             return ()
         own = read_parameters(module.get("parameters", NONE), faults)
-        return _parts(module, base, (own, *scopes), faults)
+        return _read_parts(module, base, (own, *scopes), faults)
     if "models" in given:
         whole = given["models"]
-        inputs = [_input(one, faults, sliced=False) for one in _listed(whole, faults)]
+        inputs = [_read_input(one, faults, sliced=False) for one in _listed(whole, faults)]
         return (ConfigPart(tuple(i for i in inputs if i is not None), base, scopes, whole.line),)
-    slices = [_slice(one, base, scopes, faults) for one in _listed(given["slices"], faults)]
+    slices = [_read_slice(one, base, scopes, faults) for one in _listed(given["slices"], faults)]
     return tuple(one for one in slices if one is not None)
 
 
-def _module(modules: ConfigValue, faults: Faults) -> Mapping[str, ConfigValue] | None:
+def _read_module(modules: ConfigValue, faults: Faults) -> Mapping[str, ConfigValue] | None:
     if not isinstance(modules.value, dict):
         faults.add(modules.line, f"'modules' is a mapping of modules, not {modules.words}")
         return None
@@ -167,7 +167,7 @@ def _module(modules: ConfigValue, faults: Faults) -> Mapping[str, ConfigValue] |
     return given
 
 
-def _slice(
+def _read_slice(
     found: ConfigValue, base: ModelName | None, scopes: tuple[Parameters, ...], faults: Faults
 ) -> ConfigPart | None:
     if not isinstance(found.value, dict):
@@ -184,7 +184,7 @@ def _slice(
     if "sources" not in given or not given["sources"].value:
         faults.add(found.line, "a slice needs 'sources'")
         return None
-    inputs = [_input(one, faults, sliced=True) for one in _listed(given["sources"], faults)]
+    inputs = [_read_input(one, faults, sliced=True) for one in _listed(given["sources"], faults)]
     own = read_parameters(given.get("parameters", NONE), faults)
     if "base_model" in given:
         base = read_model(given["base_model"], faults)
@@ -194,7 +194,7 @@ def _slice(
     return ConfigPart(tuple(i for i in inputs if i is not None), base, (own, *scopes), found.line)
 
 
-def _input(found: ConfigValue, faults: Faults, *, sliced: bool) -> ConfigModel | None:
+def _read_input(found: ConfigValue, faults: Faults, *, sliced: bool) -> ConfigModel | None:
     needed = ("model", "layer_range") if sliced else ("model",)
     what = f"{{{', '.join(needed)}, parameters}}"
     if not isinstance(found.value, dict):
@@ -206,14 +206,14 @@ def _input(found: ConfigValue, faults: Faults, *, sliced: bool) -> ConfigModel |
         faults.add(found.line, f"{found.label} needs '{missing[0]}'")
         return None
     model = read_model(found.entries["model"], faults)
-    layers = _layers(found.entries["layer_range"], faults) if sliced else None
+    layers = _read_layers(found.entries["layer_range"], faults) if sliced else None
     own = read_parameters(found.entries.get("parameters", NONE), faults)
     if model is None or (sliced and layers is None):
         return None
     return ConfigModel(model, own, found.line, layers)
 
 
-def _layers(found: ConfigValue, faults: Faults) -> tuple[int, int] | None:
+def _read_layers(found: ConfigValue, faults: Faults) -> tuple[int, int] | None:
     values = [one.value for one in found.value] if isinstance(found.value, list) else []
     whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
     if len(values) != 2 or not whole or not 0 <= values[0] < values[1]:
@@ -229,7 +229,7 @@ def _listed(found: ConfigValue, faults: Faults) -> Sequence[ConfigValue]:
     return ()
 
 
-def _dtype(found: ConfigValue | None, faults: Faults) -> str | None:
+def _read_dtype(found: ConfigValue | None, faults: Faults) -> str | None:
     text = read_text(found, faults)
     if text is None or found is None:
         return None
@@ -241,14 +241,14 @@ def _dtype(found: ConfigValue | None, faults: Faults) -> str | None:
     return name
 
 
-def _tokenizer(given: Mapping[str, ConfigValue], faults: Faults) -> ConfigTokens | None:
+def _read_tokenizer(given: Mapping[str, ConfigValue], faults: Faults) -> ConfigTokens | None:
     if "tokenizer_source" in given and "tokenizer" in given:
         faults.add(
             given["tokenizer"].line, "'tokenizer' and 'tokenizer_source' say the same; keep one"
         )
         return None
     if "tokenizer_source" in given:
-        source = _source(given["tokenizer_source"], faults)
+        source = _read_source(given["tokenizer_source"], faults)
         return ConfigTokens(source, given["tokenizer_source"].line) if source else None
     found = given.get("tokenizer")
     if found is None:
@@ -261,7 +261,7 @@ def _tokenizer(given: Mapping[str, ConfigValue], faults: Faults) -> ConfigTokens
         return None
     found.refuse_unknown(("source", "tokens", "pad_to_multiple_of"), faults)
     own = {key: one for key, one in found.entries.items() if one.value is not None}
-    source = _source(own["source"], faults) if "source" in own else "union"
+    source = _read_source(own["source"], faults) if "source" in own else "union"
     multiple = own.get("pad_to_multiple_of", NONE)
     if multiple.value is not None and (type(multiple.value) is not int or multiple.value < 1):
         faults.add(multiple.line, "'pad_to_multiple_of' is a whole number from 1")
@@ -272,7 +272,7 @@ def _tokenizer(given: Mapping[str, ConfigValue], faults: Faults) -> ConfigTokens
     return ConfigTokens(source, found.line, tokens.value or {}, multiple.value) if source else None
 
 
-def _source(found: ConfigValue, faults: Faults) -> str | ModelName | None:
+def _read_source(found: ConfigValue, faults: Faults) -> str | ModelName | None:
     if found.value in ("union", "base"):
         return str(found.value)
     return read_model(found, faults)

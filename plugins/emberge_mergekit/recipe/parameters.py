@@ -58,18 +58,18 @@ def read_parameters(found: ConfigValue, faults: Faults) -> Parameters:
     if not isinstance(found.value, dict):
         faults.add(found.line, f"'parameters' is a mapping of names to values, not {found.words}")
         return Parameters({}, {})
-    settings = {name: _setting(one, faults) for name, one in found.entries.items()}
+    settings = {name: _read_setting(one, faults) for name, one in found.entries.items()}
     lines = {name: one.line for name, one in found.entries.items()}
     return Parameters(settings, lines)
 
 
-def _setting(found: ConfigValue, faults: Faults) -> Setting:
+def _read_setting(found: ConfigValue, faults: Faults) -> Setting:
     if isinstance(found.value, list) and any(isinstance(i.value, dict) for i in found.value):
-        entries = [_entry(item, faults) for item in found.value]
+        entries = [_read_entry(item, faults) for item in found.value]
     elif isinstance(found.value, dict):
-        entries = [_entry(found, faults)]
+        entries = [_read_entry(found, faults)]
     else:
-        entries = [_value(found, None, found.line, faults)]
+        entries = [_read_value(found, None, found.line, faults)]
     return _reachable(tuple(e for e in entries if e is not None), faults)
 
 
@@ -82,7 +82,7 @@ def _reachable(setting: Setting, faults: Faults) -> Setting:
     return setting
 
 
-def _entry(found: ConfigValue, faults: Faults) -> Entry | None:
+def _read_entry(found: ConfigValue, faults: Faults) -> Entry | None:
     if not isinstance(found.value, dict):
         faults.add(found.line, f"{found.label}: either all entries have a filter, or none")
         return None
@@ -94,10 +94,10 @@ def _entry(found: ConfigValue, faults: Faults) -> Entry | None:
     if "value" not in found.entries:
         faults.add(found.line, f"{found.label} needs a 'value'")
         return None
-    return _value(found.entries["value"], filter_.value, found.line, faults)
+    return _read_value(found.entries["value"], filter_.value, found.line, faults)
 
 
-def _value(found: ConfigValue, filter_: str | None, line: int, faults: Faults) -> Entry | None:
+def _read_value(found: ConfigValue, filter_: str | None, line: int, faults: Faults) -> Entry | None:
     if isinstance(found.value, bool | int | float | str):
         return Entry(found.value, filter_, line)
     items = found.value if isinstance(found.value, list) else []
@@ -145,17 +145,19 @@ def require_method(
                 "'parameters' of the config or of the slice",
             )
         else:
-            settings[name] = tuple(_typed(name, declared, entry, faults) for entry in setting)
+            settings[name] = tuple(
+                _convert_entry(name, declared, entry, faults) for entry in setting
+            )
     return Parameters(settings, parameters.lines)
 
 
-def _typed(name: str, declared: Parameter, entry: Entry, faults: Faults) -> Entry:
+def _convert_entry(name: str, declared: Parameter, entry: Entry, faults: Faults) -> Entry:
     several = isinstance(entry.value, tuple)
     values = entry.value if isinstance(entry.value, tuple) else (entry.value,)
     if several and declared.kind in ("bool", "str"):
         message = f"'{name}' over depth is not supported; give it by filter: [{{filter, value}}]"
         faults.add(entry.line, message)
-    typed = [_as_kind(declared.kind, value) for value in values]
+    typed = [_convert_value(declared.kind, value) for value in values]
     for value, found in zip(values, typed, strict=True):
         if found is None:
             words = {"bool": "true or false", "int": "a whole number", "float": "a number"}
@@ -169,26 +171,26 @@ _TRUE = ("true", "yes", "on", "y", "t", "1")
 _FALSE = ("false", "no", "off", "n", "f", "0")
 
 
-def _as_kind(kind: str, value: Scalar) -> Scalar | None:
+def _convert_value(kind: str, value: Scalar) -> Scalar | None:
     """Return the value as the kind, as mergekit takes it: YAML 1.1 reads 1e-5 as a text."""
     if kind == "str":
         return value if isinstance(value, str) else None
     if kind == "bool":
-        return _as_bool(value)
-    number = _as_number(value)
+        return _convert_to_bool(value)
+    number = _convert_to_number(value)
     if number is None or kind == "float":
         return number
     return int(number) if number == int(number) else None
 
 
-def _as_bool(value: Scalar) -> bool | None:
+def _convert_to_bool(value: Scalar) -> bool | None:
     if isinstance(value, str):
         word = value.lower()
         return word in _TRUE if word in _TRUE or word in _FALSE else None
     return bool(value) if value in (0, 1) else None
 
 
-def _as_number(value: Scalar) -> float | None:
+def _convert_to_number(value: Scalar) -> float | None:
     if isinstance(value, bool):
         return None
     try:

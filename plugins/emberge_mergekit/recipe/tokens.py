@@ -30,17 +30,17 @@ def write_vocabulary(sheet: Sheet, name: str, config: Config, refer: Refer, faul
     sheet.add(3, f"models: [{', '.join(refer(model) for model in models)}]")
     if config.base is not None:
         sheet.add(3, f"base: {refer(config.base)}", config.base.line)
-    for key, value, at in _options(config, refer, known, faults):
+    for key, value, at in _write_options(config, refer, known, faults):
         sheet.add(3, f"{key}: {value}", at)
     tokens = config.tokenizer.tokens if config.tokenizer is not None else {}
     if tokens:
         sheet.add(3, "tokens:")
         for token, found in tokens.items():
-            rule = _rule(found, refer, known, faults)
+            rule = _write_rule(found, refer, known, faults)
             sheet.add(4, f"{flow(token)}: {rule}", found.line)
 
 
-def _options(
+def _write_options(
     config: Config, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
 ) -> Iterator[tuple[str, str, int]]:
     tokenizer = config.tokenizer
@@ -65,7 +65,7 @@ def _options(
         yield "dtype", config.dtype, config.lines["dtype"]
 
 
-def _rule(
+def _write_rule(
     found: ConfigValue, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
 ) -> str:
     """Write one token's rule, `{model: …, token: …, force: true}`."""
@@ -77,7 +77,7 @@ def _rule(
     if source.value is None:
         faults.add(found.line, f"{found.label} needs a 'source': a model, or {{kind: zero}}")
         return "{}"
-    entries = _source(source, refer, known, faults)
+    entries = _write_source(source, refer, known, faults)
     force = found.entries.get("force", NONE).value
     if force not in (None, True, False):
         faults.add(found.line, f"'force' of {found.label} is true or false")
@@ -92,7 +92,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _source(
+def _write_source(
     found: ConfigValue, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
 ) -> dict[str, str]:
     if not isinstance(found.value, dict) or "kind" not in found.value:

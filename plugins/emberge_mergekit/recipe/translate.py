@@ -67,9 +67,9 @@ class _Translation:
         configs, self.sound = [], []
         for document in found:
             known = len(faults.problems)
-            configs.append(read_config(_mapping(document, faults), faults))
+            configs.append(read_config(_require_mapping(document, faults), faults))
             self.sound.append(len(faults.problems) == known)
-        self.ids = _ids(configs, faults)
+        self.ids = _name_steps(configs, faults)
         steps = {c.name: self.ids[i] for i, c in enumerate(configs) if c.name is not None}
         self.places = Whereabouts(faults, steps)
         self.configs = configs
@@ -135,7 +135,7 @@ class _Translation:
                 sheet.add(3, f"base: {self._reference(part.base.model)}", line)
         if needs_vocabulary(config):
             sheet.add(3, f"vocabulary: ${merge.id}{_VOCABULARY}", config.line)
-        _notes(sheet, 3, [note for part in merge.parts for note in part.notes])
+        _write_notes(sheet, 3, [note for part in merge.parts for note in part.notes])
         sheet.strategy(3, common, config.lines["merge_method"])
         self._dtypes(sheet, config)
 
@@ -162,9 +162,9 @@ class _Translation:
                 sheet.add(4, "- models:", part.line)
             sheet.add(6, f"- {self._model(model)}", model.input.line)
         if part.base is not None:
-            base = f"{{model: {self._reference(part.base.model)}, {_layers(part.base)}}}"
+            base = f"{{model: {self._reference(part.base.model)}, {_write_layers(part.base)}}}"
             sheet.add(5, f"base: {base}", part.base.line)
-        if not _alike(part.links, common):
+        if not _are_alike(part.links, common):
             sheet.strategy(5, part.links, part.line)
 
     def _models(self, sheet: Sheet, depth: int, part: PlannedMerge) -> None:
@@ -178,7 +178,7 @@ class _Translation:
             return named
         entries = [f"model: {named}"]
         if model.input.layers is not None:
-            entries.append(_layers(model.input))
+            entries.append(_write_layers(model.input))
         if model.weight is not None:
             entries.append(f"weight: {flow(model.weight)}")
         if model.options:
@@ -201,31 +201,31 @@ class _Translation:
             sheet.add(3, f"out_dtype: {stored}", config.lines[key])
 
 
-def _layers(one: ConfigModel) -> str:
+def _write_layers(one: ConfigModel) -> str:
     assert one.layers is not None
     return f"layers: [{one.layers[0]}, {one.layers[1]}]"
 
 
-def _alike(first: Sequence[Link], second: Sequence[Link]) -> bool:
+def _are_alike(first: Sequence[Link], second: Sequence[Link]) -> bool:
     """Return whether two strategies would be written alike."""
     return [(link.name, flow(link.options)) for link in first] == [
         (link.name, flow(link.options)) for link in second
     ]
 
 
-def _notes(sheet: Sheet, depth: int, notes: Sequence[str]) -> None:
+def _write_notes(sheet: Sheet, depth: int, notes: Sequence[str]) -> None:
     for note in dict.fromkeys(notes):
         sheet.comment(depth, note)
 
 
-def _mapping(document: ConfigValue, faults: Faults) -> ConfigValue:
+def _require_mapping(document: ConfigValue, faults: Faults) -> ConfigValue:
     if not isinstance(document.value, dict):
         faults.add(document.line, f"a config is a mapping, not {document.words}")
         return ConfigValue({}, document.line, document.label)
     return document
 
 
-def _ids(configs: Sequence[Config], faults: Faults) -> list[str]:
+def _name_steps(configs: Sequence[Config], faults: Faults) -> list[str]:
     """Return a step's id for each document: its name as far as ids allow it, `merged` for one without."""
     ids: list[str] = []
     names: dict[str | None, int] = {}

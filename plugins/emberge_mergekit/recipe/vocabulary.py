@@ -60,7 +60,7 @@ class MergekitVocabulary(VocabularyOptions, Step):
         for number, reference in enumerate(self.models):
             folder = context.model(reference)
             if context.adapter(reference) is not None:
-                yield context.problem(_adapter(reference.text), f"models.{number}")
+                yield context.problem(_refuse_adapter(reference.text), f"models.{number}")
             elif folder is not None and not _has_tokenizer(folder):
                 yield context.problem(f"'{reference.text}' has no tokenizer", f"models.{number}")
         yield from self._check_rules(context)
@@ -102,10 +102,10 @@ class MergekitVocabulary(VocabularyOptions, Step):
         found = {reference.text: workspace.model(reference) for reference in self.models}
         for text, model in found.items():
             if model.adapter is not None:
-                raise CheckpointError(_adapter(text))
+                raise CheckpointError(_refuse_adapter(text))
         if self.source is None:
             save_template(self, {text: m.folder for text, m in found.items()}, workspace.folder)
-            return _finished(workspace.folder, None, None, found)
+            return _finish_folder(workspace.folder, None, None, found)
         vocabulary = Vocabulary.build(self, {text: m.folder for text, m in found.items()})
         made: dict[str, dict[str, Tensor]] = {text: {} for text in found}
         for name, tensors in vocabulary_tensors(found, self.dtype):
@@ -116,10 +116,10 @@ class MergekitVocabulary(VocabularyOptions, Step):
         for file, tensors in zip(files.values(), made.values(), strict=True):
             save_file(tensors, workspace.folder / file)
         vocabulary.save_tokenizer(workspace.folder)
-        return _finished(workspace.folder, vocabulary.size, files, found)
+        return _finish_folder(workspace.folder, vocabulary.size, files, found)
 
 
-def _finished(
+def _finish_folder(
     folder: Path, size: int | None, files: Mapping[str, str] | None, found: Mapping[str, Model]
 ) -> Artifact:
     """Write the file that lists the folder's content, and return the folder."""
@@ -131,7 +131,7 @@ def _finished(
     return Artifact(kind="file", parents=tuple(found), details={"tokens": size, "models": models})
 
 
-def _adapter(text: str) -> str:
+def _refuse_adapter(text: str) -> str:
     return (
         f"'{text}' is an adapter on its base, whose embeddings stand in no file; make one model of them "
         "by a merge step of its own, with the strategy 'passthrough'"
@@ -155,23 +155,23 @@ def known_tokens(folder: Path) -> set[str] | None:
         # A unigram tokenizer lists pairs of a token and its score, others a mapping of tokens to ids.
         own = vocabulary if isinstance(vocabulary, dict) else [token for token, _ in vocabulary]
         added = {one["content"] for one in content.get("added_tokens") or ()}
-        return {*own, *added, *_added_on_loading(trunk / "tokenizer_config.json")}
+        return {*own, *added, *_list_added(trunk / "tokenizer_config.json")}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _added_on_loading(path: Path) -> Iterator[str]:
+def _list_added(path: Path) -> Iterator[str]:
     """Yield every text of a tokenizer's settings: tokens among them are added when it is loaded."""
     if path.is_file():
-        yield from _texts(json.loads(path.read_text(encoding="utf-8")))
+        yield from _list_texts(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _list_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+            yield from _list_texts(one)
 
 
 def rows_of(folder: Path) -> int | None:

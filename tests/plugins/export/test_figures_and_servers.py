@@ -164,9 +164,9 @@ def test_packages_are_those_of_the_formats(
 
     step = Export(model=ModelRef("./m"), formats=formats)
     monkeypatch.setattr(export_step, "find_spec", lambda _: None)
-    assert step._missing() == missing
+    assert step._find_missing() == missing
     monkeypatch.setattr(export_step, "find_spec", lambda _: "there")
-    assert step._missing() == []
+    assert step._find_missing() == []
 
 
 def altered(model: Path, file: str, **values: object) -> None:
