@@ -87,6 +87,7 @@ def test_a_recipe_trains_with_its_loss_and_merges_with_its_strategy(
     rows = json.loads(emberge(installed, "list", "--json", cwd=tmp_path))
     assert {row["name"] for row in rows if row["plugin"] == "acme"} == {
         "keep_norm",
+        "keep_norm_plain",
         "uniformity",
         "keep_layers",
     }

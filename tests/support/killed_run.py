@@ -67,8 +67,13 @@ def contents(verb: str, out: Path) -> dict[str, str]:
 
 
 def without_card(found: dict[str, str]) -> dict[str, str]:
-    """The files but the card, and the one it is written to first."""
-    return {name: content for name, content in found.items() if "README.md" not in name}
+    """The files but the card, the one it is written to first, and its entry in the record."""
+    files = {name: content for name, content in found.items() if "README.md" not in name}
+    if "artifact.json" in files:
+        record = json.loads(files["artifact.json"])
+        record["files"] = {n: facts for n, facts in record["files"].items() if n != "README.md"}
+        files["artifact.json"] = json.dumps(record)
+    return files
 
 
 def main(verb: str, models: Path, root: Path, every: int) -> None:
