@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from emberge import CheckpointError, DataError
 from emberge.cli.main import main
 from emberge_encoder import TextEncoder
@@ -18,6 +19,7 @@ from emberge_index.space.canaries import CANARIES, probe_texts
 from emberge_index.space.compare import canary_distance
 from emberge_index.space.one_space import Compared, ModelSpace, compare
 from emberge_index.space.passport import PASSPORT, passport_of, read_passport, write_passport
+from emberge_index.vectors.pieces import MARK
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -223,6 +225,16 @@ def test_a_passport_that_its_model_has_left_behind_is_not_believed(
     assert distance == 0.0
 
 
+def test_canaries_of_other_texts_are_not_believed(bert: Path, tmp_path: Path) -> None:
+    folder = changed(bert, tmp_path / "model")
+    list(space(folder).written())
+    kept = json.loads((folder / PASSPORT).read_text())
+    assert read_passport(folder).canaries
+    kept["canaries"]["texts"][3] = "a text of another version"
+    (folder / PASSPORT).write_text(json.dumps(kept))
+    assert read_passport(folder).canaries == {}
+
+
 def test_a_passport_is_no_part_of_a_models_content(bert: Path, tmp_path: Path) -> None:
     from emberge.model_folder import copy_model, model_fingerprint
 
@@ -285,6 +297,11 @@ def test_a_model_that_cannot_be_opened_is_refused_from_its_files(
     assert "max_seq_length is 10,000,000" in capsys.readouterr().err
 
 
+def test_a_comparison_names_both_models(bert: Path, berts: list[Path]) -> None:
+    found = compare(space(bert), space(berts[0]))
+    assert (found.first, found.second) == (bert.name, berts[0].name)
+
+
 def test_an_index_that_kept_its_passport_needs_no_old_model(
     bert: Path, berts: list[Path], texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -343,6 +360,24 @@ def test_vectors_that_are_not_the_models_are_refused(
         compare(space(bert), space(berts[0]), texts=texts, vectors=path)
     for word in (str(path), place, fix):
         assert word in str(refused.value)
+
+
+def test_vectors_that_are_marked_as_another_models_are_refused(
+    bert: Path, berts: list[Path], texts: Path, tmp_path: Path
+) -> None:
+    from emberge.model_folder import model_fingerprint
+
+    rows = space(bert).documents(texts.read_text().splitlines())
+    path = tmp_path / "index.safetensors"
+    for marked, refused in ((bert, False), (berts[0], True)):
+        mark = json.dumps({"fingerprint": model_fingerprint(marked), "side": "documents"})
+        safetensors.numpy.save_file({"vectors": rows}, path, metadata={MARK: mark})
+        if refused:
+            with pytest.raises(DataError, match="marked as another model's than bert"):
+                compare(space(bert), space(berts[0]), texts=texts, vectors=path)
+        else:
+            found = compare(space(bert), space(berts[0]), texts=texts, vectors=path)
+            assert found.verdict == "translatable"
 
 
 def test_vectors_of_empty_documents_are_left_out_of_the_comparison(

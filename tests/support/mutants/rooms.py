@@ -240,6 +240,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
             f"{INDEX}/test_thresholds.py",
             f"{INDEX}/test_thresholds_step.py",
             f"{INDEX}/test_translate_step.py",
+            "tests/house/test_steps.py",
         ),
     ),
     "templates": Room(
