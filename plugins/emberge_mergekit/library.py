@@ -35,7 +35,7 @@ def without_chatter() -> Iterator[None]:
             logger.setLevel(before)
 
 
-def _registry() -> Any:
+def _import_registry() -> Any:
     with without_chatter():
         from mergekit.merge_methods import registry
 
@@ -43,23 +43,23 @@ def _registry() -> Any:
 
 
 def registered_names() -> list[str]:
-    """Return the names of all methods that mergekit has."""
-    return [method.spec.name for method in _registry().registered_methods()]
+    """Return the names of all methods in mergekit's registry."""
+    return [method.spec.name for method in _import_registry().registered_methods()]
 
 
 def registered_method(name: str) -> Method:
-    """Return a method's declaration, as mergekit has it.
+    """Return the declaration of a method in mergekit's registry.
 
     Raises:
         KeyError: when mergekit has no method of this name.
     """
     if name not in registered_names():
         raise KeyError(name)
-    spec = _registry().get(name).spec
+    spec = _import_registry().get(name).spec
     contract = spec.contract
     return Method(
         name,
-        {p.name: _parameter(p) for p in spec.parameters},
+        {p.name: _convert_parameter(p) for p in spec.parameters},
         base=contract.base.value,
         least=contract.min_inputs,
         most=contract.max_inputs,
@@ -67,18 +67,20 @@ def registered_method(name: str) -> Method:
     )
 
 
-def _parameter(declared: Any) -> Parameter:
+def _convert_parameter(declared: Any) -> Parameter:
     default = None if declared.required else declared.default
-    return Parameter(_kind(declared.value_type), declared.scope.value, default, declared.required)
+    return Parameter(
+        _find_kind(declared.value_type), declared.scope.value, default, declared.required
+    )
 
 
-def _kind(annotation: Any) -> Any:
+def _find_kind(annotation: Any) -> Any:
     """Return the plain type in an annotation such as `Optional[float]`."""
-    known = {bool: "bool", int: "int", float: "float", str: "str"}
-    if annotation in known:
-        return known[annotation]
-    inner = [a for a in get_args(annotation) if a is not types.NoneType]
-    return _kind(inner[0]) if inner else "str"
+    names_by_type = {bool: "bool", int: "int", float: "float", str: "str"}
+    if annotation in names_by_type:
+        return names_by_type[annotation]
+    inner_types = [a for a in get_args(annotation) if a is not types.NoneType]
+    return _find_kind(inner_types[0]) if inner_types else "str"
 
 
 def merge_one(
@@ -90,12 +92,12 @@ def merge_one(
     name: str,
     seed: int,
 ) -> Tensor:
-    """Merge one whole tensor of several models by mergekit's method; lists have a value for each model.
+    """Merge one whole tensor of several models with a method of mergekit, and return the result.
 
-    The base, if there is one, is the first input, and has a value only where the method asks it for one.
+    Lists in `parameters` have a value for each model, after one for the base if the method needs it.
 
     Raises:
-        ValueError: for whatever mergekit has against it.
+        ValueError: when mergekit refuses the inputs or parameters.
     """
     import torch
 
@@ -104,7 +106,7 @@ def merge_one(
 
         inputs = [*([] if base is None else [base]), *tensors]
         # A generator of its own state: the same draws whatever was drawn before, and nothing left behind.
-        with _DRAWING, torch.no_grad(), torch.random.fork_rng(devices=_accelerators(inputs)):
+        with _DRAWING, torch.no_grad(), torch.random.fork_rng(devices=_list_gpus(inputs)):
             torch.manual_seed(seed)
             try:
                 merged: Tensor = merge_tensors(
@@ -119,5 +121,5 @@ def merge_one(
     return merged
 
 
-def _accelerators(tensors: Sequence[Tensor]) -> list[int]:
+def _list_gpus(tensors: Sequence[Tensor]) -> list[int]:
     return sorted({t.device.index or 0 for t in tensors if t.device.type == "cuda"})

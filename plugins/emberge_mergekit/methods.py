@@ -38,7 +38,7 @@ Scope = Literal["shared", "input", "non_base"]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: a value for the merge (`shared`), or one for each model (`non_base`: but the base)."""
+    """One parameter: one value (`shared`), one for each input, or one for each model but the base."""
 
     kind: Kind = "float"
     scope: Scope = "shared"
@@ -50,7 +50,7 @@ class Parameter:
 class Method:
     """Method of mergekit.
 
-    `least` and `most` count all inputs, the base too; `models` bounds those beside the base.
+    `least` and `most` bound the number of inputs with the base, `models` the number without it.
     """
 
     name: str
@@ -65,7 +65,7 @@ _WEIGHT = Parameter(scope="input", required=True)
 _WEIGHT_BESIDE_BASE = Parameter(scope="non_base", required=True)
 
 
-def _deltas(
+def _build_delta_method(
     name: str, *, normalize: bool = False, rescale: bool = False, **more: Parameter
 ) -> Method:
     parameters = {
@@ -114,14 +114,14 @@ METHODS: Mapping[str, Method] = {
             "karcher",
             {"max_iter": Parameter("int", default=10), "tol": Parameter(default=1e-5)},
         ),
-        _deltas("task_arithmetic"),
-        _deltas("ties", normalize=True),
-        _deltas("dare_linear", rescale=True),
-        _deltas("dare_ties", rescale=True),
-        _deltas("della", normalize=True, rescale=True, epsilon=_EPSILON),
-        _deltas("della_linear", rescale=True, epsilon=_EPSILON),
-        _deltas("breadcrumbs", gamma=_GAMMA),
-        _deltas("breadcrumbs_ties", gamma=_GAMMA),
+        _build_delta_method("task_arithmetic"),
+        _build_delta_method("ties", normalize=True),
+        _build_delta_method("dare_linear", rescale=True),
+        _build_delta_method("dare_ties", rescale=True),
+        _build_delta_method("della", normalize=True, rescale=True, epsilon=_EPSILON),
+        _build_delta_method("della_linear", rescale=True, epsilon=_EPSILON),
+        _build_delta_method("breadcrumbs", gamma=_GAMMA),
+        _build_delta_method("breadcrumbs_ties", gamma=_GAMMA),
         Method(
             "sce",
             {

@@ -48,25 +48,28 @@ class Mergekit(MergeStrategy):
     whole = True
 
     def __post_init__(self) -> None:
-        known = self._method.parameters
+        declared = self._method.parameters
         for name, value in self.parameters.items():
-            if name == "weight" and "weight" in known:
+            if name == "weight" and "weight" in declared:
                 raise ValueError("parameters: 'weight' stands beside each model, `{model, weight}`")
-            if name not in known:
-                hint = suggest(name, known) or f"; it has {', '.join(known) or 'none'}"
+            if name not in declared:
+                hint = suggest(name, declared) or f"; it has {', '.join(declared) or 'none'}"
                 raise ValueError(f"parameters: '{self.method}' has no parameter '{name}'{hint}")
-            _require_kind(name, known[name], value)
-        needed = {n for n, p in known.items() if p.required} - {"weight", *self.parameters}
-        if needed:
-            raise ValueError(f"parameters: '{self.method}' needs '{min(needed)}'")
+            _require_kind(name, declared[name], value)
+        missing_names = {n for n, p in declared.items() if p.required} - {
+            "weight",
+            *self.parameters,
+        }
+        if missing_names:
+            raise ValueError(f"parameters: '{self.method}' needs '{min(missing_names)}'")
 
     @property
     def _method(self) -> Method:
-        found = method_named(self.method)
-        if found is None:
+        method = method_named(self.method)
+        if method is None:
             hint = suggest(self.method, METHODS) or f"; it has {', '.join(METHODS)}"
             raise ValueError(f"mergekit has no method '{self.method}'{hint}")
-        return found
+        return method
 
     @property
     def arity(self) -> range:
@@ -85,52 +88,55 @@ class Mergekit(MergeStrategy):
         return "scale" if "weight" in self._method.parameters else "unused"
 
     def schedules(self) -> dict[str, PerTensor | PerModel]:
-        known = self._method.parameters
+        declared = self._method.parameters
         return {
-            name: PerTensor(list(value.entries)) if known[name].scope == "shared" else value
-            for name, value in self._numbers().items()
+            name: PerTensor(list(value.entries)) if declared[name].scope == "shared" else value
+            for name, value in self._collect_numbers().items()
         }
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         from emberge_mergekit.library import merge_one
 
-        based = self._method.base != "ignored"
-        given = {n: v for n, v in self.parameters.items() if not isinstance(v, PerModel)}
-        parameters = {**given, **{name: self._number(name, block) for name in self._numbers()}}
+        has_base = self._method.base != "ignored"
+        plain_values = {n: v for n, v in self.parameters.items() if not isinstance(v, PerModel)}
+        parameters = {
+            **plain_values,
+            **{name: self._read_number(name, block) for name in self._collect_numbers()},
+        }
         if "weight" in self._method.parameters:
-            parameters["weight"] = self._listed("weight", block.weights.tolist(), block)
+            parameters["weight"] = self._list_for_inputs("weight", block.weights.tolist(), block)
         merged = merge_one(
             self.method,
             list(block.tensors),
-            block.base if based else None,
+            block.base if has_base else None,
             parameters,
             name=block.name,
             seed=stable_seed(block.seed, block.name, *(block.fingerprints or block.models)),
         )
         return merged.to(block.tensors.dtype)
 
-    def _numbers(self) -> dict[str, PerModel]:
-        """Return numbers by name, those that models may set themselves with their defaults."""
-        given = {n: v for n, v in self.parameters.items() if isinstance(v, PerModel)}
-        left = {
+    def _collect_numbers(self) -> dict[str, PerModel]:
+        """Return the numeric parameters by name, with defaults for those that each model may set."""
+        numbers = {n: v for n, v in self.parameters.items() if isinstance(v, PerModel)}
+        defaults = {
             name: PerModel(float(p.default))
             for name, p in self._method.parameters.items()
             if p.scope != "shared" and isinstance(p.default, int | float) and name != "weight"
         }
-        return {**left, **given}
+        return {**defaults, **numbers}
 
-    def _number(self, name: str, block: Block) -> Any:
-        found, declared = getattr(block.options, name), self._method.parameters[name]
+    def _read_number(self, name: str, block: Block) -> Any:
+        value, declared = getattr(block.options, name), self._method.parameters[name]
         if declared.scope != "shared":
-            return self._listed(name, found.tolist(), block)
-        return int(found) if declared.kind == "int" else found
+            return self._list_for_inputs(name, value.tolist(), block)
+        return int(value) if declared.kind == "int" else value
 
-    def _listed(self, name: str, values: list[float], block: Block) -> list[float]:
-        """Return one value for each input; a base that needs one too gets the first model's."""
-        asked = self._method.parameters[name].scope == "input"
-        return [values[0], *values] if asked and self._with_base(block) else values
+    def _list_for_inputs(self, name: str, values: list[float], block: Block) -> list[float]:
+        """Return one value for each input; a base that needs one gets the first model's value."""
+        takes_base_value = self._method.parameters[name].scope == "input"
+        return [values[0], *values] if takes_base_value and self._passes_base(block) else values
 
-    def _with_base(self, block: Block) -> bool:
+    def _passes_base(self, block: Block) -> bool:
         return block.base is not None and self._method.base != "ignored"
 
 
@@ -153,11 +159,11 @@ def _require_kind(name: str, declared: Parameter, value: PerModel | bool | str) 
 
 def method_named(name: str) -> Method | None:
     """Return the method of this name, from the table or, failing that, from mergekit's registry."""
-    return METHODS.get(name) or _registered(name)
+    return METHODS.get(name) or _read_registered(name)
 
 
 @functools.cache
-def _registered(name: str) -> Method | None:
+def _read_registered(name: str) -> Method | None:
     from emberge_mergekit.library import registered_method
 
     try:

@@ -20,21 +20,21 @@ def known_templates() -> list[str]:
 
 
 def fault_of(template: str | None) -> str | None:
-    """Return what is wrong with a chat template, which is `auto`, a name, or a text with braces."""
+    """Return the problem of a chat template, or None; it may be `auto`, a name or a text with braces."""
     if template is None or template == "auto" or "{" in template:
         return None
-    known = known_templates()
-    if template in known:
+    names = known_templates()
+    if template in names:
         return None
-    hint = suggest(template, known) or f"; there are auto, {', '.join(known)}"
+    hint = suggest(template, names) or f"; there are auto, {', '.join(names)}"
     return f"there is no chat template '{template[:40]}'{hint}"
 
 
 def chosen_template(template: str, of_models: Iterable[str | None]) -> str | None:
-    """Return the text of the template; None for `auto` where no model has one."""
+    """Return the template's text; for `auto` the models' most frequent one, or None if none has one."""
     if template == "auto":
-        counted = Counter(one.strip() for one in of_models if one)
-        return counted.most_common(1)[0][0] if counted else None
+        counts = Counter(text.strip() for text in of_models if text)
+        return counts.most_common(1)[0][0] if counts else None
     if "{" in template:
         return template
     folder = importlib.resources.files("mergekit._data") / "chat_templates"

@@ -1,4 +1,4 @@
-"""Models as mergekit names them: `path@revision+adapter@revision`, or a mapping of the same."""
+"""Model names of mergekit: `path@revision+adapter@revision`, or a mapping with these parts."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class ModelName:
         return self.path + (f"@{self.revision}" if self.revision else "")
 
 
-def read_model(found: ConfigValue, faults: Faults) -> ModelName | None:
-    """Read a model's name, from text or mergekit's long form."""
-    if isinstance(found.value, dict):
-        return _read_long_model(found, faults)
-    text = found.value
+def read_model(value: ConfigValue, faults: Faults) -> ModelName | None:
+    """Return a model's name, read from text or from mergekit's long form; report a malformed one."""
+    if isinstance(value.value, dict):
+        return _read_long_model(value, faults)
+    text = value.value
     if not isinstance(text, str) or not text.strip():
-        faults.add(found.line, f"{found.label} names a model, not {found.words}")
+        faults.add(value.line, f"{value.label} names a model, not {value.words}")
         return None
     main, plus, adapter = text.partition("+")
     path, revision = _split_revision(main)
     adapter_path, adapter_revision = _split_revision(adapter)
     if "+" in adapter or "@" in (revision or "") or "@" in (adapter_revision or ""):
-        faults.add(found.line, f"'{text}' is no model: write path@revision+adapter@revision")
+        faults.add(value.line, f"'{text}' is no model: write path@revision+adapter@revision")
         return None
     if not path or (plus and not adapter_path):
-        faults.add(found.line, f"'{text}' is no model: something is missing beside the plus sign")
+        faults.add(value.line, f"'{text}' is no model: something is missing beside the plus sign")
         return None
-    return ModelName(path, revision, adapter_path or None, adapter_revision, found.line)
+    return ModelName(path, revision, adapter_path or None, adapter_revision, value.line)
 
 
 def _split_revision(text: str) -> tuple[str, str | None]:
@@ -51,43 +51,43 @@ def _split_revision(text: str) -> tuple[str, str | None]:
     return path, revision if at else None
 
 
-def _read_long_model(found: ConfigValue, faults: Faults) -> ModelName | None:
-    found.refuse_unknown(("model", "lora", "override_architecture"), faults)
-    given = {key: one for key, one in found.entries.items() if one.value is not None}
-    if "override_architecture" in given:
+def _read_long_model(mapping: ConfigValue, faults: Faults) -> ModelName | None:
+    mapping.refuse_unknown(("model", "lora", "override_architecture"), faults)
+    entries = {key: entry for key, entry in mapping.entries.items() if entry.value is not None}
+    if "override_architecture" in entries:
         faults.add(
-            given["override_architecture"].line,
+            entries["override_architecture"].line,
             "'override_architecture' is not supported; tensors are matched by their names here, "
             "so leave it out",
         )
-    if "model" not in given:
-        faults.add(found.line, f"{found.label} needs 'model'")
+    if "model" not in entries:
+        faults.add(mapping.line, f"{mapping.label} needs 'model'")
         return None
-    model = _read_path(given["model"], faults)
-    adapter = _read_path(given["lora"], faults) if "lora" in given else (None, None)
+    model = _read_path(entries["model"], faults)
+    adapter = _read_path(entries["lora"], faults) if "lora" in entries else (None, None)
     if model[0] is None:
         return None
-    return ModelName(model[0], model[1], adapter[0], adapter[1], found.line)
+    return ModelName(model[0], model[1], adapter[0], adapter[1], mapping.line)
 
 
-def _read_path(found: ConfigValue, faults: Faults) -> tuple[str | None, str | None]:
-    if isinstance(found.value, str):
-        return _split_revision(found.value)
-    if not isinstance(found.value, dict):
-        faults.add(found.line, f"{found.label} is `{{path, revision}}`, not {found.words}")
+def _read_path(value: ConfigValue, faults: Faults) -> tuple[str | None, str | None]:
+    if isinstance(value.value, str):
+        return _split_revision(value.value)
+    if not isinstance(value.value, dict):
+        faults.add(value.line, f"{value.label} is `{{path, revision}}`, not {value.words}")
         return None, None
-    found.refuse_unknown(("path", "revision"), faults)
-    path = read_text(found.entries.get("path"), faults)
+    value.refuse_unknown(("path", "revision"), faults)
+    path = read_text(value.entries.get("path"), faults)
     if path is None:
-        faults.add(found.line, f"{found.label} needs 'path'")
-    return path, read_text(found.entries.get("revision"), faults)
+        faults.add(value.line, f"{value.label} needs 'path'")
+    return path, read_text(value.entries.get("revision"), faults)
 
 
-def read_text(found: ConfigValue | None, faults: Faults) -> str | None:
-    """Return a text, or None where there is none."""
-    if found is None or found.value is None:
+def read_text(entry: ConfigValue | None, faults: Faults) -> str | None:
+    """Return the entry's text; None if it is missing or, after reporting it, not a text."""
+    if entry is None or entry.value is None:
         return None
-    if not isinstance(found.value, str):
-        faults.add(found.line, f"{found.label} is a text, not {found.words}")
+    if not isinstance(entry.value, str):
+        faults.add(entry.line, f"{entry.label} is a text, not {entry.words}")
         return None
-    return found.value
+    return entry.value

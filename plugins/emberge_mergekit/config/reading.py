@@ -1,4 +1,4 @@
-"""YAML as mergekit reads it, with the line of every key and value, and the faults found on the way."""
+"""Reading of mergekit's YAML with the line of every key and value; problems are collected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Faults:
     problems: list[Problem] = field(default_factory=list)
 
     def add(self, line: int, message: str) -> None:
-        """Note a fault at a line, which counts from 1."""
+        """Add a problem at a line, counted from 1."""
         self.problems.append(Problem(message, f"{self.path or 'config'}:{line}"))
 
     def raise_all(self) -> None:
@@ -38,7 +38,7 @@ class Faults:
 class ConfigValue:
     """Value of the config, its line, and its name in messages.
 
-    `value` is plain data; for a mapping it is a mapping of names to `Found`, for a list a list of them.
+    `value` is plain data; in a mapping or list each entry is a `ConfigValue`.
     """
 
     value: Any
@@ -63,32 +63,32 @@ class ConfigValue:
         return f"{'the text ' if isinstance(self.value, str) else ''}{self.value!r}"
 
     def refuse_unknown(
-        self, known: Iterable[str], faults: Faults, former: Mapping[str, str] | None = None
+        self, keys: Iterable[str], faults: Faults, former: Mapping[str, str] | None = None
     ) -> None:
-        """Note every key that is not among the known ones; `former` ones with what to do instead."""
-        names = list(known)
+        """Report every key that is not in `keys`; for a key of `former` say what to do instead."""
+        allowed_names = list(keys)
         for name, entry in self.entries.items():
             if former and name in former:
                 faults.add(entry.line, no_longer(name, former[name]))
-            elif name not in names:
-                hint = suggest(name, names) or f"; it has {', '.join(names)}"
+            elif name not in allowed_names:
+                hint = suggest(name, allowed_names) or f"; it has {', '.join(allowed_names)}"
                 faults.add(entry.line, f"{self.label} has no '{name}'{hint}")
 
 
 def no_longer(name: str, advice: str) -> str:
-    """Return the hint for a name that only earlier releases of mergekit read."""
+    """Return the message for a name that only earlier releases of mergekit read."""
     return f"'{name}' is not supported: mergekit itself no longer reads it; {advice}"
 
 
 def documents(text: str, faults: Faults) -> list[ConfigValue]:
-    """Return the documents of a YAML text, without empty ones; a text that is no YAML is a problem."""
+    """Return the non-empty documents of a YAML text; report a problem if it is not YAML."""
     try:
         nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-        repeated = [found for found in map(alias_problem, nodes) if found is not None]
-        if repeated:
-            faults.add(*repeated[0])
+        alias_problems = [problem for problem in map(alias_problem, nodes) if problem is not None]
+        if alias_problems:
+            faults.add(*alias_problems[0])
             return []
-        return [_found(node, "the config", faults) for node in nodes if not _is_empty(node)]
+        return [_read_node(node, "the config", faults) for node in nodes if not _is_empty(node)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = error.problem or error.context
@@ -104,12 +104,12 @@ def _is_empty(node: yaml.Node | None) -> bool:
     return node is None or node.tag == "tag:yaml.org,2002:null"
 
 
-def _found(node: yaml.Node, label: str, faults: Faults) -> ConfigValue:
+def _read_node(node: yaml.Node, label: str, faults: Faults) -> ConfigValue:
     line = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
-        return ConfigValue(dict(_entries(node, label, faults)), line, label)
+        return ConfigValue(dict(_read_entries(node, label, faults)), line, label)
     if isinstance(node, yaml.SequenceNode):
-        items = [_found(item, f"an entry of {label}", faults) for item in node.value]
+        items = [_read_node(item, f"an entry of {label}", faults) for item in node.value]
         return ConfigValue(items, line, label)
     try:
         value = yaml.constructor.SafeConstructor().construct_object(node)
@@ -119,17 +119,17 @@ def _found(node: yaml.Node, label: str, faults: Faults) -> ConfigValue:
     return ConfigValue(value, line, label)
 
 
-def _entries(
+def _read_entries(
     node: yaml.MappingNode, label: str, faults: Faults
 ) -> Iterator[tuple[str, ConfigValue]]:
-    own = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+    names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
     for key, _ in node.value:
-        if isinstance(key, yaml.ScalarNode) and own.count(key.value) > 1 and key.value != "<<":
+        if isinstance(key, yaml.ScalarNode) and names.count(key.value) > 1 and key.value != "<<":
             faults.add(key.start_mark.line + 1, f"{label}: '{key.value}' is written twice")
     yaml.constructor.SafeConstructor().flatten_mapping(node)  # `<<` means the entries it names
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
             faults.add(key.start_mark.line + 1, f"{label}: a key must be a word")
             continue
-        found = _found(value, f"'{key.value}'", faults)
-        yield key.value, ConfigValue(found.value, key.start_mark.line + 1, found.label)
+        entry = _read_node(value, f"'{key.value}'", faults)
+        yield key.value, ConfigValue(entry.value, key.start_mark.line + 1, entry.label)

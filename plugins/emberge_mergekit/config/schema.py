@@ -1,4 +1,4 @@
-"""A mergekit config, read strictly: its entries, and every key that mergekit would pass over."""
+"""Strict reading of a mergekit config: a key that mergekit would ignore is a problem."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ConfigModel:
 
 @dataclass(frozen=True)
 class ConfigPart:
-    """One slice, or the one merge of whole models; `parameters` from the nearest to the widest."""
+    """One slice, or the one merge of whole models; `parameters` are ordered from inner to outer scope."""
 
     inputs: tuple[ConfigModel, ...]
     base: ModelName | None
@@ -81,67 +81,69 @@ class Config:
 
     @property
     def models(self) -> list[ModelName]:
-        """Every model that is named, once each, the base first."""
+        """Every model that the config names, once each, the base first."""
         named = [self.base, *(part.base for part in self.parts)]
-        named += [one.model for part in self.parts for one in part.inputs]
+        named += [source.model for part in self.parts for source in part.inputs]
         return list({m.key: m for m in named if m is not None}.values())
 
 
 def read_config(document: ConfigValue, faults: Faults) -> Config:
-    """Read one document of a mergekit YAML; every problem is noted, and the faulty part left out."""
+    """Return one document of a mergekit YAML as a config without its faulty parts; report each problem."""
     document.refuse_unknown(KEYS, faults, FORMER_KEYS)
-    given = {key: one for key, one in document.entries.items() if one.value is not None}
-    shape = [key for key in ("models", "slices", "modules") if given.get(key, NONE).value]
-    if len(shape) != 1:
-        listed = " and ".join(f"'{key}'" for key in shape) or "none"
+    entries = {key: entry for key, entry in document.entries.items() if entry.value is not None}
+    shapes = [key for key in ("models", "slices", "modules") if entries.get(key, NONE).value]
+    if len(shapes) != 1:
+        listed = " and ".join(f"'{key}'" for key in shapes) or "none"
         faults.add(
             document.line, f"a config has one of 'models', 'slices' and 'modules', not {listed}"
         )
         return Config(document.line)
-    base = read_model(given["base_model"], faults) if "base_model" in given else None
-    shared = read_parameters(given.get("parameters", NONE), faults)
+    base = read_model(entries["base_model"], faults) if "base_model" in entries else None
+    shared = read_parameters(entries.get("parameters", NONE), faults)
     return Config(
         document.line,
-        name=read_text(given.get("name"), faults),
-        method=read_text(given.get("merge_method"), faults) or "",
+        name=read_text(entries.get("name"), faults),
+        method=read_text(entries.get("merge_method"), faults) or "",
         base=base,
-        parts=_read_parts(given, base, (shared,), faults),
-        sliced=_read_container(given).entries.get("slices", NONE).value is not None,
-        dtype=_read_dtype(given.get("dtype"), faults),
-        out_dtype=_read_dtype(given.get("out_dtype"), faults),
-        tokenizer=_read_tokenizer(given, faults),
-        chat_template=read_text(given.get("chat_template"), faults),
-        lines={key: one.line for key, one in document.entries.items()},
+        parts=_read_parts(entries, base, (shared,), faults),
+        sliced=_read_container(entries).entries.get("slices", NONE).value is not None,
+        dtype=_read_dtype(entries.get("dtype"), faults),
+        out_dtype=_read_dtype(entries.get("out_dtype"), faults),
+        tokenizer=_read_tokenizer(entries, faults),
+        chat_template=read_text(entries.get("chat_template"), faults),
+        lines={key: entry.line for key, entry in document.entries.items()},
     )
 
 
-def _read_container(given: Mapping[str, ConfigValue]) -> ConfigValue:
-    """Return the mapping with `models` or `slices`: the config, or its one module."""
-    modules = given.get("modules")
+def _read_container(entries: Mapping[str, ConfigValue]) -> ConfigValue:
+    """Return the mapping that has `models` or `slices`: the config, or its only module."""
+    modules = entries.get("modules")
     if modules is not None and isinstance(modules.value, dict) and len(modules.value) == 1:
         (module,) = modules.entries.values()
         if isinstance(module.value, dict):
             return module
-    return ConfigValue(dict(given), 1, "the config")
+    return ConfigValue(dict(entries), 1, "the config")
 
 
 def _read_parts(
-    given: Mapping[str, ConfigValue],
+    entries: Mapping[str, ConfigValue],
     base: ModelName | None,
     scopes: tuple[Parameters, ...],
     faults: Faults,
 ) -> tuple[ConfigPart, ...]:
-    if "modules" in given:
-        module = _read_module(given["modules"], faults)
+    if "modules" in entries:
+        module = _read_module(entries["modules"], faults)
         if module is None:
             return ()
-        own = read_parameters(module.get("parameters", NONE), faults)
-        return _read_parts(module, base, (own, *scopes), faults)
-    if "models" in given:
-        whole = given["models"]
-        inputs = [_read_input(one, faults, sliced=False) for one in _listed(whole, faults)]
-        return (ConfigPart(tuple(i for i in inputs if i is not None), base, scopes, whole.line),)
-    slices = [_read_slice(one, base, scopes, faults) for one in _listed(given["slices"], faults)]
+        parameters = read_parameters(module.get("parameters", NONE), faults)
+        return _read_parts(module, base, (parameters, *scopes), faults)
+    if "models" in entries:
+        models = entries["models"]
+        inputs = [_read_input(one, faults, sliced=False) for one in _require_list(models, faults)]
+        return (ConfigPart(tuple(i for i in inputs if i is not None), base, scopes, models.line),)
+    slices = [
+        _read_slice(one, base, scopes, faults) for one in _require_list(entries["slices"], faults)
+    ]
     return tuple(one for one in slices if one is not None)
 
 
@@ -149,10 +151,10 @@ def _read_module(modules: ConfigValue, faults: Faults) -> Mapping[str, ConfigVal
     if not isinstance(modules.value, dict):
         faults.add(modules.line, f"'modules' is a mapping of modules, not {modules.words}")
         return None
-    for name, one in modules.entries.items():
+    for name, part in modules.entries.items():
         if name != "default":
             faults.add(
-                one.line,
+                part.line,
                 f"modules: '{name}' is not supported, as only text models are merged, whose one module is "
                 "'default'; give a part of a model another strategy by a recipe's `rules`",
             )
@@ -160,119 +162,126 @@ def _read_module(modules: ConfigValue, faults: Faults) -> Mapping[str, ConfigVal
     if module is None or not isinstance(module.value, dict):
         return None
     module.refuse_unknown(("models", "slices", "parameters"), faults)
-    given = {key: one for key, one in module.entries.items() if one.value}
-    if len({"models", "slices"} & given.keys()) != 1:
+    entries = {key: part for key, part in module.entries.items() if part.value}
+    if len({"models", "slices"} & entries.keys()) != 1:
         faults.add(module.line, "a module has either 'models' or 'slices'")
         return None
-    return given
+    return entries
 
 
 def _read_slice(
-    found: ConfigValue, base: ModelName | None, scopes: tuple[Parameters, ...], faults: Faults
+    entry: ConfigValue, base: ModelName | None, scopes: tuple[Parameters, ...], faults: Faults
 ) -> ConfigPart | None:
-    if not isinstance(found.value, dict):
-        faults.add(found.line, f"a slice is `{{sources: […]}}`, not {found.words}")
+    if not isinstance(entry.value, dict):
+        faults.add(entry.line, f"a slice is `{{sources: […]}}`, not {entry.words}")
         return None
-    found.refuse_unknown(("sources", "base_model", "parameters", "residual_weight"), faults)
-    given = {key: one for key, one in found.entries.items() if one.value is not None}
-    if "residual_weight" in given:
+    entry.refuse_unknown(("sources", "base_model", "parameters", "residual_weight"), faults)
+    entries = {key: value for key, value in entry.entries.items() if value.value is not None}
+    if "residual_weight" in entries:
         faults.add(
-            given["residual_weight"].line,
+            entries["residual_weight"].line,
             "'residual_weight' is not supported, and mergekit does not use it either; "
             "leave it out, and set 'scale' under a source's parameters to weaken a layer",
         )
-    if "sources" not in given or not given["sources"].value:
-        faults.add(found.line, "a slice needs 'sources'")
+    if "sources" not in entries or not entries["sources"].value:
+        faults.add(entry.line, "a slice needs 'sources'")
         return None
-    inputs = [_read_input(one, faults, sliced=True) for one in _listed(given["sources"], faults)]
-    own = read_parameters(given.get("parameters", NONE), faults)
-    if "base_model" in given:
-        base = read_model(given["base_model"], faults)
+    inputs = [
+        _read_input(value, faults, sliced=True)
+        for value in _require_list(entries["sources"], faults)
+    ]
+    parameters = read_parameters(entries.get("parameters", NONE), faults)
+    if "base_model" in entries:
+        base = read_model(entries["base_model"], faults)
     counts = {i.layers[1] - i.layers[0] for i in inputs if i is not None and i.layers is not None}
     if len(counts) > 1:
-        faults.add(found.line, "all sources of a slice must have the same number of layers")
-    return ConfigPart(tuple(i for i in inputs if i is not None), base, (own, *scopes), found.line)
+        faults.add(entry.line, "all sources of a slice must have the same number of layers")
+    return ConfigPart(
+        tuple(i for i in inputs if i is not None), base, (parameters, *scopes), entry.line
+    )
 
 
-def _read_input(found: ConfigValue, faults: Faults, *, sliced: bool) -> ConfigModel | None:
-    needed = ("model", "layer_range") if sliced else ("model",)
-    what = f"{{{', '.join(needed)}, parameters}}"
-    if not isinstance(found.value, dict):
-        faults.add(found.line, f"{found.label} is `{what}`, not {found.words}")
+def _read_input(entry: ConfigValue, faults: Faults, *, sliced: bool) -> ConfigModel | None:
+    required_keys = ("model", "layer_range") if sliced else ("model",)
+    form = f"{{{', '.join(required_keys)}, parameters}}"
+    if not isinstance(entry.value, dict):
+        faults.add(entry.line, f"{entry.label} is `{form}`, not {entry.words}")
         return None
-    found.refuse_unknown((*needed, "parameters"), faults)
-    missing = [key for key in needed if found.entries.get(key, NONE).value is None]
+    entry.refuse_unknown((*required_keys, "parameters"), faults)
+    missing = [key for key in required_keys if entry.entries.get(key, NONE).value is None]
     if missing:
-        faults.add(found.line, f"{found.label} needs '{missing[0]}'")
+        faults.add(entry.line, f"{entry.label} needs '{missing[0]}'")
         return None
-    model = read_model(found.entries["model"], faults)
-    layers = _read_layers(found.entries["layer_range"], faults) if sliced else None
-    own = read_parameters(found.entries.get("parameters", NONE), faults)
+    model = read_model(entry.entries["model"], faults)
+    layers = _read_layers(entry.entries["layer_range"], faults) if sliced else None
+    parameters = read_parameters(entry.entries.get("parameters", NONE), faults)
     if model is None or (sliced and layers is None):
         return None
-    return ConfigModel(model, own, found.line, layers)
+    return ConfigModel(model, parameters, entry.line, layers)
 
 
-def _read_layers(found: ConfigValue, faults: Faults) -> tuple[int, int] | None:
-    values = [one.value for one in found.value] if isinstance(found.value, list) else []
-    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
-    if len(values) != 2 or not whole or not 0 <= values[0] < values[1]:
-        faults.add(found.line, "'layer_range' is [first, end], the end being left out: [0, 12]")
+def _read_layers(entry: ConfigValue, faults: Faults) -> tuple[int, int] | None:
+    values = [item.value for item in entry.value] if isinstance(entry.value, list) else []
+    all_integers = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
+    if len(values) != 2 or not all_integers or not 0 <= values[0] < values[1]:
+        faults.add(entry.line, "'layer_range' is [first, end], the end being left out: [0, 12]")
         return None
     return values[0], values[1]
 
 
-def _listed(found: ConfigValue, faults: Faults) -> Sequence[ConfigValue]:
-    if isinstance(found.value, list):
-        return found.value
-    faults.add(found.line, f"{found.label} is a list, not {found.words}")
+def _require_list(entry: ConfigValue, faults: Faults) -> Sequence[ConfigValue]:
+    if isinstance(entry.value, list):
+        return entry.value
+    faults.add(entry.line, f"{entry.label} is a list, not {entry.words}")
     return ()
 
 
-def _read_dtype(found: ConfigValue | None, faults: Faults) -> str | None:
-    text = read_text(found, faults)
-    if text is None or found is None:
+def _read_dtype(entry: ConfigValue | None, faults: Faults) -> str | None:
+    text = read_text(entry, faults)
+    if text is None or entry is None:
         return None
     name = text.removeprefix("torch.")
     if name not in _DTYPES:
         hint = suggest(name, _DTYPES) or f"; there are {', '.join(_DTYPES)}"
-        faults.add(found.line, f"{found.label} cannot be '{text}'{hint}")
+        faults.add(entry.line, f"{entry.label} cannot be '{text}'{hint}")
         return None
     return name
 
 
-def _read_tokenizer(given: Mapping[str, ConfigValue], faults: Faults) -> ConfigTokens | None:
-    if "tokenizer_source" in given and "tokenizer" in given:
+def _read_tokenizer(entries: Mapping[str, ConfigValue], faults: Faults) -> ConfigTokens | None:
+    if "tokenizer_source" in entries and "tokenizer" in entries:
         faults.add(
-            given["tokenizer"].line, "'tokenizer' and 'tokenizer_source' say the same; keep one"
+            entries["tokenizer"].line, "'tokenizer' and 'tokenizer_source' say the same; keep one"
         )
         return None
-    if "tokenizer_source" in given:
-        source = _read_source(given["tokenizer_source"], faults)
-        return ConfigTokens(source, given["tokenizer_source"].line) if source else None
-    found = given.get("tokenizer")
-    if found is None:
+    if "tokenizer_source" in entries:
+        source = _read_source(entries["tokenizer_source"], faults)
+        return ConfigTokens(source, entries["tokenizer_source"].line) if source else None
+    tokenizer = entries.get("tokenizer")
+    if tokenizer is None:
         return None
-    if not isinstance(found.value, dict):
+    if not isinstance(tokenizer.value, dict):
         faults.add(
-            found.line,
-            f"'tokenizer' is `{{source, tokens, pad_to_multiple_of}}`, not {found.words}",
+            tokenizer.line,
+            f"'tokenizer' is `{{source, tokens, pad_to_multiple_of}}`, not {tokenizer.words}",
         )
         return None
-    found.refuse_unknown(("source", "tokens", "pad_to_multiple_of"), faults)
-    own = {key: one for key, one in found.entries.items() if one.value is not None}
-    source = _read_source(own["source"], faults) if "source" in own else "union"
-    multiple = own.get("pad_to_multiple_of", NONE)
+    tokenizer.refuse_unknown(("source", "tokens", "pad_to_multiple_of"), faults)
+    options = {key: option for key, option in tokenizer.entries.items() if option.value is not None}
+    source = _read_source(options["source"], faults) if "source" in options else "union"
+    multiple = options.get("pad_to_multiple_of", NONE)
     if multiple.value is not None and (type(multiple.value) is not int or multiple.value < 1):
         faults.add(multiple.line, "'pad_to_multiple_of' is a whole number from 1")
-    tokens = own.get("tokens", NONE)
+    tokens = options.get("tokens", NONE)
     if tokens.value is not None and not isinstance(tokens.value, dict):
         faults.add(tokens.line, f"'tokens' is a mapping of tokens, not {tokens.words}")
         return None
-    return ConfigTokens(source, found.line, tokens.value or {}, multiple.value) if source else None
+    return (
+        ConfigTokens(source, tokenizer.line, tokens.value or {}, multiple.value) if source else None
+    )
 
 
-def _read_source(found: ConfigValue, faults: Faults) -> str | ModelName | None:
-    if found.value in ("union", "base"):
-        return str(found.value)
-    return read_model(found, faults)
+def _read_source(entry: ConfigValue, faults: Faults) -> str | ModelName | None:
+    if entry.value in ("union", "base"):
+        return str(entry.value)
+    return read_model(entry, faults)

@@ -1,4 +1,4 @@
-"""Tokenizers built and embeddings put in their order by mergekit's own code (`mergekit.tokenizer`)."""
+"""Building of tokenizers and reordering of embeddings by mergekit's own code (`mergekit.tokenizer`)."""
 
 from __future__ import annotations
 
@@ -26,17 +26,22 @@ if TYPE_CHECKING:
 def vocabulary_tensors(
     models: Mapping[str, Model], dtype: str | None
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Return each tensor whose rows are tokens, by canonical name: of every model that has it, whole.
+    """Yield (canonical name, whole tensor of each model that has it) for every tensor whose rows are tokens.
 
-    A model that ties its head has the embedding for one where another model has a head of its own.
+    For a model with a tied head the embedding is yielded as the head if another model has a separate head.
     """
     from emberge.tensor_names import is_vocabulary
 
-    found = {text: Checkpoint(model.folder).names for text, model in models.items()}
-    names = dict.fromkeys(n for own in found.values() for n in own.specs if is_vocabulary(n))
+    tensor_names = {text: Checkpoint(model.folder).names for text, model in models.items()}
+    names = dict.fromkeys(
+        n for model_names in tensor_names.values() for n in model_names.specs if is_vocabulary(n)
+    )
     with TensorReader() as reader:
         for name in names:
-            specs = {t: own.specs.get(name) or own.stands_for(name) for t, own in found.items()}
+            specs = {
+                t: model_names.specs.get(name) or model_names.stands_for(name)
+                for t, model_names in tensor_names.items()
+            }
             yield name, {t: _read(reader, s, dtype) for t, s in specs.items() if s is not None}
 
 
@@ -50,7 +55,7 @@ def _read(reader: TensorReader, spec: TensorSpec, dtype: str | None) -> Tensor:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokenizer of the result, and the way from each model's rows to its rows. `names` are mergekit's own."""
+    """Tokenizer of the result with the map from each model's rows to its rows; `names` are mergekit's."""
 
     step: VocabularyOptions
     names: Mapping[str, Any]
@@ -59,7 +64,7 @@ class Vocabulary:
 
     @classmethod
     def build(cls, step: VocabularyOptions, folders: Mapping[str, Path]) -> Vocabulary:
-        """Build the tokenizer.
+        """Build the tokenizer from the models' folders, and return the vocabulary.
 
         Raises:
             CheckpointError: for tokenizers that mergekit cannot read or unite.
@@ -70,7 +75,7 @@ class Vocabulary:
 
             names = {
                 text: ModelReference(model=ModelPath(path=str(trunk)))
-                for text, trunk in _trunks(folders).items()
+                for text, trunk in _find_trunks(folders).items()
             }
             source = names[step.source.text] if isinstance(step.source, ModelRef) else step.source
             task = BuildTokenizer(
@@ -92,7 +97,7 @@ class Vocabulary:
         return -(-count // multiple) * multiple
 
     def aligned(self, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return one tensor of the models with the rows of the new vocabulary.
+        """Return one tensor of each model with its rows in the order of the new vocabulary.
 
         Raises:
             CheckpointError: for tokens that have no embedding to take.
@@ -112,22 +117,24 @@ class Vocabulary:
                 ),
                 tokenizer_task=self.task,
                 tokens=ImmutableMap(
-                    data={token: self._rule(rule) for token, rule in self.step.tokens.items()}
+                    data={
+                        token: self._convert_rule(rule) for token, rule in self.step.tokens.items()
+                    }
                 ),
                 pad_to_multiple_of=self.step.pad_to_multiple_of,
                 base_model=self.names[base.text] if base is not None else None,
                 vocabulary_axis=0,
             )
             with _explained():
-                found = task.execute(tokenizer_info=self.info, tensors=by_name)
-        return {text: found[self.names[text]] for text in tensors}
+                aligned_by_name = task.execute(tokenizer_info=self.info, tensors=by_name)
+        return {text: aligned_by_name[self.names[text]] for text in tensors}
 
     def save_tokenizer(self, folder: Path) -> None:
-        """Write the tokenizer, with the chat template that was asked for."""
-        places = [Path(name.model.path) for name in self.names.values()]
-        _save(self.info.tokenizer, self.step.chat_template, places, folder)
+        """Write the tokenizer with the requested chat template into the folder."""
+        folders = [Path(name.model.path) for name in self.names.values()]
+        _save(self.info.tokenizer, self.step.chat_template, folders, folder)
 
-    def _rule(self, rule: TokenRule) -> Any:
+    def _convert_rule(self, rule: TokenRule) -> Any:
         from mergekit.tokenizer.config import (
             ModelTokenEmbedding,
             TokenEmbeddingConfig,
@@ -145,34 +152,36 @@ class Vocabulary:
 
 
 def save_template(step: VocabularyOptions, folders: Mapping[str, Path], out: Path) -> None:
-    """Write the tokenizer of the base, or else of the first model, with another chat template."""
+    """Write the tokenizer of the base (or of the first model) with the requested chat template."""
     with without_chatter():
-        places = _trunks(folders)
-        own = places[step.base.text if step.base is not None else next(iter(places))]
+        trunks = _find_trunks(folders)
+        trunk = trunks[step.base.text if step.base is not None else next(iter(trunks))]
         with _explained():
-            tokenizer = load_tokenizer(own)
-            _save(tokenizer, step.chat_template, places.values(), out)
+            tokenizer = load_tokenizer(trunk)
+            _save(tokenizer, step.chat_template, trunks.values(), out)
 
 
-def _trunks(folders: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the folder of each model's transformer; transformers then knows a type that a plugin adds."""
-    found = {text: Checkpoint(folder) for text, folder in folders.items()}
-    for one in found.values():
-        find_config_class(one.config.get("model_type"))
-    return {text: one.trunk for text, one in found.items()}
+def _find_trunks(folders: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the folder of each model's transformer, after registering its config class."""
+    checkpoints = {text: Checkpoint(folder) for text, folder in folders.items()}
+    for checkpoint in checkpoints.values():
+        find_config_class(checkpoint.config.get("model_type"))
+    return {text: checkpoint.trunk for text, checkpoint in checkpoints.items()}
 
 
 def _save(tokenizer: Any, template: str | None, models: Iterable[Path], out: Path) -> None:
-    found = chosen_template(template, map(_template, models)) if template is not None else None
-    if found is not None:
-        tokenizer.chat_template = found
+    template_text = (
+        chosen_template(template, map(_read_template, models)) if template is not None else None
+    )
+    if template_text is not None:
+        tokenizer.chat_template = template_text
     tokenizer.save_pretrained(out)
 
 
-def _template(model: Path) -> str | None:
-    found: Any = load_tokenizer(model).chat_template
-    chosen: str | None = found.get("default") if isinstance(found, dict) else found
-    return chosen
+def _read_template(model: Path) -> str | None:
+    template: Any = load_tokenizer(model).chat_template
+    text: str | None = template.get("default") if isinstance(template, dict) else template
+    return text
 
 
 class _explained(contextlib.AbstractContextManager[None]):  # noqa: N801 - reads as a phrase

@@ -17,7 +17,7 @@ RANDOM = "elements are drawn at random: as many stay as with mergekit, but not t
 
 @dataclass(frozen=True)
 class LinkOption:
-    """Option of a link: a plain value or a setting, and the line that it comes from (0: none)."""
+    """Option of a link: a value or setting, and the config line that it comes from (0: no line)."""
 
     value: Any
     line: int = 0
@@ -25,13 +25,13 @@ class LinkOption:
 
 @dataclass(frozen=True)
 class Link:
-    """One link of a strategy, or a chain by its name."""
+    """One link of a strategy, or a named chain of links."""
 
     name: str
     options: Mapping[str, LinkOption] = field(default_factory=dict)
 
     def having(self, **options: Any) -> Link:
-        """Return the link with more options, which no line of the config has."""
+        """Return a copy of the link with more options that come from no line of the config."""
         return replace(
             self, options={**self.options, **{k: LinkOption(v) for k, v in options.items()}}
         )
@@ -39,23 +39,23 @@ class Link:
 
 @dataclass(frozen=True)
 class Equivalent:
-    """Our links for a method, where each model's own options go, and what a reader should know."""
+    """Links that compute a method, where each model's options go, and notes for the reader."""
 
     links: tuple[Link, ...]
     owned: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """A parameter that differs by model: the link and the option that it becomes."""
+    """Link and option for each parameter that differs by model."""
     notes: tuple[str, ...] = ()
 
 
 class Given:
-    """Settings of the whole merge, read by the kind that a strategy can take."""
+    """Settings of the whole merge, converted to what a strategy accepts."""
 
     def __init__(self, settings: Mapping[str, Setting], *, based: bool, sliced: bool) -> None:
         self.settings = settings
         self.based = based
         self.sliced = sliced
         self.exact = True
-        """True if all settings asked for could be expressed."""
+        """True if every setting read so far could be expressed."""
 
     def plain(self, name: str, default: Any) -> Any:
         """Return one value for all tensors."""
@@ -70,22 +70,22 @@ class Given:
     def options(
         self, within: tuple[float, float] | None = None, **ours: str
     ) -> dict[str, LinkOption]:
-        """Return the settings that are given as options, by their new names (`scale="lambda"`)."""
-        found: dict[str, LinkOption] = {}
+        """Return the config's settings as options under new names: `scale="lambda"` reads `lambda`."""
+        renamed: dict[str, LinkOption] = {}
         for option, name in ours.items():
             setting = self.settings.get(name, ())
             if setting:
-                found[option] = LinkOption(setting, setting[0].line)
-                self.exact = self.exact and _inside(setting, within)
-        return found
+                renamed[option] = LinkOption(setting, setting[0].line)
+                self.exact = self.exact and _is_within(setting, within)
+        return renamed
 
     def number(self, option: str, name: str) -> dict[str, LinkOption]:
-        """Return a plain number as an option, if it is given."""
+        """Return a setting with one plain number as an option; empty if the config does not set it."""
         value = self.plain(name, None)
         return {} if value is None else {option: LinkOption(value, self.settings[name][0].line)}
 
 
-def _inside(setting: Setting, within: tuple[float, float] | None) -> bool:
+def _is_within(setting: Setting, within: tuple[float, float] | None) -> bool:
     values = [v for e in setting for v in (e.value if isinstance(e.value, tuple) else (e.value,))]
     return within is None or all(within[0] <= float(v) <= within[1] for v in values)
 
@@ -93,49 +93,49 @@ def _inside(setting: Setting, within: tuple[float, float] | None) -> bool:
 def equivalent(
     method: str, settings: Mapping[str, Setting], *, based: bool, sliced: bool
 ) -> Equivalent | None:
-    """Return our links for a method with these settings of the whole merge; None where they cannot."""
-    make = _MAKERS.get(method)
-    if make is None:
+    """Return the links that compute a method with these settings; None if none compute it exactly."""
+    map_method = _MAPPERS.get(method)
+    if map_method is None:
         return None
-    given = Given(settings, based=based, sliced=sliced)
-    found = make(given)
-    return found if given.exact else None
+    merge_settings = Given(settings, based=based, sliced=sliced)
+    match = map_method(merge_settings)
+    return match if merge_settings.exact else None
 
 
-def _linear(given: Given) -> Equivalent:
+def _map_linear(given: Given) -> Equivalent:
     return Equivalent((Link("linear", given.number("normalize", "normalize")),))
 
 
-def _slerp(given: Given) -> Equivalent:
+def _map_slerp(given: Given) -> Equivalent:
     link = Link("slerp", given.options(within=(0, 1), t="t")).having(linear_threshold=0.9995)
     return Equivalent((link,), notes=("mergekit walks straight above a cosine of 0.9995",))
 
 
-def _nuslerp(given: Given) -> Equivalent:
+def _map_nuslerp(given: Given) -> Equivalent:
     flat = given.plain("nuslerp_flatten", True)
     by_row = "column" if given.plain("nuslerp_row_wise", False) else "row"
     link = Link("nuslerp")
     return Equivalent((link if flat else link.having(granularity=by_row),))
 
 
-def _multislerp(given: Given) -> Equivalent:
+def _map_multislerp(given: Given) -> Equivalent:
     standard = given.plain("normalize_weights", True) is True and given.plain("eps", 1e-8) == 1e-8
     given.exact = given.exact and standard
     link = Link("multi_slerp").having(mode="projected")
     return Equivalent((link.having(space="deltas") if given.based else link,))
 
 
-def _karcher(given: Given) -> Equivalent:
+def _map_karcher(given: Given) -> Equivalent:
     steps, tolerance = given.plain("max_iter", 10), given.plain("tol", 1e-5)
     return Equivalent((Link("karcher").having(max_iter=steps, tol=tolerance),))
 
 
-def _task_arithmetic(given: Given) -> Equivalent:
+def _map_task_arithmetic(given: Given) -> Equivalent:
     options = {**given.options(scale="lambda"), **given.number("normalize", "normalize")}
     return Equivalent((Link("task_arithmetic", options),))  # it drops nothing: rescale is nothing
 
 
-def _ties(given: Given) -> Equivalent:
+def _map_ties(given: Given) -> Equivalent:
     options = {**given.options(scale="lambda"), **given.number("normalize", "normalize")}
     owned = {"density": ("trim", "density")}
     if not given.plain("rescale", False):
@@ -148,44 +148,44 @@ def _ties(given: Given) -> Equivalent:
     return Equivalent(links, owned)
 
 
-def _chain(
+def _build_chain_mapper(
     name: str, trimming: str, more: str | None = None, *, rescale: bool, random: bool
 ) -> Callable[[Given], Equivalent]:
-    """Return a maker of a named chain: a link that drops, `rescale`, a link that adds up."""
+    """Return a function that maps settings to a named chain: dropping, rescaling, adding up."""
 
     def make(given: Given) -> Equivalent:
         options = {**given.options(scale="lambda"), **given.number("normalize", "normalize")}
         link = Link(name, options)
-        wanted = given.plain("rescale", rescale)
-        if wanted != rescale:
-            link = link.having(rescale_mode="l1" if wanted else "none")
+        rescales = given.plain("rescale", rescale)
+        if rescales != rescale:
+            link = link.having(rescale_mode="l1" if rescales else "none")
         owned = {p: (trimming, p) for p in ("density", more) if p}
         return Equivalent((link,), owned, (RANDOM,) if random else ())
 
     return make
 
 
-def _sce(given: Given) -> Equivalent:
+def _map_sce(given: Given) -> Equivalent:
     options = given.options(within=(0, 1), select_topk="select_topk")
     return Equivalent((Link("sce", options).having(least_energy=1e-6),))
 
 
-def _model_stock(given: Given) -> Equivalent:
+def _map_model_stock(given: Given) -> Equivalent:
     link = Link("model_stock").having(clamp=False)
     by_row = given.plain("filter_wise", False)
     return Equivalent((link.having(granularity="row") if by_row else link,))
 
 
-def _arcee_fusion(_: Given) -> Equivalent:
+def _map_arcee_fusion(_: Given) -> Equivalent:
     notes = ("mergekit samples the quartiles of tensors beyond a million elements; here all count",)
     return Equivalent((Link("arcee_fusion").having(precise=False),), notes=notes)
 
 
-def _nearswap(given: Given) -> Equivalent:
+def _map_nearswap(given: Given) -> Equivalent:
     return Equivalent((Link("nearswap", given.options(t="t")),))
 
 
-def _passthrough(given: Given) -> Equivalent:
+def _map_passthrough(given: Given) -> Equivalent:
     # A filter by layer number would mean the model's own layer there, and the result's here.
     numbered = any(
         any(c.isdigit() for c in e.filter or "") for e in given.settings.get("scale", ())
@@ -194,11 +194,11 @@ def _passthrough(given: Given) -> Equivalent:
     return Equivalent((Link("passthrough", given.options(scale="scale")),))
 
 
-def _ram(given: Given) -> Equivalent:
+def _map_ram(given: Given) -> Equivalent:
     return Equivalent((Link("ram", given.options(epsilon="epsilon")),))
 
 
-def _ramplus(given: Given) -> Equivalent:
+def _map_ramplus(given: Given) -> Equivalent:
     options = {
         **given.options(epsilon="epsilon"),
         **given.number("r", "r"),
@@ -207,27 +207,31 @@ def _ramplus(given: Given) -> Equivalent:
     return Equivalent((Link("ramplus_tl", options),))
 
 
-_MAKERS: Mapping[str, Callable[[Given], Equivalent]] = {
-    "linear": _linear,
-    "slerp": _slerp,
-    "nuslerp": _nuslerp,
-    "multislerp": _multislerp,
-    "karcher": _karcher,
-    "task_arithmetic": _task_arithmetic,
-    "ties": _ties,
-    "dare_linear": _chain("dare_linear", "drop", rescale=True, random=True),
-    "dare_ties": _chain("dare_ties", "drop", rescale=True, random=True),
-    "della": _chain("della", "drop_by_rank", "epsilon", rescale=True, random=True),
-    "della_linear": _chain("della_linear", "drop_by_rank", "epsilon", rescale=True, random=True),
-    "breadcrumbs": _chain("breadcrumbs", "trim_outliers", "gamma", rescale=False, random=False),
-    "breadcrumbs_ties": _chain(
+_MAPPERS: Mapping[str, Callable[[Given], Equivalent]] = {
+    "linear": _map_linear,
+    "slerp": _map_slerp,
+    "nuslerp": _map_nuslerp,
+    "multislerp": _map_multislerp,
+    "karcher": _map_karcher,
+    "task_arithmetic": _map_task_arithmetic,
+    "ties": _map_ties,
+    "dare_linear": _build_chain_mapper("dare_linear", "drop", rescale=True, random=True),
+    "dare_ties": _build_chain_mapper("dare_ties", "drop", rescale=True, random=True),
+    "della": _build_chain_mapper("della", "drop_by_rank", "epsilon", rescale=True, random=True),
+    "della_linear": _build_chain_mapper(
+        "della_linear", "drop_by_rank", "epsilon", rescale=True, random=True
+    ),
+    "breadcrumbs": _build_chain_mapper(
+        "breadcrumbs", "trim_outliers", "gamma", rescale=False, random=False
+    ),
+    "breadcrumbs_ties": _build_chain_mapper(
         "breadcrumbs_ties", "trim_outliers", "gamma", rescale=False, random=False
     ),
-    "sce": _sce,
-    "model_stock": _model_stock,
-    "arcee_fusion": _arcee_fusion,
-    "nearswap": _nearswap,
-    "passthrough": _passthrough,
-    "ram": _ram,
-    "ramplus_tl": _ramplus,
+    "sce": _map_sce,
+    "model_stock": _map_model_stock,
+    "arcee_fusion": _map_arcee_fusion,
+    "nearswap": _map_nearswap,
+    "passthrough": _map_passthrough,
+    "ram": _map_ram,
+    "ramplus_tl": _map_ramplus,
 }

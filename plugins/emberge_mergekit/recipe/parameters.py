@@ -1,7 +1,7 @@
-"""Parameters of a config: values by filter and over depth, and the one of several settings that counts.
+"""Parameters of a config: values by filter and over depth, and the order in which settings apply.
 
-mergekit asks a source's own parameters first, then those of its slice, its module and the config, and in each
-takes the first filter that fits; so one list of all of them, in this order, means the same.
+mergekit reads a source's own parameters first, then those of its slice, its module and the config, and in
+each uses the first filter that matches. One list of all settings in this order has the same meaning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Scalar = bool | int | float | str
 
 @dataclass(frozen=True)
 class Entry:
-    """One value, or several over depth, for the tensors whose name contains `filter`."""
+    """One value, or a list of values over depth, for the tensors whose name contains `filter`."""
 
     value: Scalar | tuple[Scalar, ...]
     filter: str | None
@@ -45,35 +45,35 @@ Setting = tuple[Entry, ...]
 
 @dataclass(frozen=True)
 class Parameters:
-    """Settings of one place of a config by name, with the line of each."""
+    """Settings of one `parameters` mapping by name, with the line of each."""
 
     settings: Mapping[str, Setting]
     lines: Mapping[str, int]
 
 
-def read_parameters(found: ConfigValue, faults: Faults) -> Parameters:
-    """Read the parameters of one place."""
-    if found.value is None:
+def read_parameters(entry: ConfigValue, faults: Faults) -> Parameters:
+    """Return the settings of one `parameters` mapping, and report its problems."""
+    if entry.value is None:
         return Parameters({}, {})
-    if not isinstance(found.value, dict):
-        faults.add(found.line, f"'parameters' is a mapping of names to values, not {found.words}")
+    if not isinstance(entry.value, dict):
+        faults.add(entry.line, f"'parameters' is a mapping of names to values, not {entry.words}")
         return Parameters({}, {})
-    settings = {name: _read_setting(one, faults) for name, one in found.entries.items()}
-    lines = {name: one.line for name, one in found.entries.items()}
+    settings = {name: _read_setting(value, faults) for name, value in entry.entries.items()}
+    lines = {name: value.line for name, value in entry.entries.items()}
     return Parameters(settings, lines)
 
 
-def _read_setting(found: ConfigValue, faults: Faults) -> Setting:
-    if isinstance(found.value, list) and any(isinstance(i.value, dict) for i in found.value):
-        entries = [_read_entry(item, faults) for item in found.value]
-    elif isinstance(found.value, dict):
-        entries = [_read_entry(found, faults)]
+def _read_setting(value: ConfigValue, faults: Faults) -> Setting:
+    if isinstance(value.value, list) and any(isinstance(i.value, dict) for i in value.value):
+        entries = [_read_entry(item, faults) for item in value.value]
+    elif isinstance(value.value, dict):
+        entries = [_read_entry(value, faults)]
     else:
-        entries = [_read_value(found, None, found.line, faults)]
-    return _reachable(tuple(e for e in entries if e is not None), faults)
+        entries = [_read_value(value, None, value.line, faults)]
+    return _cut_unreachable(tuple(e for e in entries if e is not None), faults)
 
 
-def _reachable(setting: Setting, faults: Faults) -> Setting:
+def _cut_unreachable(setting: Setting, faults: Faults) -> Setting:
     for entry in setting[:-1]:
         if entry.all:
             message = "the first filter that fits wins, so a value for all tensors stands last"
@@ -82,50 +82,50 @@ def _reachable(setting: Setting, faults: Faults) -> Setting:
     return setting
 
 
-def _read_entry(found: ConfigValue, faults: Faults) -> Entry | None:
-    if not isinstance(found.value, dict):
-        faults.add(found.line, f"{found.label}: either all entries have a filter, or none")
+def _read_entry(entry: ConfigValue, faults: Faults) -> Entry | None:
+    if not isinstance(entry.value, dict):
+        faults.add(entry.line, f"{entry.label}: either all entries have a filter, or none")
         return None
-    found.refuse_unknown(("filter", "value"), faults)
-    filter_ = found.entries.get("filter", NONE)
+    entry.refuse_unknown(("filter", "value"), faults)
+    filter_ = entry.entries.get("filter", NONE)
     if filter_.value is not None and (not isinstance(filter_.value, str) or not filter_.value):
         faults.add(filter_.line, f"a filter is a part of a tensor's name, not {filter_.words}")
         return None
-    if "value" not in found.entries:
-        faults.add(found.line, f"{found.label} needs a 'value'")
+    if "value" not in entry.entries:
+        faults.add(entry.line, f"{entry.label} needs a 'value'")
         return None
-    return _read_value(found.entries["value"], filter_.value, found.line, faults)
+    return _read_value(entry.entries["value"], filter_.value, entry.line, faults)
 
 
-def _read_value(found: ConfigValue, filter_: str | None, line: int, faults: Faults) -> Entry | None:
-    if isinstance(found.value, bool | int | float | str):
-        return Entry(found.value, filter_, line)
-    items = found.value if isinstance(found.value, list) else []
+def _read_value(value: ConfigValue, filter_: str | None, line: int, faults: Faults) -> Entry | None:
+    if isinstance(value.value, bool | int | float | str):
+        return Entry(value.value, filter_, line)
+    items = value.value if isinstance(value.value, list) else []
     if not items or not all(isinstance(item.value, bool | int | float | str) for item in items):
-        shown = "an empty list" if found.value == [] else found.words
-        faults.add(found.line, f"{found.label} takes a value or a list over depth, not {shown}")
+        shown = "an empty list" if value.value == [] else value.words
+        faults.add(value.line, f"{value.label} takes a value or a list over depth, not {shown}")
         return None
     return Entry(tuple(item.value for item in items), filter_, line)
 
 
 def flatten(name: str, scopes: Iterable[Parameters], default: Scalar | None) -> Setting:
-    """Join several places' settings of a parameter, the nearest first, until one is for every tensor."""
-    found: list[Entry] = []
+    """Return a parameter's settings from all scopes, nearest first, up to one that covers every tensor."""
+    entries: list[Entry] = []
     for scope in scopes:
-        found += scope.settings.get(name, ())
-        if found and found[-1].all:
-            return tuple(found)
+        entries += scope.settings.get(name, ())
+        if entries and entries[-1].all:
+            return tuple(entries)
     if default is not None:
-        found.append(Entry(default, None, found[-1].line if found else 1))
-    return tuple(found)
+        entries.append(Entry(default, None, entries[-1].line if entries else 1))
+    return tuple(entries)
 
 
 def require_method(
     method: Method, parameters: Parameters, faults: Faults, *, beside: bool
 ) -> Parameters:
-    """Return the parameters as the method's kinds, and note every one that it does not know.
+    """Return the parameters converted to the types that the method declares; report unknown ones.
 
-    With `beside` they are beside one model, where a parameter of the whole merge is never read.
+    With `beside` they belong to one model, where mergekit never reads a parameter of the whole merge.
     """
     settings: dict[str, Setting] = {}
     for name, setting in parameters.settings.items():
@@ -158,13 +158,13 @@ def _convert_entry(name: str, declared: Parameter, entry: Entry, faults: Faults)
         message = f"'{name}' over depth is not supported; give it by filter: [{{filter, value}}]"
         faults.add(entry.line, message)
     typed = [_convert_value(declared.kind, value) for value in values]
-    for value, found in zip(values, typed, strict=True):
-        if found is None:
+    for value, converted in zip(values, typed, strict=True):
+        if converted is None:
             words = {"bool": "true or false", "int": "a whole number", "float": "a number"}
             message = f"'{name}' takes {words.get(declared.kind, 'a text')}, not {value!r}"
             faults.add(entry.line, message)
-    kept = tuple(v for v in typed if v is not None)
-    return Entry(kept if several else (kept or (0.0,))[0], entry.filter, entry.line)
+    valid_values = tuple(v for v in typed if v is not None)
+    return Entry(valid_values if several else (valid_values or (0.0,))[0], entry.filter, entry.line)
 
 
 _TRUE = ("true", "yes", "on", "y", "t", "1")
@@ -172,7 +172,7 @@ _FALSE = ("false", "no", "off", "n", "f", "0")
 
 
 def _convert_value(kind: str, value: Scalar) -> Scalar | None:
-    """Return the value as the kind, as mergekit takes it: YAML 1.1 reads 1e-5 as a text."""
+    """Return the value converted to the kind, or None; YAML 1.1 reads 1e-5 as a text, so texts are parsed."""
     if kind == "str":
         return value if isinstance(value, str) else None
     if kind == "bool":

@@ -1,4 +1,4 @@
-"""One merge, or one slice of it, as ours: models with their weights and options, a base, a strategy."""
+"""Plan of one merge or slice in emberge's terms: models with weights and options, a base, a strategy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from emberge_mergekit.recipe.parameters import (
 
 @dataclass(frozen=True)
 class PlannedModel:
-    """Model of the recipe: its weight, None where the method has none, and its own options by link."""
+    """Model of the recipe with its weight (None where the method has none) and its options by link."""
 
     input: ConfigModel
     weight: Setting | None = None
@@ -44,56 +44,60 @@ class PlannedMerge:
 def plan_part(
     part: ConfigPart, method: Method, faults: Faults, *, sliced: bool, sound: bool = True
 ) -> PlannedMerge | None:
-    """Translate a merge or slice; None when something is wrong with it, which is noted.
+    """Translate a merge or slice; return None after reporting what is wrong with it.
 
-    Of a config that was not `sound` when it was read, parts may be lacking, and their lack is no fault.
+    A config that was not `sound` when it was read may lack parts, so their number is not checked.
     """
-    known = len(faults.problems)
-    part = _typed(part, method, faults)
-    inputs = _with_base(part, sliced=sliced)
-    base = _base_of(part, inputs, method, faults)
+    count_before = len(faults.problems)
+    part = _convert_parameters(part, method, faults)
+    inputs = _add_base(part, sliced=sliced)
+    base = _find_base(part, inputs, method, faults)
     _require_counts(part, inputs, base, method, faults if sound else Faults(None))
-    if len(faults.problems) > known or not sound:
+    if len(faults.problems) > count_before or not sound:
         return None
-    models = tuple(one for one in inputs if one is not base)
+    models = tuple(model for model in inputs if model is not base)
     planned = _Planner(part, method, models, base, sliced).plan(faults)
-    return planned if len(faults.problems) == known else None
+    return planned if len(faults.problems) == count_before else None
 
 
 # ── what is merged ──────────────────────────────────────────────────────────────────────────────
 
 
-def _typed(part: ConfigPart, method: Method, faults: Faults) -> ConfigPart:
+def _convert_parameters(part: ConfigPart, method: Method, faults: Faults) -> ConfigPart:
     inputs = tuple(
-        replace(one, parameters=require_method(method, one.parameters, faults, beside=True))
-        for one in part.inputs
+        replace(model, parameters=require_method(method, model.parameters, faults, beside=True))
+        for model in part.inputs
     )
-    wider = tuple(require_method(method, p, faults, beside=False) for p in part.parameters)
-    return replace(part, inputs=inputs, parameters=wider)
+    outer_parameters = tuple(
+        require_method(method, p, faults, beside=False) for p in part.parameters
+    )
+    return replace(part, inputs=inputs, parameters=outer_parameters)
 
 
-def _with_base(part: ConfigPart, *, sliced: bool) -> tuple[ConfigModel, ...]:
-    """Return all inputs; of whole models the base is one even where it is not listed."""
-    listed = {one.model.key for one in part.inputs}
-    if sliced or part.base is None or part.base.key in listed:
+def _add_base(part: ConfigPart, *, sliced: bool) -> tuple[ConfigModel, ...]:
+    """Return the inputs, with the base of a merge of whole models added where it is not listed."""
+    listed_keys = {model.model.key for model in part.inputs}
+    if sliced or part.base is None or part.base.key in listed_keys:
         return part.inputs
     return (*part.inputs, ConfigModel(part.base, Parameters({}, {}), part.base.line))
 
 
-def _base_of(
+def _find_base(
     part: ConfigPart, inputs: tuple[ConfigModel, ...], method: Method, faults: Faults
 ) -> ConfigModel | None:
     if method.base == "ignored":
         return None
-    found = [one for one in inputs if part.base is not None and one.model.key == part.base.key]
-    if part.base is not None and not found:
+    base_inputs = [
+        model for model in inputs if part.base is not None and model.model.key == part.base.key
+    ]
+    if part.base is not None and not base_inputs:
         message = f"the base '{part.base}' must be a source of each slice; add it to 'sources'"
         faults.add(part.line, message)
     if method.base == "required" and part.base is None:
         faults.add(part.line, f"merge method '{method.name}' needs a base; name it by 'base_model'")
-    if method.base == "forbidden" and found:
+    if method.base == "forbidden" and base_inputs:
         faults.add(part.line, f"merge method '{method.name}' takes no base; leave it out")
-    return found[0] if found else None
+    return base_inputs[0] if base_inputs else None
 
 
 def _require_counts(
@@ -103,22 +107,22 @@ def _require_counts(
     method: Method,
     faults: Faults,
 ) -> None:
-    seen: set[tuple[str | None, ...]] = set()
-    for one in inputs:
-        if one.model.key in seen:
-            faults.add(one.line, f"'{one.model}' is listed twice; each model is taken once")
-        seen.add(one.model.key)
-    beside = len(inputs) - (base is not None)
+    seen_keys: set[tuple[str | None, ...]] = set()
+    for model in inputs:
+        if model.model.key in seen_keys:
+            faults.add(model.line, f"'{model.model}' is listed twice; each model is taken once")
+        seen_keys.add(model.model.key)
+    model_count = len(inputs) - (base is not None)
     bounds = [
         (len(inputs), method.least, method.most, "models, the base included"),
-        (beside, method.models[0], method.models[1], "models beside the base"),
+        (model_count, method.models[0], method.models[1], "models beside the base"),
     ]
-    for count, least, most, what in bounds:
-        over = most is not None and count > most
-        if count < least or over:
-            wanted = f"at most {most}" if over else f"at least {least}"
-            wanted = f"{least}" if least == most else wanted
-            message = f"merge method '{method.name}' takes {wanted} {what}, and there are {count}"
+    for count, least, most, counted_things in bounds:
+        is_above = most is not None and count > most
+        if count < least or is_above:
+            allowed = f"at most {most}" if is_above else f"at least {least}"
+            allowed = f"{least}" if least == most else allowed
+            message = f"merge method '{method.name}' takes {allowed} {counted_things}, and there are {count}"
             faults.add(part.line, message)
             return
 
@@ -130,7 +134,7 @@ _LIMITS = {"density": (0.0, 1.0), "gamma": (0.0, 1.0), "epsilon": (0.0, 0.5)}
 
 @dataclass(frozen=True)
 class _Planner:
-    """The models of one part, in order and without the base where that is one of its own."""
+    """Planner of one part; `models` are in order and exclude the base."""
 
     part: ConfigPart
     method: Method
@@ -139,143 +143,161 @@ class _Planner:
     sliced: bool
 
     def plan(self, faults: Faults) -> PlannedMerge:
-        settings = self._shared()
-        own = [self._own(one) for one in self.models]
-        based = self.base is not None
-        found = equivalent(self.method.name, settings, based=based, sliced=self.sliced)
-        weights = [self._weight(one, faults) for one in self.models]
-        if found is None or not _fits(found, own):
-            return self._by_mergekit(settings, own, weights)
-        links, options = _placed(found, own, apart=self.sliced)
+        settings = self._collect_shared()
+        model_settings = [self._collect_per_model(model) for model in self.models]
+        has_base = self.base is not None
+        match = equivalent(self.method.name, settings, based=has_base, sliced=self.sliced)
+        weights = [self._read_weight(model, faults) for model in self.models]
+        if match is None or not _is_within_limits(match, model_settings):
+            return self._plan_with_mergekit(settings, model_settings, weights)
+        links, options = _place_options(match, model_settings, apart=self.sliced)
         planned = [PlannedModel(*each) for each in zip(self.models, weights, options, strict=True)]
-        notes = (*found.notes, *self._notes(own))
+        notes = (*match.notes, *self._list_notes(model_settings))
         base = self.base
         if self.method.name == "slerp" and base is not None:
             # mergekit's base is where the way begins; ours is the first of two models.
             planned, base = [PlannedModel(base), *planned], None
         return PlannedMerge(tuple(planned), base, links, notes, self.part.line)
 
-    def _by_mergekit(
+    def _plan_with_mergekit(
         self,
         settings: Mapping[str, Setting],
-        own: Sequence[Mapping[str, Setting]],
+        model_settings: Sequence[Mapping[str, Setting]],
         weights: Sequence[Setting | None],
     ) -> PlannedMerge:
-        """Plan the merge by mergekit's own code, which takes every value that its configs can have."""
+        """Return a plan that runs mergekit's own code, for settings that no strategy of emberge has."""
         options = {"method": LinkOption(self.method.name)}
         if settings:
-            numbers = {name: _numbers(setting) for name, setting in settings.items()}
+            numbers = {name: _convert_truth_values(setting) for name, setting in settings.items()}
             options["parameters"] = LinkOption(numbers, next(iter(settings.values()))[0].line)
         models = tuple(
-            PlannedModel(one, weight, {"mergekit": dict(given)} if given else {})
-            for one, weight, given in zip(self.models, weights, own, strict=True)
+            PlannedModel(model, weight, {"mergekit": dict(own_settings)} if own_settings else {})
+            for model, weight, own_settings in zip(
+                self.models, weights, model_settings, strict=True
+            )
         )
-        notes = ("merged by mergekit's own code, a whole tensor at a time", *self._notes(own))
+        notes = (
+            "merged by mergekit's own code, a whole tensor at a time",
+            *self._list_notes(model_settings),
+        )
         link = Link("mergekit", options)
         return PlannedMerge(models, self.base, (link,), notes, self.part.line)
 
-    def _shared(self) -> dict[str, Setting]:
-        """Return the settings of the whole merge; passthrough has one model, so its `scale` is one."""
-        found: dict[str, Setting] = {}
-        for name, declared in self.method.parameters.items():
-            if declared.scope == "shared":
-                setting = _flattened(name, self.part.parameters, declared.default)
+    def _collect_shared(self) -> dict[str, Setting]:
+        """Return the settings of the whole merge; for passthrough `scale` is one of them."""
+        settings: dict[str, Setting] = {}
+        for name, parameter in self.method.parameters.items():
+            if parameter.scope == "shared":
+                setting = _flatten_if_set(name, self.part.parameters, parameter.default)
             elif self.method.name == "passthrough":
-                setting = _flattened(name, (self.models[0].parameters, *self.part.parameters), 1.0)
+                setting = _flatten_if_set(
+                    name, (self.models[0].parameters, *self.part.parameters), 1.0
+                )
             else:
                 continue
             if setting:
-                found[name] = setting
-        found.pop(HARMLESS, None)
-        return found
+                settings[name] = setting
+        settings.pop(HARMLESS, None)
+        return settings
 
-    def _own(self, one: ConfigModel) -> dict[str, Setting]:
-        """Return the settings that may differ by model, beside the weight."""
-        scopes = (one.parameters, *self.part.parameters)
-        found: dict[str, Setting] = {}
-        for name, declared in self.method.parameters.items():
-            if declared.scope == "shared" or name == "weight" or self.method.name == "passthrough":
+    def _collect_per_model(self, model: ConfigModel) -> dict[str, Setting]:
+        """Return the model's settings of parameters that may differ by model, without the weight."""
+        scopes = (model.parameters, *self.part.parameters)
+        settings: dict[str, Setting] = {}
+        for name, parameter in self.method.parameters.items():
+            if parameter.scope == "shared" or name == "weight" or self.method.name == "passthrough":
                 continue
-            setting = _flattened(name, scopes, declared.default)
+            setting = _flatten_if_set(name, scopes, parameter.default)
             if setting:
-                found[name] = setting
-        return found
+                settings[name] = setting
+        return settings
 
-    def _weight(self, one: ConfigModel, faults: Faults) -> Setting | None:
+    def _read_weight(self, model: ConfigModel, faults: Faults) -> Setting | None:
         if "weight" not in self.method.parameters:
             return None
-        setting = flatten("weight", (one.parameters, *self.part.parameters), None)
+        setting = flatten("weight", (model.parameters, *self.part.parameters), None)
         if not setting:
-            listed = any(one is other for other in self.part.inputs)
-            why = "" if listed else f" ('{self.method.name}' weighs the base like any other model)"
-            message = f"'{one.model}' has no weight{why}; give it one under 'parameters'"
-            faults.add(one.line, message)
+            is_listed = any(model is source for source in self.part.inputs)
+            reason = (
+                "" if is_listed else f" ('{self.method.name}' weighs the base like any other model)"
+            )
+            message = f"'{model.model}' has no weight{reason}; give it one under 'parameters'"
+            faults.add(model.line, message)
         return setting
 
-    def _notes(self, own: Sequence[Mapping[str, Setting]]) -> Iterator[str]:
-        scopes = [*self.part.parameters, *(one.parameters for one in self.models)]
+    def _list_notes(self, model_settings: Sequence[Mapping[str, Setting]]) -> Iterator[str]:
+        scopes = [*self.part.parameters, *(model.parameters for model in self.models)]
         if any(HARMLESS in scope.settings for scope in scopes):
             yield "int8_mask saves mergekit memory and changes no result; it is left out"
-        if self.method.name == "task_arithmetic" and any("density" in given for given in own):
+        if self.method.name == "task_arithmetic" and any(
+            "density" in settings for settings in model_settings
+        ):
             yield "task_arithmetic drops nothing, so density means nothing to it; it is left out"
-        unused = self.base.parameters.settings if self.base is not None else {}
-        if unused:
-            yield f"what is set for the base ({', '.join(unused)}) means nothing and is left out"
+        base_settings = self.base.parameters.settings if self.base is not None else {}
+        if base_settings:
+            yield f"what is set for the base ({', '.join(base_settings)}) means nothing and is left out"
 
 
-def _flattened(name: str, scopes: Sequence[Parameters], default: Scalar | None) -> Setting:
-    """Return all settings of a parameter, with its default where some tensors are left; nothing if unset."""
+def _flatten_if_set(name: str, scopes: Sequence[Parameters], default: Scalar | None) -> Setting:
+    """Return all settings of a parameter, its default last for the other tensors; empty if it is not set."""
     is_set = any(name in scope.settings for scope in scopes)
     return flatten(name, scopes, default) if is_set else ()
 
 
-def _fits(found: Equivalent, own: Sequence[Mapping[str, Setting]]) -> bool:
-    """Return whether our options take the models' own numbers."""
-    for settings in own:
-        for name in settings.keys() & found.owned.keys():
+def _is_within_limits(match: Equivalent, model_settings: Sequence[Mapping[str, Setting]]) -> bool:
+    """Return whether the models' numbers are within the limits of emberge's options."""
+    for settings in model_settings:
+        for name in settings.keys() & match.owned.keys():
             low, high = _LIMITS[name]
-            numbers = [float(v) for entry in settings[name] for v in _values(entry)]
+            numbers = [float(v) for entry in settings[name] for v in _list_values(entry)]
             if not all(low <= number <= high for number in numbers):
                 return False
     return True
 
 
-def _values(entry: Entry) -> tuple[Scalar, ...]:
+def _list_values(entry: Entry) -> tuple[Scalar, ...]:
     return entry.value if isinstance(entry.value, tuple) else (entry.value,)
 
 
-def _placed(
-    found: Equivalent, own: Sequence[Mapping[str, Setting]], *, apart: bool
+def _place_options(
+    match: Equivalent, model_settings: Sequence[Mapping[str, Setting]], *, apart: bool
 ) -> tuple[tuple[Link, ...], list[dict[str, dict[str, Setting]]]]:
-    """Return (links, options of each model): in the links where all models set the same, else in the models.
+    """Return (links, options of each model): options go to the links if all models have the same ones.
 
-    With `apart` a filter may mean other layers of each model, and then stays beside it.
+    With `apart` a filter may select other layers in each model, so filtered options stay with the models.
     """
-    alike = [{n: [(e.value, e.filter) for e in s] for n, s in one.items()} for one in own]
-    filtered = any(entry.filter for one in own for s in one.values() for entry in s)
-    if alike and not (apart and filtered) and all(one == alike[0] for one in alike):
+    plain = [
+        {n: [(e.value, e.filter) for e in s] for n, s in per_model.items()}
+        for per_model in model_settings
+    ]
+    filtered = any(
+        entry.filter for per_model in model_settings for s in per_model.values() for entry in s
+    )
+    if plain and not (apart and filtered) and all(per_model == plain[0] for per_model in plain):
         options = {
-            found.owned[name][1]: LinkOption(setting, setting[0].line)
-            for name, setting in own[0].items()
-            if name in found.owned
+            match.owned[name][1]: LinkOption(setting, setting[0].line)
+            for name, setting in model_settings[0].items()
+            if name in match.owned
         }
-        first, *rest = found.links
-        lifted = replace(first, options={**first.options, **options})
-        return (lifted, *rest), [{} for _ in own]
-    return found.links, [_by_link(found, settings) for settings in own]
+        first, *other_links = match.links
+        first_with_options = replace(first, options={**first.options, **options})
+        return (first_with_options, *other_links), [{} for _ in model_settings]
+    return match.links, [_group_by_link(match, settings) for settings in model_settings]
 
 
-def _by_link(found: Equivalent, own: Mapping[str, Setting]) -> dict[str, dict[str, Setting]]:
+def _group_by_link(
+    match: Equivalent, settings: Mapping[str, Setting]
+) -> dict[str, dict[str, Setting]]:
     options: dict[str, dict[str, Setting]] = {}
-    for name, setting in own.items():
-        if name in found.owned:
-            link, option = found.owned[name]
+    for name, setting in settings.items():
+        if name in match.owned:
+            link, option = match.owned[name]
             options.setdefault(link, {})[option] = setting
     return options
 
 
-def _numbers(setting: Setting) -> Any:
-    """Return a setting for mergekit's own code: truth values that differ by tensor are 1 and 0."""
+def _convert_truth_values(setting: Setting) -> Any:
+    """Return a setting for mergekit's own code, with truth values that differ by tensor as 1.0 and 0.0."""
     if len(setting) == 1 and setting[0].all and isinstance(setting[0].value, bool | str):
         return setting[0].value
     return tuple(

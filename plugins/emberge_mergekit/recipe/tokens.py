@@ -1,4 +1,4 @@
-"""A config's tokenizer as the step that makes a vocabulary."""
+"""Translation of a config's tokenizer into the step that makes a vocabulary."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ Refer = Callable[[ModelName], str]
 
 
 def needs_vocabulary(config: Config) -> bool:
-    """Return whether the merge has a vocabulary or a chat template of its own."""
+    """Return whether the config sets a tokenizer or a chat template."""
     return config.tokenizer is not None or config.chat_template is not None
 
 
 def write_vocabulary(sheet: Sheet, name: str, config: Config, refer: Refer, faults: Faults) -> None:
-    """Write the step, by the name given; `refer` gives the recipe's reference to a model."""
+    """Write the vocabulary step named `name`; `refer` returns the recipe's reference to a model."""
     models = config.models
-    known = {model.key for model in models}
+    model_keys = {model.key for model in models}
     line = config.tokenizer.line if config.tokenizer is not None else config.line
     sheet.add(1, f"{name}:", line)
     sheet.add(2, "mergekit_vocabulary:")
     sheet.add(3, f"models: [{', '.join(refer(model) for model in models)}]")
     if config.base is not None:
         sheet.add(3, f"base: {refer(config.base)}", config.base.line)
-    for key, value, at in _write_options(config, refer, known, faults):
-        sheet.add(3, f"{key}: {value}", at)
+    for key, value, option_line in _write_options(config, refer, model_keys, faults):
+        sheet.add(3, f"{key}: {value}", option_line)
     tokens = config.tokenizer.tokens if config.tokenizer is not None else {}
     if tokens:
         sheet.add(3, "tokens:")
-        for token, found in tokens.items():
-            rule = _write_rule(found, refer, known, faults)
-            sheet.add(4, f"{flow(token)}: {rule}", found.line)
+        for token, entry in tokens.items():
+            rule = _write_rule(entry, refer, model_keys, faults)
+            sheet.add(4, f"{flow(token)}: {rule}", entry.line)
 
 
 def _write_options(
-    config: Config, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
+    config: Config, refer: Refer, model_keys: set[tuple[str | None, ...]], faults: Faults
 ) -> Iterator[tuple[str, str, int]]:
     tokenizer = config.tokenizer
     if tokenizer is None:
         yield "source", "null", config.line
     elif isinstance(tokenizer.source, ModelName):
-        if tokenizer.source.key not in known:
+        if tokenizer.source.key not in model_keys:
             message = f"the tokenizer's source '{tokenizer.source}' is none of the models merged"
             faults.add(tokenizer.source.line, f"{message}; give it one of them, base or union")
         yield "source", refer(tokenizer.source), tokenizer.line
@@ -66,21 +66,21 @@ def _write_options(
 
 
 def _write_rule(
-    found: ConfigValue, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
+    entry: ConfigValue, refer: Refer, model_keys: set[tuple[str | None, ...]], faults: Faults
 ) -> str:
-    """Write one token's rule, `{model: …, token: …, force: true}`."""
-    if not isinstance(found.value, dict):
-        faults.add(found.line, f"{found.label} is `{{source, force}}`, not {found.words}")
+    """Return one token's rule as YAML, `{model: …, token: …, force: true}`, and report its problems."""
+    if not isinstance(entry.value, dict):
+        faults.add(entry.line, f"{entry.label} is `{{source, force}}`, not {entry.words}")
         return "{}"
-    found.refuse_unknown(("source", "force"), faults)
-    source = found.entries.get("source", NONE)
+    entry.refuse_unknown(("source", "force"), faults)
+    source = entry.entries.get("source", NONE)
     if source.value is None:
-        faults.add(found.line, f"{found.label} needs a 'source': a model, or {{kind: zero}}")
+        faults.add(entry.line, f"{entry.label} needs a 'source': a model, or {{kind: zero}}")
         return "{}"
-    entries = _write_source(source, refer, known, faults)
-    force = found.entries.get("force", NONE).value
+    entries = _write_source(source, refer, model_keys, faults)
+    force = entry.entries.get("force", NONE).value
     if force not in (None, True, False):
-        faults.add(found.line, f"'force' of {found.label} is true or false")
+        faults.add(entry.line, f"'force' of {entry.label} is true or false")
     if force:
         entries["force"] = "true"
     return "{" + ", ".join(f"{key}: {value}" for key, value in entries.items()) + "}"
@@ -93,25 +93,25 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
 
 
 def _write_source(
-    found: ConfigValue, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
+    entry: ConfigValue, refer: Refer, model_keys: set[tuple[str | None, ...]], faults: Faults
 ) -> dict[str, str]:
-    if not isinstance(found.value, dict) or "kind" not in found.value:
-        return _of_model(found, refer, known, faults)
-    kind = found.entries["kind"]
+    if not isinstance(entry.value, dict) or "kind" not in entry.value:
+        return _write_model(entry, refer, model_keys, faults)
+    kind = entry.entries["kind"]
     if kind.value not in _KINDS:
         faults.add(kind.line, f"'kind' is zero or model_token, not {kind.words}")
         return {}
-    found.refuse_unknown(_KINDS[kind.value], faults)
+    entry.refuse_unknown(_KINDS[kind.value], faults)
     if kind.value == "zero":
         return {"zero": "true"}
-    given = {key: one for key, one in found.entries.items() if one.value is not None}
-    picked: list[Any] = [key for key in ("token", "token_id") if key in given]
-    if len(picked) != 1 or "model" not in given:
-        faults.add(found.line, "a model_token has a 'model', and either 'token' or 'token_id'")
+    options = {key: option for key, option in entry.entries.items() if option.value is not None}
+    token_keys: list[Any] = [key for key in ("token", "token_id") if key in options]
+    if len(token_keys) != 1 or "model" not in options:
+        faults.add(entry.line, "a model_token has a 'model', and either 'token' or 'token_id'")
         return {}
-    entries = _of_model(given["model"], refer, known, faults)
-    (key,) = picked
-    value = given[key]
+    entries = _write_model(options["model"], refer, model_keys, faults)
+    (key,) = token_keys
+    value = options[key]
     if key == "token_id" and type(value.value) is not int:
         faults.add(value.line, f"'token_id' is a whole number, not {value.words}")
     elif key == "token":
@@ -119,12 +119,12 @@ def _write_source(
     return {**entries, key: flow(value.value)}
 
 
-def _of_model(
-    found: ConfigValue, refer: Refer, known: set[tuple[str | None, ...]], faults: Faults
+def _write_model(
+    entry: ConfigValue, refer: Refer, model_keys: set[tuple[str | None, ...]], faults: Faults
 ) -> dict[str, str]:
-    model = read_model(found, faults)
+    model = read_model(entry, faults)
     if model is None:
         return {}
-    if model.key not in known:
-        faults.add(found.line, f"'{model}' is none of the models merged")
+    if model.key not in model_keys:
+        faults.add(entry.line, f"'{model}' is none of the models merged")
     return {"model": refer(model)}

@@ -1,4 +1,4 @@
-"""A mergekit YAML, of one document or several, as a recipe of ours."""
+"""Translation of a mergekit YAML, with one or more documents, into a recipe."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
     if not any(f"{key}:" in text or f'{key}"' in text for key in ("merge_method", *_SHAPES)):
         return None
     faults = Faults(path)
-    found = documents(text, faults)
-    if not found and not re.search(r"^merge_method\s*:", text, re.MULTILINE):
+    config_documents = documents(text, faults)
+    if not config_documents and not re.search(r"^merge_method\s*:", text, re.MULTILINE):
         return None
-    if found and not any(_is_mergekit(document) for document in found):
+    if config_documents and not any(_is_mergekit(document) for document in config_documents):
         return None
-    if not found:
+    if not config_documents:
         faults.raise_all()
-    return _Translation(found, faults).recipe()
+    return _Translation(config_documents, faults).recipe()
 
 
 def _is_mergekit(document: ConfigValue) -> bool:
-    """Return whether these are the keys of a merge: a recipe of ours has `steps`, and none of these."""
+    """Return whether the document has the keys of a mergekit config and, unlike a recipe, no `steps`."""
     if not isinstance(document.value, dict) or "steps" in document.value:
         return False
     return "merge_method" in document.value or any(key in document.value for key in _SHAPES)
@@ -53,7 +53,7 @@ def _is_mergekit(document: ConfigValue) -> bool:
 
 @dataclass(frozen=True)
 class _Merge:
-    """One document, and the id of the step that it becomes."""
+    """One document with its planned merges and the id of the step that it becomes."""
 
     id: str
     config: Config
@@ -62,35 +62,37 @@ class _Merge:
 
 
 class _Translation:
-    def __init__(self, found: Sequence[ConfigValue], faults: Faults) -> None:
+    def __init__(self, documents: Sequence[ConfigValue], faults: Faults) -> None:
         self.faults = faults
         configs, self.sound = [], []
-        for document in found:
-            known = len(faults.problems)
+        for document in documents:
+            count_before = len(faults.problems)
             configs.append(read_config(_require_mapping(document, faults), faults))
-            self.sound.append(len(faults.problems) == known)
+            self.sound.append(len(faults.problems) == count_before)
         self.ids = _name_steps(configs, faults)
-        steps = {c.name: self.ids[i] for i, c in enumerate(configs) if c.name is not None}
-        self.places = Whereabouts(faults, steps)
+        steps = {
+            config.name: self.ids[i] for i, config in enumerate(configs) if config.name is not None
+        }
+        self.references = ModelReferences(faults, steps)
         self.configs = configs
-        self.made: dict[tuple[str | None, ...], str] = {}
-        """Models that a step makes first, by the step."""
+        self.step_by_model: dict[tuple[str | None, ...], str] = {}
+        """For a model that a step of its own must merge first: the reference to that step."""
 
     def recipe(self) -> TranslatedRecipe:
-        merges = [self._merge(i, config) for i, config in enumerate(self.configs)]
-        _refuse_rings(self.configs, self.faults)
+        merges = [self._plan_merge(i, config) for i, config in enumerate(self.configs)]
+        _refuse_cycles(self.configs, self.faults)
         sheet = Sheet()
         name = self.faults.path.name if self.faults.path is not None else "a config"
         sheet.comment(0, f"From {name}, a config of mergekit.")
         sheet.add(0, "steps:")
         for merge in merges:
             if merge is not None:
-                self._write(sheet, merge)
+                self._write_merge(sheet, merge)
         self.faults.raise_all()
         return sheet.recipe()
 
-    def _merge(self, index: int, config: Config) -> _Merge | None:
-        method = self._method(config) if config.parts else None
+    def _plan_merge(self, index: int, config: Config) -> _Merge | None:
+        method = self._find_method(config) if config.parts else None
         if method is None:
             return None
         parts = [
@@ -102,7 +104,7 @@ class _Translation:
             return None
         return _Merge(self.ids[index], config, method, planned)
 
-    def _method(self, config: Config) -> Method | None:
+    def _find_method(self, config: Config) -> Method | None:
         line = config.lines.get("merge_method", config.line)
         if not config.method:
             self.faults.add(line, "a config needs 'merge_method'")
@@ -115,68 +117,71 @@ class _Translation:
 
     # ── a merge as lines ────────────────────────────────────────────────────────────────────────
 
-    def _write(self, sheet: Sheet, merge: _Merge) -> None:
+    def _write_merge(self, sheet: Sheet, merge: _Merge) -> None:
         config = merge.config
-        self.made = self._prepared(sheet, merge)
+        self.step_by_model = self._write_preparation(sheet, merge)
         if config.name is not None and config.name != merge.id:
             sheet.comment(1, f"mergekit's config calls it {config.name!r}")
         sheet.add(1, f"{merge.id}:", config.line)
         sheet.add(2, "merge:", config.line)
-        common = merge.parts[0].links
+        shared_links = merge.parts[0].links
         if config.sliced:
             sheet.add(3, "slices:", config.lines.get("slices", config.line))
             for part in merge.parts:
-                self._slice(sheet, part, common)
+                self._write_slice(sheet, part, shared_links)
         else:
             (part,) = merge.parts
-            self._models(sheet, 3, part)
+            self._write_models(sheet, 3, part)
             if part.base is not None:
                 line = config.lines.get("base_model", part.base.line)
-                sheet.add(3, f"base: {self._reference(part.base.model)}", line)
+                sheet.add(3, f"base: {self._refer_to(part.base.model)}", line)
         if needs_vocabulary(config):
             sheet.add(3, f"vocabulary: ${merge.id}{_VOCABULARY}", config.line)
         _write_notes(sheet, 3, [note for part in merge.parts for note in part.notes])
-        sheet.strategy(3, common, config.lines["merge_method"])
-        self._dtypes(sheet, config)
+        sheet.strategy(3, shared_links, config.lines["merge_method"])
+        self._write_dtypes(sheet, config)
 
-    def _prepared(self, sheet: Sheet, merge: _Merge) -> dict[tuple[str | None, ...], str]:
-        """Write the steps before the merge: a vocabulary, and models whose adapters it needs merged."""
+    def _write_preparation(self, sheet: Sheet, merge: _Merge) -> dict[tuple[str | None, ...], str]:
+        """Write the steps that the merge needs first, and return the step by model.
+
+        They are the vocabulary, and a merge of each adapter into its model.
+        """
         config = merge.config
-        made: dict[tuple[str | None, ...], str] = {}
+        step_by_model: dict[tuple[str | None, ...], str] = {}
         if not needs_vocabulary(config):
-            return made
+            return step_by_model
         for number, model in enumerate(m for m in config.models if m.adapter is not None):
-            made[model.key] = f"${merge.id}-model-{number}"
+            step_by_model[model.key] = f"${merge.id}-model-{number}"
             sheet.add(1, f"{merge.id}-model-{number}:", model.line)
             sheet.add(2, "merge:")
-            sheet.add(3, f"models: [{reference(self.places.of(model))}]")
+            sheet.add(3, f"models: [{reference(self.references.of(model))}]")
             sheet.add(3, "strategy: passthrough")
-        self.made = made
+        self.step_by_model = step_by_model
         name = f"{merge.id}{_VOCABULARY}"
-        write_vocabulary(sheet, name, config, self._reference, self.faults)
-        return made
+        write_vocabulary(sheet, name, config, self._refer_to, self.faults)
+        return step_by_model
 
-    def _slice(self, sheet: Sheet, part: PlannedMerge, common: Sequence[Link]) -> None:
+    def _write_slice(self, sheet: Sheet, part: PlannedMerge, shared_links: Sequence[Link]) -> None:
         for number, model in enumerate(part.models):
             if number == 0:
                 sheet.add(4, "- models:", part.line)
-            sheet.add(6, f"- {self._model(model)}", model.input.line)
+            sheet.add(6, f"- {self._format_model(model)}", model.input.line)
         if part.base is not None:
-            base = f"{{model: {self._reference(part.base.model)}, {_write_layers(part.base)}}}"
+            base = f"{{model: {self._refer_to(part.base.model)}, {_write_layers(part.base)}}}"
             sheet.add(5, f"base: {base}", part.base.line)
-        if not _are_alike(part.links, common):
+        if not _have_same_links(part.links, shared_links):
             sheet.strategy(5, part.links, part.line)
 
-    def _models(self, sheet: Sheet, depth: int, part: PlannedMerge) -> None:
+    def _write_models(self, sheet: Sheet, depth: int, part: PlannedMerge) -> None:
         sheet.add(depth, "models:", part.line)
         for model in part.models:
-            sheet.add(depth + 1, f"- {self._model(model)}", model.input.line)
+            sheet.add(depth + 1, f"- {self._format_model(model)}", model.input.line)
 
-    def _model(self, model: PlannedModel) -> str:
-        named = self._reference(model.input.model)
+    def _format_model(self, model: PlannedModel) -> str:
+        reference_text = self._refer_to(model.input.model)
         if model.weight is None and not model.options and model.input.layers is None:
-            return named
-        entries = [f"model: {named}"]
+            return reference_text
+        entries = [f"model: {reference_text}"]
         if model.input.layers is not None:
             entries.append(_write_layers(model.input))
         if model.weight is not None:
@@ -185,10 +190,10 @@ class _Translation:
             entries.append(f"options: {flow(model.options)}")
         return "{" + ", ".join(entries) + "}"
 
-    def _reference(self, model: ModelName) -> str:
-        return self.made.get(model.key) or reference(self.places.of(model))
+    def _refer_to(self, model: ModelName) -> str:
+        return self.step_by_model.get(model.key) or reference(self.references.of(model))
 
-    def _dtypes(self, sheet: Sheet, config: Config) -> None:
+    def _write_dtypes(self, sheet: Sheet, config: Config) -> None:
         stored = config.out_dtype or config.dtype
         if config.dtype in ("bfloat16", "float16"):
             sheet.comment(
@@ -201,13 +206,13 @@ class _Translation:
             sheet.add(3, f"out_dtype: {stored}", config.lines[key])
 
 
-def _write_layers(one: ConfigModel) -> str:
-    assert one.layers is not None
-    return f"layers: [{one.layers[0]}, {one.layers[1]}]"
+def _write_layers(model: ConfigModel) -> str:
+    assert model.layers is not None
+    return f"layers: [{model.layers[0]}, {model.layers[1]}]"
 
 
-def _are_alike(first: Sequence[Link], second: Sequence[Link]) -> bool:
-    """Return whether two strategies would be written alike."""
+def _have_same_links(first: Sequence[Link], second: Sequence[Link]) -> bool:
+    """Return whether two strategies have the same links with the same options."""
     return [(link.name, flow(link.options)) for link in first] == [
         (link.name, flow(link.options)) for link in second
     ]
@@ -226,36 +231,39 @@ def _require_mapping(document: ConfigValue, faults: Faults) -> ConfigValue:
 
 
 def _name_steps(configs: Sequence[Config], faults: Faults) -> list[str]:
-    """Return a step's id for each document: its name as far as ids allow it, `merged` for one without."""
+    """Return a unique step id for each document: its name with other characters as `-`, else `merged`."""
     ids: list[str] = []
     names: dict[str | None, int] = {}
     for config in configs:
         if config.name in names:
-            what = "without a name" if config.name is None else f"called '{config.name}'"
+            description = "without a name" if config.name is None else f"called '{config.name}'"
             first = names[config.name]
-            faults.add(config.line, f"two configs are {what}, the first at line {first}")
+            faults.add(config.line, f"two configs are {description}, the first at line {first}")
         names[config.name] = config.line
-        wanted = re.sub(r"[^A-Za-z0-9_-]+", "-", config.name or LAST).strip("-") or LAST
-        taken, number = {i.casefold() for i in ids}, 2
-        unique = wanted
-        while unique.casefold() in taken:
-            unique, number = f"{wanted}-{number}", number + 1
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", config.name or LAST).strip("-") or LAST
+        taken_ids, number = {i.casefold() for i in ids}, 2
+        unique = name
+        while unique.casefold() in taken_ids:
+            unique, number = f"{name}-{number}", number + 1
         ids.append(unique)
     return ids
 
 
-def _refuse_rings(configs: Sequence[Config], faults: Faults) -> None:
-    """Note configs that name themselves, or one another in a ring."""
-    named = {config.name: config for config in configs if config.name is not None}
-    needs = {name: [m for m in config.models if m.path in named] for name, config in named.items()}
+def _refuse_cycles(configs: Sequence[Config], faults: Faults) -> None:
+    """Report configs that use themselves as a model, directly or through other configs."""
+    configs_by_name = {config.name: config for config in configs if config.name is not None}
+    models_by_name = {
+        name: [m for m in config.models if m.path in configs_by_name]
+        for name, config in configs_by_name.items()
+    }
 
     def reaches(start: str, goal: str, seen: set[str]) -> bool:
         if start == goal:
             return True
         seen.add(start)
-        return any(reaches(m.path, goal, seen) for m in needs[start] if m.path not in seen)
+        return any(reaches(m.path, goal, seen) for m in models_by_name[start] if m.path not in seen)
 
-    for name, models in needs.items():
+    for name, models in models_by_name.items():
         for model in models:
             if model.path == name:
                 faults.add(model.line, f"config '{name}' names itself as a model")
@@ -263,63 +271,72 @@ def _refuse_rings(configs: Sequence[Config], faults: Faults) -> None:
                 faults.add(model.line, f"configs '{name}' and '{model.path}' need one another")
 
 
-class Whereabouts:
+class ModelReferences:
     """References for mergekit's names: `$step`, `./folder`, `owner/name@revision`, with adapters.
 
-    mergekit takes a path for a folder if there is one from where it is run, and for a hub id if there is
-    none; a recipe's folders are relative to the recipe. `steps` are ids by the names of the configs.
+    mergekit reads a name as a folder if that folder exists in the current folder, and as a hub id otherwise.
+    A recipe's folders are relative to the recipe. `steps` maps the names of configs to step ids.
     """
 
     def __init__(self, faults: Faults, steps: Mapping[str, str]) -> None:
         self.faults = faults
         self.steps = steps
-        self.beside = faults.path.parent if faults.path is not None else Path()
+        self.config_folder = faults.path.parent if faults.path is not None else Path()
 
     def of(self, model: ModelName) -> str:
-        """Return the reference; problems of the name are noted."""
-        text = self._one(model.path, model.revision, model.line)
+        """Return a recipe's reference to the model, and report problems of its name."""
+        text = self._refer_to_path(model.path, model.revision, model.line)
         if model.adapter is not None:
-            adapter = self._one(model.adapter, model.adapter_revision, model.line)
+            adapter = self._refer_to_path(model.adapter, model.adapter_revision, model.line)
             text = f"{text}+{adapter}"
         return text
 
-    def _one(self, path: str, revision: str | None, line: int) -> str:
+    def _refer_to_path(self, path: str, revision: str | None, line: int) -> str:
         if path in self.steps:
             self._refuse_revision(path, revision, line)
             return f"${self.steps[path]}"
         self._refuse_file(path, line)
-        folder = self._folder(path, line)
+        folder = self._find_folder(path, line)
         if folder is not None:
             self._refuse_revision(path, revision, line)
             return folder.replace("$", "$$")
         text = f"{path}@{revision}" if revision else path
         return text.replace("$", "$$")
 
-    def _folder(self, path: str, line: int) -> str | None:
-        """Return the folder as a recipe writes it, None for a name that must be the hub's."""
+    def _find_folder(self, path: str, line: int) -> str | None:
+        """Return the folder's path as a recipe writes it; None for a name that is no folder."""
         if Path(path).is_absolute():
             return path
-        here, beside = Path(path).is_dir(), (self.beside / path).is_dir()
-        if here and beside and not Path(path).samefile(self.beside / path):
+        is_in_work_folder, is_beside_config = (
+            Path(path).is_dir(),
+            (self.config_folder / path).is_dir(),
+        )
+        if (
+            is_in_work_folder
+            and is_beside_config
+            and not Path(path).samefile(self.config_folder / path)
+        ):
             self.faults.add(
                 line,
                 f"'{path}' is a folder beside the config and another one where the command is run; "
                 "write the whole path of the one that you mean",
             )
-        written = path if path.startswith(("./", "../")) or path in (".", "..") else f"./{path}"
-        if beside:
-            return written
-        if here:
+        relative_path = (
+            path if path.startswith(("./", "../")) or path in (".", "..") else f"./{path}"
+        )
+        if is_beside_config:
+            return relative_path
+        if is_in_work_folder:
             return str(Path(path).absolute())
-        return path if written == path else None
+        return path if relative_path == path else None
 
     def _refuse_file(self, path: str, line: int) -> None:
-        file = self.beside / path
+        file = self.config_folder / path
         if not file.is_file():
             return
-        itself = self.faults.path is not None and file.samefile(self.faults.path)
-        what = "is this config itself" if itself else "is a file"
-        self.faults.add(line, f"'{path}' {what}; a model is a folder, or one of the hub's")
+        is_this_config = self.faults.path is not None and file.samefile(self.faults.path)
+        description = "is this config itself" if is_this_config else "is a file"
+        self.faults.add(line, f"'{path}' {description}; a model is a folder, or one of the hub's")
 
     def _refuse_revision(self, path: str, revision: str | None, line: int) -> None:
         if revision is not None:

@@ -1,4 +1,4 @@
-"""A step that makes one vocabulary for several models with mergekit's own tokenizer code."""
+"""Step that makes one vocabulary for several models with mergekit's own tokenizer code."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class MergekitVocabulary(VocabularyOptions, Step):
     def check(self, context: Preflight) -> Iterable[Problem]:
         from emberge_mergekit.config.chat import fault_of
 
-        listed = {reference.text for reference in self.models}
-        for option, reference in self._named():
-            if reference.text not in listed:
+        listed_texts = {reference.text for reference in self.models}
+        for option, reference in self._list_references():
+            if reference.text not in listed_texts:
                 yield context.problem(f"'{reference.text}' is not among the models", option)
         fault = fault_of(self.chat_template)
         if fault:
@@ -66,7 +66,7 @@ class MergekitVocabulary(VocabularyOptions, Step):
         yield from self._check_rules(context)
 
     def _check_rules(self, context: Preflight) -> Iterable[Problem]:
-        """Check that the models of rules have the tokens that the rules name."""
+        """Yield a problem for each rule whose model lacks the token that the rule names."""
         for token, rule in self.tokens.items():
             folder = context.model(rule.model) if rule.model is not None else None
             if folder is None or rule.model is None:
@@ -79,13 +79,13 @@ class MergekitVocabulary(VocabularyOptions, Step):
                     )
                     yield context.problem(message, f"tokens.{token}")
                 continue
-            known, wanted = known_tokens(folder), rule.token or token
-            if known is not None and wanted not in known:
-                hint = suggest(wanted, sorted(known))
-                message = f"'{rule.model.text}' has no token '{wanted}'{hint}"
+            tokens, token_text = known_tokens(folder), rule.token or token
+            if tokens is not None and token_text not in tokens:
+                hint = suggest(token_text, sorted(tokens))
+                message = f"'{rule.model.text}' has no token '{token_text}'{hint}"
                 yield context.problem(message, f"tokens.{token}")
 
-    def _named(self) -> Iterable[tuple[str, ModelRef]]:
+    def _list_references(self) -> Iterable[tuple[str, ModelRef]]:
         if self.base is not None:
             yield "base", self.base
         if isinstance(self.source, ModelRef):
@@ -99,36 +99,38 @@ class MergekitVocabulary(VocabularyOptions, Step):
 
         from emberge_mergekit.recipe.embeddings import Vocabulary, save_template, vocabulary_tensors
 
-        found = {reference.text: workspace.model(reference) for reference in self.models}
-        for text, model in found.items():
+        models = {reference.text: workspace.model(reference) for reference in self.models}
+        for text, model in models.items():
             if model.adapter is not None:
                 raise CheckpointError(_refuse_adapter(text))
         if self.source is None:
-            save_template(self, {text: m.folder for text, m in found.items()}, workspace.folder)
-            return _finish_folder(workspace.folder, None, None, found)
-        vocabulary = Vocabulary.build(self, {text: m.folder for text, m in found.items()})
-        made: dict[str, dict[str, Tensor]] = {text: {} for text in found}
-        for name, tensors in vocabulary_tensors(found, self.dtype):
+            save_template(self, {text: m.folder for text, m in models.items()}, workspace.folder)
+            return _finish_folder(workspace.folder, None, None, models)
+        vocabulary = Vocabulary.build(self, {text: m.folder for text, m in models.items()})
+        tensors_by_model: dict[str, dict[str, Tensor]] = {text: {} for text in models}
+        for name, tensors in vocabulary_tensors(models, self.dtype):
             for text, tensor in vocabulary.aligned(name, tensors).items():
-                made[text][name] = tensor.contiguous()
-            workspace.progress(len(made), len(found), "models", name)
-        files = {m.fingerprint: f"{i}.safetensors" for i, m in enumerate(found.values())}
-        for file, tensors in zip(files.values(), made.values(), strict=True):
+                tensors_by_model[text][name] = tensor.contiguous()
+            workspace.progress(len(tensors_by_model), len(models), "models", name)
+        files = {m.fingerprint: f"{i}.safetensors" for i, m in enumerate(models.values())}
+        for file, tensors in zip(files.values(), tensors_by_model.values(), strict=True):
             save_file(tensors, workspace.folder / file)
         vocabulary.save_tokenizer(workspace.folder)
-        return _finish_folder(workspace.folder, vocabulary.size, files, found)
+        return _finish_folder(workspace.folder, vocabulary.size, files, models)
 
 
 def _finish_folder(
-    folder: Path, size: int | None, files: Mapping[str, str] | None, found: Mapping[str, Model]
+    folder: Path, size: int | None, files: Mapping[str, str] | None, models: Mapping[str, Model]
 ) -> Artifact:
-    """Write the file that lists the folder's content, and return the folder."""
+    """Write the file that lists the vocabulary's size and files, and return the folder as an artifact."""
     from emberge.merging import SuppliedVocabulary
 
     text = json.dumps({"size": size, "models": files}, indent=2)
     (folder / SuppliedVocabulary.FILE).write_text(f"{text}\n", encoding="utf-8")
-    models = {text: model.fingerprint for text, model in found.items()}
-    return Artifact(kind="file", parents=tuple(found), details={"tokens": size, "models": models})
+    fingerprints = {text: model.fingerprint for text, model in models.items()}
+    return Artifact(
+        kind="file", parents=tuple(models), details={"tokens": size, "models": fingerprints}
+    )
 
 
 def _refuse_adapter(text: str) -> str:
@@ -138,30 +140,32 @@ def _refuse_adapter(text: str) -> str:
     )
 
 
-def _has_tokenizer(folder: Path) -> bool:
+def _has_tokenizer(model_folder: Path) -> bool:
     from emberge.model_folder import Checkpoint
 
-    places = {folder, Checkpoint(folder).trunk}
+    folders = {model_folder, Checkpoint(model_folder).trunk}
     names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
-    return any((place / name).is_file() for place in places for name in names)
+    return any((folder / name).is_file() for folder in folders for name in names)
 
 
 def known_tokens(folder: Path) -> set[str] | None:
-    """Return the tokens of a folder's tokenizer; None where no tokenizer.json lists them as usual."""
+    """Return the tokens in a folder's tokenizer.json; None if it is missing or has another form."""
     trunk = Checkpoint(folder).trunk
     try:
         content: Any = json.loads((trunk / "tokenizer.json").read_text(encoding="utf-8"))
         vocabulary = content["model"]["vocab"]
         # A unigram tokenizer lists pairs of a token and its score, others a mapping of tokens to ids.
-        own = vocabulary if isinstance(vocabulary, dict) else [token for token, _ in vocabulary]
-        added = {one["content"] for one in content.get("added_tokens") or ()}
-        return {*own, *added, *_list_added(trunk / "tokenizer_config.json")}
+        token_texts = (
+            vocabulary if isinstance(vocabulary, dict) else [token for token, _ in vocabulary]
+        )
+        added = {entry["content"] for entry in content.get("added_tokens") or ()}
+        return {*token_texts, *added, *_list_added(trunk / "tokenizer_config.json")}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _list_added(path: Path) -> Iterator[str]:
-    """Yield every text of a tokenizer's settings: tokens among them are added when it is loaded."""
+    """Yield every text in a tokenizer's settings; those that are tokens are added when it is loaded."""
     if path.is_file():
         yield from _list_texts(json.loads(path.read_text(encoding="utf-8")))
 
@@ -170,12 +174,12 @@ def _list_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _list_texts(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _list_texts(item)
 
 
 def rows_of(folder: Path) -> int | None:
-    """Return the number of a model's token embeddings; None where its weights do not exist."""
+    """Return the number of a model's token embeddings; None if its weights cannot be read."""
     from emberge.tensor_names import is_vocabulary
 
     try:

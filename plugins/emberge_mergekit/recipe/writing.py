@@ -1,4 +1,4 @@
-"""A recipe as text, line by line, each line knowing the one of the user's file that it comes from."""
+"""Text of a recipe, each line with the line of the user's file that it comes from."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _TAKEN = {"true", "false", "null", "yes", "no", "on", "off"}
 
 
 class Sheet:
-    """Lines of a recipe under way."""
+    """Lines of a recipe that is being written."""
 
     def __init__(self) -> None:
         self._lines: list[tuple[str, int]] = []
 
     def add(self, depth: int, text: str, line: int = 0) -> None:
-        """Add one line, indented by two spaces a level; line 0 is that of the line before."""
+        """Add one line, indented by two spaces a level; `line=0` repeats the source line of the last one."""
         before = self._lines[-1][1] if self._lines else 1
         self._lines.append(("  " * depth + text, line or before))
 
@@ -46,35 +46,35 @@ class Sheet:
                 self.add(inner, f"{name}: {flow(option.value)}", option.line)
 
     def recipe(self) -> TranslatedRecipe:
-        """Return the text and the lines it comes from."""
+        """Return the recipe's text, and for each of its lines the source line."""
         text = "".join(f"{text}\n" for text, _ in self._lines)
         return TranslatedRecipe(text, tuple(line for _, line in self._lines))
 
 
 def flow(value: Any) -> str:
-    """Return a value in one line of YAML, with the dollars of texts doubled, as recipes need them.
+    """Return a value as one line of YAML, with each `$` of a text doubled as recipes require.
 
     Settings are numbers, lists over depth, or lists of `{filter, value}`.
     """
     if isinstance(value, LinkOption):
         return flow(value.value)
     if isinstance(value, tuple) and value and all(isinstance(one, Entry) for one in value):
-        return _setting(value)
+        return _format_setting(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_word(str(k))}: {flow(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_quote_word(str(k))}: {flow(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(flow(one) for one in value) + "]"
     if isinstance(value, str):
-        return _word(value.replace("$", "$$"))
+        return _quote_word(value.replace("$", "$$"))
     return json.dumps(value)
 
 
 def reference(text: str) -> str:
-    """Return a model in one word of YAML; `$step` keeps its dollar."""
-    return _word(text)
+    """Return a model reference quoted for YAML; `$step` keeps its single dollar."""
+    return _quote_word(text)
 
 
-def _setting(entries: Sequence[Entry]) -> str:
+def _format_setting(entries: Sequence[Entry]) -> str:
     if len(entries) == 1 and entries[0].all:
         return flow(entries[0].value)
     return flow(
@@ -82,6 +82,6 @@ def _setting(entries: Sequence[Entry]) -> str:
     )
 
 
-def _word(text: str) -> str:
+def _quote_word(text: str) -> str:
     plain = _PLAIN.fullmatch(text) and text.lower() not in _TAKEN and ": " not in text
     return text if plain and not text.endswith(":") else json.dumps(text, ensure_ascii=False)

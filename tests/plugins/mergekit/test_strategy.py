@@ -150,7 +150,7 @@ def registered(tmp_path: Path) -> Iterator[Path]:
         from mergekit.merge_methods import registry
 
     registry._METHODS.pop("furthest")
-    mergekit_strategy._registered.cache_clear()
+    mergekit_strategy._read_registered.cache_clear()
 
 
 def test_a_method_that_someone_registers_with_mergekit_is_a_method_of_configs(
