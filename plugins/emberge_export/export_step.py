@@ -1,4 +1,4 @@
-"""The `export` step: a model in the formats of other runtimes, with what each of them loses and gains."""
+"""The `export` step: a model in the formats of other runtimes, each compared with torch."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class Export(Step):
 
     def _find_missing(self) -> list[str]:
         kinds = {"openvino" if name == "openvino" else "onnx" for name in self.formats}
-        wanted = [package for kind in sorted(kinds) for package in _PACKAGES[kind]]
-        return [package for package in wanted if find_spec(package) is None]
+        packages = [package for kind in sorted(kinds) for package in _PACKAGES[kind]]
+        return [package for package in packages if find_spec(package) is None]
 
     def _check_probe(self, context: Preflight) -> Iterator[Problem]:
         if self.probe is None:
@@ -108,11 +108,11 @@ class Export(Step):
             return
         only = (self.probe_set,) if self.probe_set else ()
         sets, faults = check_eval_sets(context, self.probe, only)
-        found = [one for one in sets if one.task == "retrieval"]
-        if sets and not found:
+        retrieval_sets = [eval_set for eval_set in sets if eval_set.task == "retrieval"]
+        if sets and not retrieval_sets:
             yield context.problem("the probe has no retrieval set to take nDCG@10 on", "probe")
-        if found:  # of several the first is taken
-            _, faults = check_eval_sets(context, self.probe, (found[0].name,))
+        if retrieval_sets:  # of several the first is taken
+            _, faults = check_eval_sets(context, self.probe, (retrieval_sets[0].name,))
         yield from (context.problem(fault, "probe") for fault in faults)
 
     def _check_model(self, context: Preflight) -> Iterator[Problem]:
@@ -126,8 +126,8 @@ class Export(Step):
             yield context.problem(str(error), "model")
             return
         context.note("servers", lines)
-        for one in lacking:
-            yield context.warning(one, "model")
+        for message in lacking:
+            yield context.warning(message, "model")
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.merging import require_usable_weights
@@ -140,31 +140,31 @@ class Export(Step):
         with workspace.whole_model(model) as folder:
             require_usable_weights(folder)
             copy_model(folder, workspace.folder)
-        found = measured(
+        figures = measured(
             workspace.folder,
             {name: FILES[name] for name in self.formats},
             probe,
             progress=lambda done, total, note: workspace.progress(done, total, "formats", note),
         )
-        require_same(model.name, found)
-        (workspace.folder / TABLE).write_text(parity_table(found), encoding="utf-8")
+        require_same(model.name, figures)
+        (workspace.folder / TABLE).write_text(parity_table(figures), encoding="utf-8")
         return Artifact(
             kind="model",
             size=model.size,
             parents=(self.model.text,),
-            details=self._build_details(model.name, model.fingerprint, found, probe, workspace),
+            details=self._build_details(model.name, model.fingerprint, figures, probe, workspace),
         )
 
     def _build_details(
         self,
         name: str,
         content: str,
-        found: dict[str, Parity],
+        figures: dict[str, Parity],
         probe: Probe,
         workspace: Workspace,
     ) -> dict[str, Any]:
         unmet = []
-        if workspace.rehearsal is None and (fault := too_lossy(found, self.most_loss)):
+        if workspace.rehearsal is None and (fault := too_lossy(figures, self.most_loss)):
             unmet.append(f"on {probe.name} {fault}")
         return {
             "made_by": "exporting",
@@ -173,8 +173,8 @@ class Export(Step):
             "base_fingerprint": content,
             "probe": probe.name,
             "exported": {
-                key: {n: v for n, v in dataclasses.asdict(one).items() if v is not None}
-                for key, one in found.items()
+                key: {n: v for n, v in dataclasses.asdict(parity).items() if v is not None}
+                for key, parity in figures.items()
             },
             "table": TABLE,
             **({"unmet": unmet} if unmet else {}),
@@ -188,14 +188,14 @@ class Export(Step):
         return read_probe(path, self.probe_set, workspace.readers, limit)
 
 
-def too_lossy(found: Mapping[str, Parity], most: float) -> str:
+def too_lossy(figures: Mapping[str, Parity], most: float) -> str:
     """Return in words that int8 loses more nDCG@10 against torch than `most`; "" where it does not.
 
     Without int8 or a probe nothing is lost.
     """
-    if "int8" not in found:
+    if "int8" not in figures:
         return ""
-    before, after = found["torch"].ndcg_at_10, found["int8"].ndcg_at_10
+    before, after = figures["torch"].ndcg_at_10, figures["int8"].ndcg_at_10
     if before is None or after is None or before - after <= most:
         return ""
     return (
@@ -204,14 +204,14 @@ def too_lossy(found: Mapping[str, Parity], most: float) -> str:
     )
 
 
-def require_same(name: str, found: Mapping[str, Parity]) -> None:
+def require_same(name: str, figures: Mapping[str, Parity]) -> None:
     """Refuse an export in float32 that computes another model.
 
     Raises:
         CheckpointError: with its cosine.
     """
     for kind, floor in _SAME.items():
-        least = found[kind].least_cosine if kind in found else 1.0
+        least = figures[kind].least_cosine if kind in figures else 1.0
         if not least >= floor:  # NaN is no number that is large enough
             raise CheckpointError(
                 f"'{name}' exported as {kind} gives other embeddings than in torch: the least cosine is "

@@ -27,7 +27,7 @@ _TIMED = 256
 
 @dataclass(frozen=True)
 class Parity:
-    """Figures of one file: its size, its nearness to torch, and its speed by wall and CPU time."""
+    """Figures of one file: size, similarity to torch, and speed in wall and CPU time."""
 
     file: str
     megabytes: float
@@ -57,7 +57,7 @@ def measured(
     expected, speed = _measure_run(model, probe)
     require_finite(expected, f"{folder}: the model")
     weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
-    found = {
+    figures = {
         "torch": _build_figures("model.safetensors", weights, expected, expected, probe, speed)
     }
     for number, (name, file) in enumerate(files.items()):
@@ -66,8 +66,8 @@ def measured(
         with load_runtime(model, folder / file):
             embedded, speed = _measure_run(model, probe)
         require_finite(embedded, f"{folder}: its export as {name}")
-        found[name] = _build_figures(file, size, embedded, expected, probe, speed)
-    return found
+        figures[name] = _build_figures(file, size, embedded, expected, probe, speed)
+    return figures
 
 
 def require_finite(embedded: Mapping[str, Array], what: str) -> None:
@@ -84,20 +84,20 @@ def require_finite(embedded: Mapping[str, Array], what: str) -> None:
         )
 
 
-def parity_table(found: Mapping[str, Parity]) -> str:
+def parity_table(figures: Mapping[str, Parity]) -> str:
     """Return the figures as Markdown."""
     head = ["format", "MB", "cosine", "least", "nDCG@10", "texts/s", "texts/CPU s"]
     rows = [
         [
             name,
-            f"{one.megabytes:.1f}",
-            f"{one.cosine:.6f}",
-            f"{one.least_cosine:.6f}",
-            "–" if one.ndcg_at_10 is None else f"{one.ndcg_at_10:.4f}",
-            f"{one.texts_per_second:.0f}",
-            f"{one.texts_per_cpu_second:.0f}",
+            f"{parity.megabytes:.1f}",
+            f"{parity.cosine:.6f}",
+            f"{parity.least_cosine:.6f}",
+            "–" if parity.ndcg_at_10 is None else f"{parity.ndcg_at_10:.4f}",
+            f"{parity.texts_per_second:.0f}",
+            f"{parity.texts_per_cpu_second:.0f}",
         ]
-        for name, one in found.items()
+        for name, parity in figures.items()
     ]
     return "\n".join(table_lines(head, rows)) + "\n"
 
@@ -106,14 +106,14 @@ def _measure_run(model: Any, probe: Probe) -> tuple[dict[str, Array], tuple[floa
     """Return documents' and queries' embeddings, and texts a second of wall and of CPU time."""
     documents, queries = list(probe.documents.values()), list(probe.queries.values())
     with torch.inference_mode():
-        found = {"documents": np.asarray(model.encode_document(documents), np.float64)}
+        embeddings = {"documents": np.asarray(model.encode_document(documents), np.float64)}
         if queries:
-            found["queries"] = np.asarray(model.encode_query(queries), np.float64)
+            embeddings["queries"] = np.asarray(model.encode_query(queries), np.float64)
         timed = (documents * math.ceil(_TIMED / len(documents)))[:_TIMED]
         wall, cpu = time.perf_counter(), time.process_time()
         model.encode_document(timed)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return found, (len(timed) / max(wall, 1e-9), len(timed) / max(cpu, 1e-9))
+    return embeddings, (len(timed) / max(wall, 1e-9), len(timed) / max(cpu, 1e-9))
 
 
 def _build_figures(
@@ -139,9 +139,9 @@ def _build_figures(
 def mean_ndcg(embedded: Mapping[str, Array], probe: Probe) -> float:
     """Return the mean nDCG@10 of the probe's queries by these embeddings."""
     nearest = nearest_rows(embedded["queries"], embedded["documents"], 10)
-    places = {name: place for place, name in enumerate(probe.documents)}
+    columns = {name: column for column, name in enumerate(probe.documents)}
     grades = [
-        {places[name]: grade for name, grade in probe.relevant[query].items()}
+        {columns[name]: grade for name, grade in probe.relevant[query].items()}
         for query in probe.queries
     ]
     return ndcg(nearest, grades)

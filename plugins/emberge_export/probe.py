@@ -58,8 +58,8 @@ def read_probe(
     if catalogue is None:
         return Probe("sentences", {str(n): text for n, text in enumerate(_SENTENCES)})
     sets = pick_eval_sets(catalogue, (name,) if name else ())
-    chosen = next((one for one in sets if one.task == "retrieval"), None)
-    if chosen is None:
+    retrieval_set = next((eval_set for eval_set in sets if eval_set.task == "retrieval"), None)
+    if retrieval_set is None:
         raise DataError(f"{catalogue}: has no retrieval set to take nDCG@10 on")
-    data: Any = load_eval_set(chosen, readers=readers, limit=limit)
-    return Probe(chosen.name, data.corpus, data.queries, data.relevant)
+    data: Any = load_eval_set(retrieval_set, readers=readers, limit=limit)
+    return Probe(retrieval_set.name, data.corpus, data.queries, data.relevant)

@@ -19,8 +19,8 @@ from emberge.model_folder import require_vocabulary
 from emberge_export.runtimes import keep_to_ourselves
 
 # A program with its weights in one file has to be smaller; servers fetch what is beside it by this name.
-_LARGEST = 1_900_000_000
-_BESIDE = "_data"
+_LARGEST_SINGLE_FILE = 1_900_000_000
+_DATA_SUFFIX = "_data"
 # Two texts of unlike length, so that neither size is taken for a constant.
 _SAMPLE = ("a text to trace the model with", "another")
 # As torch's exporter names one that it has no translation of, and as OpenVINO's does.
@@ -28,7 +28,7 @@ _OPERATOR = re.compile(r"OpOverload\(op='([\w.]+)'|conversion rule found for ope
 
 
 class Exporting:
-    """Exports of one model folder; a trace that several formats need is made once."""
+    """Exporter of one model folder; formats that need the same trace share it."""
 
     def __init__(self, folder: Path) -> None:
         from sentence_transformers import SentenceTransformer
@@ -54,7 +54,7 @@ class Exporting:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         writers: dict[str, Callable[[Path], None]] = {
-            "float32": lambda place: _save_onnx(self._onnx(), place),
+            "float32": lambda target: _save_onnx(self._trace_float32(), target),
             "float16": self._write_half,
             "int8": self._write_int8,
             "openvino": self._write_openvino,
@@ -67,9 +67,9 @@ class Exporting:
                 f"{self.folder}: cannot be exported as {name}{_find_operator(error)}: {_find_reason(error)}; "
                 "serve its safetensors, or leave this format out"
             ) from error
-        return sum(one.stat().st_size for one in path.parent.glob(f"{path.stem}.*"))
+        return sum(file.stat().st_size for file in path.parent.glob(f"{path.stem}.*"))
 
-    def _onnx(self) -> Any:
+    def _trace_float32(self) -> Any:
         if self._float32 is None:
             self._float32 = self._trace_onnx(self._trunk)
         return self._float32
@@ -78,7 +78,7 @@ class Exporting:
     def _trunk(self) -> Any:
         return self.model[0].auto_model
 
-    def _sample(self) -> dict[str, Any]:
+    def _encode_sample(self) -> dict[str, Any]:
         features = self.model.preprocess(list(_SAMPLE))
         return {key: value for key, value in features.items() if isinstance(value, torch.Tensor)}
 
@@ -87,7 +87,7 @@ class Exporting:
         from transformers.exporters.exporter_onnx import OnnxExporter
 
         exporter: Any = OnnxExporter  # which has no types
-        exported = exporter().export(trunk, self._sample(), OnnxConfig(dynamic=True))
+        exported = exporter().export(trunk, self._encode_sample(), OnnxConfig(dynamic=True))
         return exported.components["model"].program
 
     def _write_half(self, path: Path) -> None:
@@ -101,7 +101,10 @@ class Exporting:
         )
 
         quantizer = OnnxRuntimeQuantizer(OnnxRuntimeDynamicConfig(per_channel=True))
-        _save_onnx(quantizer.quantize(self._onnx(), self._sample(), ExportFormat.ONNX), path)
+        _save_onnx(
+            quantizer.quantize(self._trace_float32(), self._encode_sample(), ExportFormat.ONNX),
+            path,
+        )
 
     def _write_openvino(self, path: Path) -> None:
         keep_to_ourselves()
@@ -109,7 +112,9 @@ class Exporting:
         from transformers.exporters.exporter_openvino import OpenVINOExporter
 
         exporter: Any = OpenVINOExporter
-        exported = exporter().export(self._trunk, self._sample(), OpenVINOConfig(dynamic=True))
+        exported = exporter().export(
+            self._trunk, self._encode_sample(), OpenVINOConfig(dynamic=True)
+        )
         exporter.save_program(exported.components["model"].program, path)
 
 
@@ -117,19 +122,19 @@ def _save_onnx(program: Any, path: Path) -> None:
     import onnx_ir
 
     size = sum(value.const_value.nbytes for value in program.graph.initializers.values())
-    beside = f"{path.name}{_BESIDE}" if size > _LARGEST else None
-    onnx_ir.save(program, str(path), external_data=beside)
+    data_file = f"{path.name}{_DATA_SUFFIX}" if size > _LARGEST_SINGLE_FILE else None
+    onnx_ir.save(program, str(path), external_data=data_file)
 
 
 def _find_operator(error: BaseException) -> str:
-    """Return ` (operator …)` for an error that names one without a translation."""
+    """Return ` (operator …)` if the error names an operator that cannot be exported, else ""."""
     texts = (str(cause) for cause in _list_causes(error))
-    found = next((match for text in texts if (match := _OPERATOR.search(text))), None)
-    return f" (operator {found[1] or found[2]})" if found is not None else ""
+    operator = next((match for text in texts if (match := _OPERATOR.search(text))), None)
+    return f" (operator {operator[1] or operator[2]})" if operator is not None else ""
 
 
 def _find_reason(error: BaseException) -> str:
-    """Return the first line of the error that caused the others."""
+    """Return the first line of the error at the end of the chain of causes."""
     *_, first = _list_causes(error)
     return next((line for line in str(first).splitlines() if line.strip()), type(first).__name__)
 
@@ -143,7 +148,7 @@ def _list_causes(error: BaseException) -> Iterator[BaseException]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what exporters print, log and warn of from the terminal."""
+    """Suppress output, log lines and warnings of exporters."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Runtimes in the place of a model's transformer; all else of a SentenceTransformer stays as it is."""
+"""Replacement of a SentenceTransformer's transformer by another runtime; its other modules stay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OUTPUT = "last_hidden_state"
 
 @contextmanager
 def load_runtime(model: Any, path: Path) -> Iterator[None]:
-    """Let an exported program compute the transformer of a SentenceTransformer inside the block."""
+    """Run the transformer of a SentenceTransformer by an exported program inside the `with` block."""
     first = model[0]
     trunk = first.model
     kind = OpenVinoTrunk if path.suffix == ".xml" else OnnxTrunk
@@ -29,7 +29,7 @@ def load_runtime(model: Any, path: Path) -> Iterator[None]:
 
 
 class _Trunk(torch.nn.Module):
-    """Transformer whose numbers another runtime computes, on the CPU."""
+    """Transformer that another runtime computes on the CPU."""
 
     device = torch.device("cpu")
     dtype = torch.float32
@@ -42,11 +42,11 @@ class _Trunk(torch.nn.Module):
     def forward(self, **features: Any) -> dict[str, Tensor]:
         """Return the states of the last layer, in float32."""
         ids = features["input_ids"]
-        given = {n: features.get(n, torch.zeros_like(ids)).cpu().numpy() for n in self.names}
-        states = np.asarray(self.compute(given), dtype=np.float32)
+        inputs = {n: features.get(n, torch.zeros_like(ids)).cpu().numpy() for n in self.names}
+        states = np.asarray(self.compute(inputs), dtype=np.float32)
         return {_OUTPUT: torch.from_numpy(states)}
 
-    def compute(self, given: dict[str, Any]) -> Any:
+    def compute(self, inputs: dict[str, Any]) -> Any:
         """Return the states [texts, tokens, width] of inputs by name."""
         raise NotImplementedError
 
@@ -64,10 +64,10 @@ class OnnxTrunk(_Trunk):
         self.session = onnxruntime.InferenceSession(
             str(path), options, providers=["CPUExecutionProvider"]
         )
-        self.names = [one.name for one in self.session.get_inputs()]
+        self.names = [node.name for node in self.session.get_inputs()]
 
-    def compute(self, given: dict[str, Any]) -> Any:
-        return self.session.run([_OUTPUT], given)[0]
+    def compute(self, inputs: dict[str, Any]) -> Any:
+        return self.session.run([_OUTPUT], inputs)[0]
 
 
 class OpenVinoTrunk(_Trunk):
@@ -80,10 +80,10 @@ class OpenVinoTrunk(_Trunk):
         super().__init__(config)
         settings = {"INFERENCE_NUM_THREADS": torch.get_num_threads()}
         self.compiled = openvino.Core().compile_model(str(path), "CPU", settings)
-        self.names = [one.get_any_name() for one in self.compiled.inputs]
+        self.names = [port.get_any_name() for port in self.compiled.inputs]
 
-    def compute(self, given: dict[str, Any]) -> Any:
-        return self.compiled(given)[self.compiled.output(_OUTPUT)]
+    def compute(self, inputs: dict[str, Any]) -> Any:
+        return self.compiled(inputs)[self.compiled.output(_OUTPUT)]
 
 
 def keep_to_ourselves() -> None:

@@ -1,4 +1,4 @@
-"""The demands of servers on a model's files: text-embeddings-inference and vLLM.
+"""Requirements of two servers, text-embeddings-inference and vLLM, on a model's files.
 
 Both read classic SentenceTransformers files; each has a list of architectures of its own.
 """
@@ -26,7 +26,7 @@ _LENGTH = "max_position_embeddings"
 
 
 def serving_lines(folder: Path) -> tuple[list[str], list[str]]:
-    """Return what servers find in a model's folder, and what they lack; its weights need not be there.
+    """Return two lists of lines: what servers can use in a model's folder, and what they lack.
 
     Raises:
         CheckpointError: for a folder that is no model.
@@ -43,9 +43,14 @@ def serving_lines(folder: Path) -> tuple[list[str], list[str]]:
             "the model has no Normalize module: text-embeddings-inference normalises all the same, unless a "
             "request has normalize: false"
         )
-    lacking = [f"servers need {one}" for one in dict.fromkeys(_list_for_both(checkpoint))]
-    lacking += [f"text-embeddings-inference needs {one}" for one in _list_for_tei(checkpoint)]
-    lacking += [f"vLLM needs {one}" for one in _list_for_vllm(checkpoint)]
+    lacking = [
+        f"servers need {requirement}" for requirement in dict.fromkeys(_list_for_both(checkpoint))
+    ]
+    lacking += [
+        f"text-embeddings-inference needs {requirement}"
+        for requirement in _list_for_tei(checkpoint)
+    ]
+    lacking += [f"vLLM needs {requirement}" for requirement in _list_for_vllm(checkpoint)]
     return lines, lacking
 
 
@@ -78,7 +83,7 @@ def _list_for_tei(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def _check_pooling(checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield what is lacking of the file of the pooling, which has one place."""
+    """Yield the requirement for the pooling's config file, if it is missing."""
     layout = Layout.read(checkpoint.folder)
     modules = read_modules(checkpoint.folder)
     pooling = next((module for module in modules if module.kind == "Pooling"), None)

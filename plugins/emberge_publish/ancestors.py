@@ -15,9 +15,9 @@ FetchCard = Callable[[str, str | None], Path | None]
 
 @dataclass(frozen=True)
 class Ancestors:
-    """Models that a model goes back to, and the data that it learned from in its own run.
+    """Models outside the run that a model was made from, and the data that its run trained on.
 
-    `declared` are the names of those whose licence the publisher stated.
+    `declared` has the names of models whose licence the publisher stated.
     """
 
     models: tuple[Parent, ...]
@@ -28,7 +28,7 @@ class Ancestors:
     @property
     def licences(self) -> dict[str, str]:
         """Licences by the models' names."""
-        return {one.name: one.licence for one in self.models if one.licence}
+        return {model.name: model.licence for model in self.models if model.licence}
 
     @property
     def sources(self) -> tuple[Parent | Trained, ...]:
@@ -37,23 +37,25 @@ class Ancestors:
 
     @property
     def bases(self) -> list[str]:
-        """Ids on a hub that the model goes back to."""
-        return list(dict.fromkeys(base for one in self.models for base in one.bases))
+        """Hub ids of the bases of all ancestors."""
+        return list(dict.fromkeys(base for model in self.models for base in model.bases))
 
     @property
     def languages(self) -> list[str]:
-        """Languages that any of them names."""
-        return list(dict.fromkeys(language for one in self.models for language in one.languages))
+        """Languages that the ancestors' cards name."""
+        return list(
+            dict.fromkeys(language for model in self.models for language in model.languages)
+        )
 
 
 def shown_name(name: str) -> str:
-    """Return a model's name for others: of a folder, nothing of its place on this machine."""
+    """Return a model's name for publication: for a folder only its last part."""
     return Path(name).name if name.startswith((".", "/", "~")) else name
 
 
-def is_of_hub(one: Parent) -> bool:
-    """Return whether a model is one of the hub's whose card names no model that it was made of."""
-    return one.bases == (one.name,)
+def is_of_hub(model: Parent) -> bool:
+    """Return whether a model is on the hub and its card names no other base."""
+    return model.bases == (model.name,)
 
 
 def find_ancestors(
@@ -69,31 +71,31 @@ def find_ancestors(
 
     Raises:
         CheckpointError: for a folder that no step made, and for ancestors without a known licence.
-        RecipeError: for a declared licence of what is no ancestor.
+        RecipeError: for a declared licence of a model that is no ancestor.
     """
     artifact = _read_record(folder)
     _, roots, data = ancestry(artifact, folder.parent, origin)
-    found = [_fetch_missing_card(one, fetch_card) for one in _split_adapters(roots, origin)]
-    unknown = [name for name in declared if name not in {one.name for one in found}]
-    if unknown:
-        names = [one.name for one in found]
+    models = [_fetch_missing_card(model, fetch_card) for model in _split_adapters(roots, origin)]
+    unknown_names = [name for name in declared if name not in {model.name for model in models}]
+    if unknown_names:
+        names = [model.name for model in models]
         raise RecipeError(
-            f"--licence-of {unknown[0]}: the model does not go back to it{suggest(unknown[0], names)}; "
-            f"it does to {join_some(names, 6)}"
+            f"--licence-of {unknown_names[0]}: the model does not go back to it"
+            f"{suggest(unknown_names[0], names)}; it does to {join_some(names, 6)}"
         )
-    stated = _declare_licences(found, declared)
-    if fault := _describe_unknown(stated):
+    licensed_models = _apply_licences(models, declared)
+    if fault := _describe_unlicensed(licensed_models):
         raise CheckpointError(f"{folder}: {fault}")
     merged = "strategy" in artifact.details
-    return Ancestors(tuple(stated), data, merged, tuple(declared))
+    return Ancestors(tuple(licensed_models), data, merged, tuple(declared))
 
 
 def expected_ancestors(
     model: ModelRef, context: Preflight, declared: Mapping[str, str], fetch_card: FetchCard
 ) -> Ancestors:
-    """Return the ancestors of a model before the run, as far as steps announce what they will make.
+    """Return the ancestors of a model before the run, from the results that steps expect.
 
-    Models of a hub are left out while their cards cannot be seen.
+    Models of a hub without a readable card are left out.
 
     Raises:
         CheckpointError: for a folder that no step made, and for ancestors without a known licence.
@@ -104,12 +106,18 @@ def expected_ancestors(
     else:
         names = dict.fromkeys(_list_expected_roots(model, context))
         roots = tuple(model_outside(name, model.folder) for name in names)
-    found = [_fetch_missing_card(one, fetch_card) for one in _split_adapters(roots, model.folder)]
-    stated = _declare_licences(found, declared)
-    seen = [one for one in stated if one.licence or one.card or not is_of_hub(one)]
-    if fault := _describe_unknown(seen):
+    models = [
+        _fetch_missing_card(parent, fetch_card) for parent in _split_adapters(roots, model.folder)
+    ]
+    licensed_models = _apply_licences(models, declared)
+    known_models = [
+        parent
+        for parent in licensed_models
+        if parent.licence or parent.card or not is_of_hub(parent)
+    ]
+    if fault := _describe_unlicensed(known_models):
         raise CheckpointError(fault)
-    return Ancestors(tuple(seen))
+    return Ancestors(tuple(known_models))
 
 
 def _read_record(folder: Path) -> Artifact:
@@ -123,54 +131,54 @@ def _read_record(folder: Path) -> Artifact:
 
 
 def _list_expected_roots(model: ModelRef, context: Preflight) -> Iterator[str]:
-    """Yield the models outside the recipe that a model of it will go back to."""
-    waiting, met = [model.text], set[str]()
+    """Yield the references outside the recipe that a model of the recipe will be made from."""
+    waiting, seen_steps = [model.text], set[str]()
     while waiting:
         reference = ModelRef(waiting.pop(0), model.folder)
         expected = context.expected(reference)
         if reference.step is None:
             yield reference.text
-        elif expected is not None and reference.step not in met:
-            met.add(reference.step)
+        elif expected is not None and reference.step not in seen_steps:
+            seen_steps.add(reference.step)
             waiting += expected.artifact.parents
 
 
-def _declare_licences(models: Iterable[Parent], declared: Mapping[str, str]) -> list[Parent]:
-    """Return models with the licences that the publisher states."""
+def _apply_licences(models: Iterable[Parent], declared: Mapping[str, str]) -> list[Parent]:
+    """Return the models, with the licences that the publisher states for them."""
     return [replace(o, licence=declared[o.name]) if o.name in declared else o for o in models]
 
 
 def _split_adapters(roots: Iterable[Parent], origin: Path) -> Iterator[Parent]:
-    """Yield each model, and after it the adapter on it, which has a licence of its own."""
-    for one in roots:
-        reference = ModelRef(one.name)
+    """Yield each model, followed by its adapter as a model of its own with its own licence."""
+    for model in roots:
+        reference = ModelRef(model.name)
         if reference.adapter is None:
-            yield one
+            yield model
             continue
-        yield replace(one, name=reference.main)
+        yield replace(model, name=reference.main)
         path = Path(reference.adapter).expanduser()
         local = reference.adapter.startswith((".", "/", "~"))
         bases = () if local else (reference.adapter,)
         yield with_card(Parent(reference.adapter, bases=bases), origin / path if local else None)
 
 
-def _fetch_missing_card(one: Parent, fetch_card: FetchCard) -> Parent:
-    if one.card or not is_of_hub(one):
-        return one
-    return with_card(one, fetch_card(one.name, one.revision))
+def _fetch_missing_card(model: Parent, fetch_card: FetchCard) -> Parent:
+    if model.card or not is_of_hub(model):
+        return model
+    return with_card(model, fetch_card(model.name, model.revision))
 
 
-def _describe_unknown(models: Iterable[Parent]) -> str:
-    """Return what is not known of the models' licences, and the fix; "" if all are known."""
-    silent = [one for one in models if not one.licence]
-    if not silent:
+def _describe_unlicensed(models: Iterable[Parent]) -> str:
+    """Return a message on models without a known licence, with the remedy; "" if all have one."""
+    unlicensed = [model for model in models if not model.licence]
+    if not unlicensed:
         return ""
     lines = []
-    for one in silent:
-        what = "its card states no licence" if one.card else "it has no card that can be found"
-        unknown = "its licence is" if one.datasets else "its licence and training data are"
-        lines.append(f"'{one.name}': {what}, so {unknown} unknown")
-    name = silent[0].name
+    for model in unlicensed:
+        reason = "its card states no licence" if model.card else "it has no card that can be found"
+        unknown = "its licence is" if model.datasets else "its licence and training data are"
+        lines.append(f"'{model.name}': {reason}, so {unknown} unknown")
+    name = unlicensed[0].name
     return (
         f"{'; '.join(lines)}. Give it a README.md with `license:` in its front matter, or state what you "
         f"know: --licence-of {name}=apache-2.0, in a recipe licences: {{{name}: apache-2.0}}"

@@ -1,4 +1,4 @@
-"""Credentials in texts: found wherever they are, by the forms that their issuers give them."""
+"""Search for credentials in texts, by the forms that their issuers give them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from emberge.wording import printable
 
 Content = Path | bytes
 # Letters before a form belong to a word, as in `risk-…`; the letter of an escaped line end does not.
-_APART = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+_WORD_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _FORMS = {
     "a token of Hugging Face": r"hf_[A-Za-z0-9]{16,}",
     "a key of AWS": r"(?:AKIA|ASIA)[0-9A-Z]{16}",
     "a token of GitHub": r"gh[oprsu]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}",
-    "an API key": _APART
+    "an API key": _WORD_START
     + r"sk-(?:(?:proj|svcacct|admin|ant|or|live|test)-[A-Za-z0-9_-]{16,}|[A-Za-z0-9]{20,})",
-    "a key of Stripe": _APART + r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
+    "a key of Stripe": _WORD_START + r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
     "a private key": r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----",
     "a token of Slack": r"xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{10,}",
     "a key of Google": r"AIza[0-9A-Za-z_-]{30,}",
@@ -30,31 +30,31 @@ _ANY = re.compile("|".join(f"({form})" for form in _FORMS.values()))
 _NAMES = tuple(_FORMS)
 # Bytes that are searched at once, and those of them that are searched again with the next ones: no form
 # needs more to be known.
-_PIECE, _AGAIN = 1 << 20, 1 << 10
+_PIECE, _OVERLAP = 1 << 20, 1 << 10
 # A file with a zero byte among its first ones is no text.
-_SNIFFED = 1 << 13
-_LENGTH = 8  # bytes of the number before a safetensors header
+_SNIFFED_BYTES = 1 << 13
+_HEADER_SIZE_BYTES = 8  # bytes of the number before a safetensors header
 
 
 def hide_credentials(text: str) -> str:
-    """Return a text without the user's token and without anything that has the form of a credential."""
+    """Return a text with the user's token and anything of a credential's form replaced by `…`."""
     token = _own_token()
     return _ANY.sub("…", text.replace(token, "…") if token else text)
 
 
 def require_no_credentials(files: Mapping[str, Content]) -> None:
-    """Look through the text of all files, their names, and the headers of weights.
+    """Check that the files' names and texts, and the headers of weights, contain no credential.
 
     Raises:
-        EmbergeError: with the file, the line and the kind of what was found, and never with it itself.
+        EmbergeError: with file, line and kind of each credential, never the credential itself.
     """
-    found = [
-        f"{hide_credentials(printable(name))}{where}: has {what} in it; take it out, and revoke it"
+    findings = [
+        f"{hide_credentials(printable(name))}{place}: has {kind} in it; take it out, and revoke it"
         for name, content in files.items()
-        for where, what in _credentials_in(name, content)
+        for place, kind in _find_credentials(name, content)
     ]
-    if found:
-        raise EmbergeError("\n".join(found))
+    if findings:
+        raise EmbergeError("\n".join(findings))
 
 
 def _own_token() -> str | None:
@@ -63,24 +63,24 @@ def _own_token() -> str | None:
     return get_token()
 
 
-def _credentials_in(name: str, content: Content) -> Iterator[tuple[str, str]]:
-    """Yield place and kind of each kind of credential in a file, at its first line."""
-    seen = set()
-    if named := _ANY.search(name):
-        yield " (its name)", _NAMES[(named.lastindex or 1) - 1]
+def _find_credentials(name: str, content: Content) -> Iterator[tuple[str, str]]:
+    """Yield (place, kind) of the first credential of each kind in a file."""
+    seen_kinds = set()
+    if match := _ANY.search(name):
+        yield " (its name)", _NAMES[(match.lastindex or 1) - 1]
     with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
-        for line, what in _lines_with(_text_of(name, file)):
-            if what not in seen:
-                seen.add(what)
-                yield f":{line}", what
+        for line, kind in _search_pieces(_read_text(name, file)):
+            if kind not in seen_kinds:
+                seen_kinds.add(kind)
+                yield f":{line}", kind
 
 
-def _text_of(name: str, file: IO[bytes]) -> Iterator[str]:
-    """Yield the text of a file in pieces; of weights their header, of another binary file nothing."""
+def _read_text(name: str, file: IO[bytes]) -> Iterator[str]:
+    """Yield a file's text in pieces: only the header of weights, and nothing of other binary files."""
     left = None
     if name.endswith(".safetensors"):
-        left = int.from_bytes(file.read(_LENGTH), "little")
-    elif b"\0" in file.read(_SNIFFED):
+        left = int.from_bytes(file.read(_HEADER_SIZE_BYTES), "little")
+    elif b"\0" in file.read(_SNIFFED_BYTES):
         return
     else:
         file.seek(0)
@@ -89,14 +89,14 @@ def _text_of(name: str, file: IO[bytes]) -> Iterator[str]:
         yield piece.decode("latin-1")  # a character a byte: all forms are ASCII
 
 
-def _lines_with(pieces: Iterator[str]) -> Iterator[tuple[int, str]]:
-    """Yield the line and the kind of every credential in a text that comes in pieces."""
-    token, kept, line = _own_token(), "", 1
+def _search_pieces(pieces: Iterator[str]) -> Iterator[tuple[int, str]]:
+    """Yield (line, kind) of every credential in a text given in pieces."""
+    token, overlap, line = _own_token(), "", 1
     for piece in pieces:
-        text = kept + piece
+        text = overlap + piece
         for match in _ANY.finditer(text):
             yield line + text.count("\n", 0, match.start()), _NAMES[(match.lastindex or 1) - 1]
-        if token and (place := text.find(token)) >= 0:
-            yield line + text.count("\n", 0, place), "your token of the hub"
-        kept = text[-_AGAIN:]
-        line += text.count("\n", 0, len(text) - len(kept))
+        if token and (offset := text.find(token)) >= 0:
+            yield line + text.count("\n", 0, offset), "your token of the hub"
+        overlap = text[-_OVERLAP:]
+        line += text.count("\n", 0, len(text) - len(overlap))

@@ -1,4 +1,4 @@
-"""Publishing of models on a hub: what is uploaded, under which licence, and with what known of its origin."""
+"""Publishing of models on a hub with a checked licence, lineage and card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repository of a hub: its files as they are, and one commit of others, through huggingface_hub."""
+"""Repository on a hub: reading of its files and upload in one commit, through huggingface_hub."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _TRIES, _LONGEST_WAIT = 3, 120.0
 
 
 class HubError(EmbergeError):
-    """Refusal or failure of a hub, in words that hold no token."""
+    """Refusal or failure of a hub; the message contains no token."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileOnHub:
-    """File of a repository: its bytes, its git hash, and its SHA-256 where it is stored as a large file."""
+    """File of a repository: its size in bytes, git hash, and SHA-256 if it is stored as a large file."""
 
     size: int
     blob: str
@@ -39,7 +39,7 @@ class FileOnHub:
 
 @dataclass(frozen=True)
 class Remote:
-    """State of a repository: its last commit and files; no commit where there is no repository."""
+    """State of a repository: its last commit and files; `commit` is None if it does not exist."""
 
     commit: str | None = None
     files: Mapping[str, FileOnHub] = field(default_factory=dict)
@@ -49,15 +49,15 @@ class Repository:
     """Repository of models on the hub that the environment names (HF_ENDPOINT)."""
 
     def __init__(self, name: str) -> None:
-        """Take a repository by its name.
+        """Open the repository `owner/name`.
 
         Raises:
-            RecipeError: for a name that is none of a hub's.
+            RecipeError: for a name of another form.
         """
         if not _NAME.fullmatch(name):
             raise RecipeError(f"'{name}' is no name of a model on a hub; write it as owner/name")
         self.name = name
-        self.api: HfApi = _api()
+        self.api: HfApi = _build_api()
 
     @property
     def url(self) -> str:
@@ -65,7 +65,7 @@ class Repository:
         return f"{self.api.endpoint}/{self.name}"
 
     def require_token(self) -> None:
-        """Make sure that somebody is logged in.
+        """Check that a user is logged in.
 
         Raises:
             HubError: when no user is logged in.
@@ -79,12 +79,12 @@ class Repository:
             )
 
     def look(self, revision: str | None = None) -> Remote:
-        """Return the repository's files at a revision; no commit where it does not exist.
+        """Return the repository's state at a revision; `commit` is None if it does not exist.
 
         Raises:
             HubError: when the hub refuses or fails.
         """
-        return self._asked(lambda: self._read(revision))
+        return self._call_hub(lambda: self._read(revision))
 
     def _read(self, revision: str | None) -> Remote:
         from huggingface_hub.errors import RepositoryNotFoundError
@@ -93,29 +93,29 @@ class Repository:
         try:
             commit = self.api.model_info(self.name, revision=revision).sha
         except RepositoryNotFoundError as error:
-            if _status(error) == 404:
+            if _find_status(error) == 404:
                 return Remote()
             raise
         listed = self.api.list_repo_tree(self.name, recursive=True, revision=commit)
-        files = [one for one in listed if isinstance(one, RepoFile)]
+        files = [entry for entry in listed if isinstance(entry, RepoFile)]
         return Remote(
             commit,
             {f.path: FileOnHub(f.size, f.blob_id, f.lfs.sha256 if f.lfs else None) for f in files},
         )
 
     def create(self, private: bool) -> Remote:
-        """Create the repository and return its state, which is another's if somebody was faster.
+        """Create the repository if it does not exist, and return its state.
 
         Raises:
             HubError: when the hub refuses or fails.
         """
-        self._asked(lambda: self.api.create_repo(self.name, private=private, exist_ok=True))
+        self._call_hub(lambda: self.api.create_repo(self.name, private=private, exist_ok=True))
         return self.look()
 
     def commit(self, files: Mapping[str, Content], removed: Sequence[str], parent: str) -> str:
-        """Upload files and remove others in one commit on `parent`, and return it.
+        """Upload files and delete others in one commit on `parent`, and return the commit's hash.
 
-        Contents that an earlier, interrupted try has uploaded are not sent again.
+        Contents that an earlier, interrupted call uploaded are not sent again.
 
         Raises:
             HubError: when the hub refuses or fails, or the repository was changed meanwhile.
@@ -124,7 +124,10 @@ class Repository:
 
         def send() -> Any:
             operations: list[CommitOperationAdd | CommitOperationDelete] = [
-                *(CommitOperationAdd(path, _given(content)) for path, content in files.items()),
+                *(
+                    CommitOperationAdd(path, _convert_content(content))
+                    for path, content in files.items()
+                ),
                 *(CommitOperationDelete(path, is_folder=False) for path in removed),
             ]
             return self.api.create_commit(
@@ -134,25 +137,25 @@ class Repository:
                 parent_commit=parent,
             )
 
-        return str(self._asked(send).oid)
+        return str(self._call_hub(send).oid)
 
-    def _asked(self, call: Callable[[], _Answer]) -> _Answer:
-        """Call the hub, again where it asks to wait, and turn its refusals into words."""
+    def _call_hub(self, call: Callable[[], _Answer]) -> _Answer:
+        """Call the hub, retry while it asks to wait, and turn its errors into a HubError."""
 
         def wait_after(error: Exception, number: int) -> float:
-            if isinstance(error, EmbergeError) or not _is_of_the_hub(error):
+            if isinstance(error, EmbergeError) or not _is_hub_error(error):
                 raise error
-            wait = _seconds_to_wait(error, number)
+            wait = _choose_wait(error, number)
             if wait is None or number == _TRIES:
-                # Not chained: what a request looked like is nobody's to see.
-                raise HubError(hide_credentials(self._words(error))) from None
+                # Not chained: the original error may show the request with its token.
+                raise HubError(hide_credentials(self._describe_error(error))) from None
             return wait
 
         return call_again(self.name, call, wait_after)
 
-    def _words(self, error: Exception) -> str:
-        status = _status(error)
-        words = {
+    def _describe_error(self, error: Exception) -> str:
+        status = _find_status(error)
+        reasons = {
             401: "the hub does not accept the token (401): log in again with `hf auth login`",
             403: "the token may not write here (403): take one with write access for "
             f"'{self.name.partition('/')[0]}'",
@@ -162,17 +165,17 @@ class Repository:
             429: "the hub asks to wait (429): run this again later; what was uploaded is kept",
         }
         if status is not None:
-            known = words.get(status, f"the hub answered {status}: {_first_line(error)}")
-            return f"{self.name}: {known}"
+            reason = reasons.get(status, f"the hub answered {status}: {_take_first_line(error)}")
+            return f"{self.name}: {reason}"
         inner = error.__cause__ or error
         return (
-            f"{self.name}: the upload broke off ({type(inner).__name__}: {_first_line(inner)}); run this "
-            "again, and it goes on with what is missing"
+            f"{self.name}: the upload broke off ({type(inner).__name__}: {_take_first_line(inner)}); run "
+            "this again, and it goes on with what is missing"
         )
 
 
 def card_on_hub(name: str, revision: str | None) -> Path | None:
-    """Return a folder with the card of a hub's model; None where it cannot be had."""
+    """Return a folder with the card of a hub's model; None if it cannot be downloaded."""
     from huggingface_hub import hf_hub_download
 
     hub_client.guard()
@@ -182,19 +185,19 @@ def card_on_hub(name: str, revision: str | None) -> Path | None:
         return None
 
 
-def _api() -> HfApi:
+def _build_api() -> HfApi:
     from huggingface_hub import HfApi
 
     hub_client.guard()
     return HfApi(library_name="emberge")
 
 
-def _given(content: Content) -> str | bytes:
+def _convert_content(content: Content) -> str | bytes:
     return content if isinstance(content, bytes) else str(content)
 
 
-def _status(error: BaseException | None) -> int | None:
-    """Return the HTTP status behind an error, which the client may have wrapped."""
+def _find_status(error: BaseException | None) -> int | None:
+    """Return the HTTP status of an error or of its causes; None without one."""
     while error is not None:
         response = getattr(error, "response", None)
         if response is not None and hasattr(response, "status_code"):
@@ -203,31 +206,31 @@ def _status(error: BaseException | None) -> int | None:
     return None
 
 
-def _is_of_the_hub(error: Exception) -> bool:
-    """Return whether an error is an answer, a broken connection, or the client's word for one of them."""
+def _is_hub_error(error: Exception) -> bool:
+    """Return whether an error comes from the hub's answer, the connection or the hub's client."""
     return (
-        _status(error) is not None
-        or _is_transport(error)
+        _find_status(error) is not None
+        or _is_connection_error(error)
         or isinstance(error, OSError | RuntimeError | ValueError)
     )
 
 
-def _seconds_to_wait(error: Exception, number: int) -> float | None:
-    """Return the seconds after which to try again; None for an answer that stays."""
-    status = _status(error)
+def _choose_wait(error: Exception, number: int) -> float | None:
+    """Return the seconds to wait before a retry; None if a retry cannot help."""
+    status = _find_status(error)
     if status is None:
-        return 2.0**number / 2 if _is_transport(error) else None
+        return 2.0**number / 2 if _is_connection_error(error) else None
     if status not in _BUSY:
         return None
-    asked = getattr(getattr(error, "response", None), "headers", {}).get("Retry-After", "")
-    return min(float(asked), _LONGEST_WAIT) if asked.isdigit() else 2.0**number / 2
+    retry_after = getattr(getattr(error, "response", None), "headers", {}).get("Retry-After", "")
+    return min(float(retry_after), _LONGEST_WAIT) if retry_after.isdigit() else 2.0**number / 2
 
 
-def _is_transport(error: BaseException) -> bool:
-    """Return whether a connection failed, as the client's HTTP library reports it."""
+def _is_connection_error(error: BaseException) -> bool:
+    """Return whether the error is one of the HTTP library that the client uses."""
     inner = error.__cause__ or error
     return type(inner).__module__.partition(".")[0] in ("httpx", "httpx2", "requests")
 
 
-def _first_line(error: BaseException) -> str:
+def _take_first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Gathering of all that is published of a model: licence, ancestors, card, results; checked, not sent."""
+"""Preparation of a publication: gathers and checks files, licence, ancestors, card and results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from emberge_publish.published_card import authors_card, overlap_of, published_c
 
 
 def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> Publication:
-    """Gather what is published of the model that a step left in `folder`, and check it; nothing is uploaded.
+    """Gather and check the files to publish of the model in `folder`, and return them without an upload.
 
     `origin` is the folder that relative paths of its recipe start at.
 
@@ -44,7 +44,7 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
         CheckpointError: for a folder that is no model, ancestors of unknown licence, licences that forbid it,
             and facts that the leaderboard refuses; for files that are not as the step left them.
         NotOursError: for a result that another user made.
-        RecipeError: for a name that is none.
+        RecipeError: for a name that is not `owner/name`.
         EmbergeError: for a file with a token or a key in it.
     """
     repository = Repository(choices.name)
@@ -55,20 +55,20 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
     terms = joint_terms(ancestors.licences, choices.licence)
     if terms.licence is None:
         raise CheckpointError(f"{folder}: {terms.problem}")
-    tasks = {one.name: _find_trained_on(one.bases, plugins) for one in ancestors.models}
+    tasks = {model.name: _find_trained_on(model.bases, plugins) for model in ancestors.models}
     results = _find_results(result)
     scored = [path.stem for path in results]
     record = read_json(result / RECORD)
-    chosen = choose_files(result.resolve(), record)
-    text = _read_card(chosen.files)
+    selection = choose_files(result.resolve(), record)
+    text = _read_card(selection.files)
     card = _choose_base_card(result, text, record, choices.name, origin, plugins)
-    whole = draw_card(published_card(card, ancestors, terms, tasks, scored))
+    full_card = draw_card(published_card(card, ancestors, terms, tasks, scored))
     added = plugins.completing("complete_publication", folder=result)
-    made = {name: text.encode() for name, text in {**added.files, CARD: whole}.items()}
-    made[RECORD] = record_text(with_contents(record, made)).encode()
-    files: dict[str, Content] = {**chosen.files, **made}
+    written_files = {name: text.encode() for name, text in {**added.files, CARD: full_card}.items()}
+    written_files[RECORD] = record_text(with_contents(record, written_files)).encode()
+    files: dict[str, Content] = {**selection.files, **written_files}
     require_no_credentials(files)
-    found = Publication(
+    publication = Publication(
         choices,
         repository,
         result,
@@ -76,25 +76,25 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
         terms,
         ancestors,
         _build_board_entry(result, repository, ancestors, terms, tasks, results, plugins),
-        (*added.failures, *_list_notes(ancestors, tasks, scored), *left_notes(chosen.left)),
+        (*added.failures, *_list_notes(ancestors, tasks, scored), *left_notes(selection.left)),
         plugins,
     )
-    with tempfile.TemporaryDirectory(prefix="emberge-publish-") as place:
-        found.write_board(Path(place), None)
-    return found
+    with tempfile.TemporaryDirectory(prefix="emberge-publish-") as folder_name:
+        publication.write_board(Path(folder_name), None)
+    return publication
 
 
 def _choose_base_card(
     result: Path, text: str, record: Mapping[str, Any], name: str, origin: Path, plugins: Plugins
 ) -> Card:
-    """Return the card to publish more in: one that was changed by hand as it is, else that of the run."""
+    """Return the card to extend: the author's if it was edited by hand, otherwise that of the run."""
     reporters = plugins.every("reporter")
     by_hand = text and record["files"].get(CARD) != FileContent.of_bytes(text.encode()).plain()
     if by_hand or (text and not reporters):
         return authors_card(text)
     if reporters:
-        found: Card = reporters[0].describe_model(result, origin, name)
-        return found
+        run_card: Card = reporters[0].describe_model(result, origin, name)
+        return run_card
     return Card(name.partition("/")[2], ["An embedding model, made with emberge."])
 
 
@@ -114,26 +114,26 @@ def _require_model(folder: Path) -> None:
 
 
 def _find_trained_on(bases: Sequence[str], plugins: Plugins) -> frozenset[str] | None:
-    """Return the test sets that any of a model's bases is known to have been trained on, None if unknown."""
+    """Return the test sets on which a model's bases are known to have been trained; None if unknown."""
     boards: list[Leaderboard] = plugins.every("leaderboard")
-    found = [board.tasks_trained_on(base) for board in boards for base in bases]
-    known = [one for one in found if one is not None]
-    return frozenset().union(*known) if known else None
+    task_sets = [board.tasks_trained_on(base) for board in boards for base in bases]
+    known_sets = [tasks for tasks in task_sets if tasks is not None]
+    return frozenset().union(*known_sets) if known_sets else None
 
 
 def _find_results(folder: Path) -> list[Path]:
-    """Return the files with results of exactly these weights, of evaluations in the same OUT."""
-    content, found = None, dict[str, Path]()
-    for place in results_in(folder.parent):
-        artifact = read_artifact(place)
+    """Return the result files for exactly these weights from evaluations in the same OUT."""
+    content, files = None, dict[str, Path]()
+    for step_folder in results_in(folder.parent):
+        artifact = read_artifact(step_folder)
         if artifact is None or artifact.kind != "scores":
             continue
         content = content or model_fingerprint(folder.resolve(), HashCache(None))
-        for name, fingerprint in read_scores(place).fingerprints.items():
+        for name, fingerprint in read_scores(step_folder).fingerprints.items():
             if fingerprint == content:
-                inside = place / "results" / safe_file_name(name)
-                found |= {path.stem: path for path in sorted(inside.glob("*.json"))}
-    return list(found.values())
+                results_folder = step_folder / "results" / safe_file_name(name)
+                files |= {path.stem: path for path in sorted(results_folder.glob("*.json"))}
+    return list(files.values())
 
 
 def _build_board_entry(
@@ -145,10 +145,10 @@ def _build_board_entry(
     results: Sequence[Path],
     plugins: Plugins,
 ) -> BoardEntry:
-    known = [one for one in tasks.values() if one is not None]
-    whole = len(known) == len(tasks) and all(is_of_hub(one) for one in ancestors.models)
+    known_sets = [one for one in tasks.values() if one is not None]
+    is_complete = len(known_sets) == len(tasks) and all(is_of_hub(one) for one in ancestors.models)
     # No register knows the sources of the data that the run itself trained on.
-    whole = whole and not ancestors.data
+    is_complete = is_complete and not ancestors.data
     backbone = plugins.find("text_encoder", "backbone").type()
     return BoardEntry(
         name=repository.name,
@@ -158,7 +158,7 @@ def _build_board_entry(
         bases=ancestors.bases,
         dimension=backbone.describe(folder).dimension,
         reference=repository.url,
-        trained_on=sorted(frozenset().union(*known)) if whole else None,
+        trained_on=sorted(frozenset().union(*known_sets)) if is_complete else None,
         results=results,
     )
 
@@ -177,64 +177,69 @@ def _list_notes(
     unknown = [one.name for one in ancestors.models if not one.datasets and not tasks[one.name]]
     if unknown:
         yield f"training data unknown: {join_some(unknown, 6)}; the card says so"
-    placed = [one.name for one in ancestors.models if one.name.startswith(("/", "~"))]
-    if placed:
+    local_names = [one.name for one in ancestors.models if one.name.startswith(("/", "~"))]
+    if local_names:
         yield (
-            f"artifact.json and the card name folders of this machine ({join_some(placed, 3)}); name them "
-            "relative to the recipe if nobody should know"
+            f"artifact.json and the card name folders of this machine ({join_some(local_names, 3)}); name "
+            "them relative to the recipe if nobody should know"
         )
-    both = overlap_of(tasks, scored)
-    if both:
-        yield f"scored on tasks that an ancestor was trained on: {join_some(list(both), 6)}"
+    overlap = overlap_of(tasks, scored)
+    if overlap:
+        yield f"scored on tasks that an ancestor was trained on: {join_some(list(overlap), 6)}"
 
 
 CARD, RECORD = "README.md", "artifact.json"
 # Written into a result after its step, so not all of them are in its record.
-_ADDED = (CARD, RECORD, "space.json")
+_ADDED_LATER = (CARD, RECORD, "space.json")
 
 
 @dataclass(frozen=True)
 class ChosenFiles:
-    """Files to publish by their names, and the names of what stays because no record has it."""
+    """Files to publish by name, and names of files that stay because the record lacks them."""
 
     files: Mapping[str, Path]
     left: tuple[str, ...]
 
 
 def choose_files(folder: Path, record: Mapping[str, Any]) -> ChosenFiles:
-    """Choose among the files of a result those that `record`, its artifact.json, names, and the card.
+    """Return the files of a result that `record` (its artifact.json) names, and the card.
 
-    States of trainings, their logs, hidden files and links are never among them.
+    Training states, logs, hidden files and links are never published.
 
     Raises:
         CheckpointError: for a file of the record or a card that is a link, or is behind one.
     """
-    named = {*(record.get("files") or ()), *_ADDED}
-    there = {path.relative_to(folder).as_posix(): path for path in published_files(folder)}
+    named_files = {*(record.get("files") or ()), *_ADDED_LATER}
+    paths_by_name = {path.relative_to(folder).as_posix(): path for path in published_files(folder)}
     links = sorted(_find_links(folder))
-    bad = [name for name in links if name in named or any(n.startswith(f"{name}/") for n in named)]
-    if bad:
+    bad_links = [
+        name
+        for name in links
+        if name in named_files or any(n.startswith(f"{name}/") for n in named_files)
+    ]
+    if bad_links:
         raise CheckpointError(
-            f"{printable(folder / bad[0])}: is a link, and links are not followed when a model is "
+            f"{printable(folder / bad_links[0])}: is a link, and links are not followed when a model is "
             "published; put a copy in its place"
         )
-    unnamed = {name for name in there if name not in named} | set(links)
+    unnamed = {name for name in paths_by_name if name not in named_files} | set(links)
     return ChosenFiles(
-        {name: path for name, path in there.items() if name in named}, tuple(sorted(unnamed))
+        {name: path for name, path in paths_by_name.items() if name in named_files},
+        tuple(sorted(unnamed)),
     )
 
 
 def left_notes(left: tuple[str, ...]) -> Iterator[str]:
-    """Yield a note on the files that stay, if there are any."""
+    """Yield a note on the files that are not uploaded, if there are any."""
     if left:
         shown = join_some(map(printable, left), 6)
         yield f"not uploaded, as {RECORD} does not name them: {shown}"
 
 
 def _find_links(folder: Path) -> Iterator[str]:
-    """Yield the names of all links in a folder; none is entered."""
-    for place, folders, files in os.walk(folder):
+    """Yield the names of all links in a folder without following them."""
+    for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            path = Path(place) / name
+            path = Path(parent) / name
             if path.is_symlink():
                 yield path.relative_to(folder).as_posix()

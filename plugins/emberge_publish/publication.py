@@ -20,7 +20,7 @@ from emberge_publish.licences import Terms
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """Choices of the publisher; `licences` are those of ancestors whose cards state none, or another."""
+    """Options of the publisher; `licences` replace or supply those that ancestors' cards state."""
 
     name: str
     private: bool = False
@@ -41,9 +41,9 @@ class Published:
 
 @dataclass(frozen=True)
 class Publication:
-    """Model that is ready to be published: its files, licence, ancestors and scores, and its place on a hub.
+    """Model that is ready to be published: files, licence, ancestors, scores and repository.
 
-    `board` is the entry for leaderboards, `notes` what the publisher should know.
+    `board` is the entry for leaderboards, `notes` are messages to the publisher.
     """
 
     choices: Choices
@@ -57,29 +57,29 @@ class Publication:
     plugins: Plugins
 
     def planned(self, remote: Remote) -> list[PlannedFile]:
-        """Return every file with its state beside what the repository has."""
+        """Return every file with its state compared with the repository."""
         return plan_files(self.files, remote)
 
     def lines(self, planned: Sequence[PlannedFile], remote: Remote) -> Iterator[str]:
-        """Yield what would be uploaded, for the terminal."""
-        seen = "private" if self.choices.private else "public"
-        where = "is there" if remote.commit else f"will be created, {seen}"
-        yield f"{self.repository.url} ({where}), licence {self.terms.licence}"
-        paths = [printable(one.path) for one in planned]
+        """Yield the lines of the terminal that list what would be uploaded."""
+        visibility = "private" if self.choices.private else "public"
+        state = "is there" if remote.commit else f"will be created, {visibility}"
+        yield f"{self.repository.url} ({state}), licence {self.terms.licence}"
+        paths = [printable(file.path) for file in planned]
         width = max(map(len, paths))
-        for one, path in zip(planned, paths, strict=True):
-            yield f"  {path:<{width}}  {shown_size(one.size):>9}  {one.state}"
-        sent = [one for one in planned if one.state in ("new", "changed")]
-        yield f"{len(sent)} of {len(planned)} files to send, {shown_size(sum(o.size for o in sent))}"
+        for file, path in zip(planned, paths, strict=True):
+            yield f"  {path:<{width}}  {shown_size(file.size):>9}  {file.state}"
+        to_send = [file for file in planned if file.state in ("new", "changed")]
+        yield f"{len(to_send)} of {len(planned)} files to send, {shown_size(sum(o.size for o in to_send))}"
         yield from (f"note: {printable(note)}" for note in self.notes)
 
     def require_free(self, planned: Sequence[PlannedFile]) -> None:
-        """Make sure that no content of others is lost unasked.
+        """Check that the upload replaces or deletes nothing unless `replace` is set.
 
         Raises:
-            RecipeError: where the repository has other content and `replace` was not chosen.
+            RecipeError: when the repository has other content and `replace` is not set.
         """
-        lost = [one.path for one in planned if one.state in ("changed", "removed")]
+        lost = [file.path for file in planned if file.state in ("changed", "removed")]
         if lost and not self.choices.replace:
             shown = join_some(map(printable, lost), 4)
             raise RecipeError(
@@ -89,7 +89,7 @@ class Publication:
             )
 
     def upload(self, planned: Sequence[PlannedFile], remote: Remote) -> Published:
-        """Upload what differs, in one commit, and read back that the hub has it all.
+        """Upload the files that differ in one commit, verify them on the hub, and return the outcome.
 
         Raises:
             HubError: when the hub refuses, fails, or has other bytes afterwards.
@@ -98,22 +98,24 @@ class Publication:
             remote = self.repository.create(self.choices.private)
             planned = self.planned(remote)
             self.require_free(planned)
-        new = [one for one in planned if one.state in ("new", "changed")]
-        removed = [one.path for one in planned if one.state == "removed"]
+        to_send = [file for file in planned if file.state in ("new", "changed")]
+        removed = [file.path for file in planned if file.state == "removed"]
         commit = remote.commit or ""
-        if new or removed:
-            sent = {one.path: self.files[one.path] for one in new}
-            commit = self.repository.commit(sent, removed, commit)
-        self._require_there(commit)
-        return Published(commit, self.repository.url, len(new), sum(one.size for one in new))
+        if to_send or removed:
+            contents = {file.path: self.files[file.path] for file in to_send}
+            commit = self.repository.commit(contents, removed, commit)
+        self._require_uploaded(commit)
+        return Published(
+            commit, self.repository.url, len(to_send), sum(file.size for file in to_send)
+        )
 
-    def _require_there(self, commit: str) -> None:
-        there = self.repository.look(commit)
-        wrong = [one.path for one in self.planned(there) if one.state != "same"]
-        if wrong:
+    def _require_uploaded(self, commit: str) -> None:
+        uploaded = self.repository.look(commit)
+        different = [file.path for file in self.planned(uploaded) if file.state != "same"]
+        if different:
             raise HubError(
                 f"{self.choices.name}: at commit {commit[:12]} the hub has other bytes of "
-                f"{join_some(map(printable, wrong), 4)}; run this again with --replace"
+                f"{join_some(map(printable, different), 4)}; run this again with --replace"
             )
 
     def write_board(self, out: Path, commit: str | None) -> list[str]:
@@ -123,17 +125,17 @@ class Publication:
         out.mkdir(parents=True, exist_ok=True)
         entry = replace(self.board, revision=commit)
         boards: list[Leaderboard] = self.plugins.every("leaderboard")
-        return [file for one in boards for file in one.write_entry(out, self.folder, entry)]
+        return [file for board in boards for file in board.write_entry(out, self.folder, entry)]
 
 
 # Files that hubs write into a repository themselves.
-_OF_THE_HUB = (".gitattributes",)
+_HUB_FILES = (".gitattributes",)
 State = Literal["new", "changed", "same", "removed"]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """File of the repository: its path, its bytes, and how it compares with what is there."""
+    """File to publish: its path, size in bytes, and state compared with the repository."""
 
     path: str
     size: int
@@ -141,26 +143,26 @@ class PlannedFile:
 
 
 def plan_files(files: Mapping[str, Content], remote: Remote) -> list[PlannedFile]:
-    """Return every file with its state beside what the repository has, and those that only it has."""
-    found = [_plan_file(path, content, remote) for path, content in files.items()]
-    left = [path for path in remote.files if path not in files and path not in _OF_THE_HUB]
-    return found + [PlannedFile(path, remote.files[path].size, "removed") for path in left]
+    """Return every file with its state compared with the repository, then files only the repository has."""
+    planned = [_plan_file(path, content, remote) for path, content in files.items()]
+    hub_only = [path for path in remote.files if path not in files and path not in _HUB_FILES]
+    return planned + [PlannedFile(path, remote.files[path].size, "removed") for path in hub_only]
 
 
 def _plan_file(path: str, content: Content, remote: Remote) -> PlannedFile:
     size = len(content) if isinstance(content, bytes) else content.stat().st_size
-    there = remote.files.get(path)
-    if there is None:
+    hub_file = remote.files.get(path)
+    if hub_file is None:
         return PlannedFile(path, size, "new")
-    same = there.size == size and _is_same(content, size, there)
-    return PlannedFile(path, size, "same" if same else "changed")
+    is_same = hub_file.size == size and _is_same(content, size, hub_file)
+    return PlannedFile(path, size, "same" if is_same else "changed")
 
 
-def _is_same(content: Content, size: int, there: FileOnHub) -> bool:
-    """Compare by the hash that the hub has: of the bytes for a large file, git's for others."""
-    large = there.sha256 is not None
-    digest = hashlib.sha256() if large else hashlib.sha1(usedforsecurity=False)
-    if not large:
+def _is_same(content: Content, size: int, hub_file: FileOnHub) -> bool:
+    """Return whether the content has the hub's hash: SHA-256 for a large file, git's for others."""
+    is_large = hub_file.sha256 is not None
+    digest = hashlib.sha256() if is_large else hashlib.sha1(usedforsecurity=False)
+    if not is_large:
         digest.update(f"blob {size}\0".encode())
     if isinstance(content, bytes):
         digest.update(content)
@@ -168,7 +170,7 @@ def _is_same(content: Content, size: int, there: FileOnHub) -> bool:
         with content.open("rb") as file:
             while piece := file.read(1 << 20):
                 digest.update(piece)
-    return digest.hexdigest() == (there.sha256 or there.blob)
+    return digest.hexdigest() == (hub_file.sha256 or hub_file.blob)
 
 
 def shown_size(size: float) -> str:

@@ -1,4 +1,4 @@
-"""The `publish` step: a model with all that is published beside it, checked, and uploaded where asked to."""
+"""The `publish` step: gathers and checks a model's files for a hub, and uploads them on request."""
 
 from __future__ import annotations
 
@@ -78,25 +78,25 @@ class Publish(Step):
             )
             yield context.problem(fault, "model")
         yield from self._check_licences(context)
-        if self.upload and not _logged_in():
+        if self.upload and not _is_logged_in():
             fault = "nobody is logged in at the hub; run `hf auth login` before the step runs"
             yield context.warning(fault, "upload")
 
     def _check_licences(self, context: Preflight) -> Iterator[Problem]:
-        """Yield what ancestors that can be seen before the run forbid or leave open."""
+        """Yield a problem of the licences of ancestors that are known before the run."""
         from emberge_publish.ancestors import expected_ancestors
         from emberge_publish.hub_repository import card_on_hub
         from emberge_publish.licences import joint_terms
 
         try:
-            found = expected_ancestors(
-                self.model, context, self.licences, card_on_hub if context.deep else _no_card
+            ancestors = expected_ancestors(
+                self.model, context, self.licences, card_on_hub if context.deep else _skip_card
             )
         except CheckpointError as error:
             yield context.problem(str(error), "licences")
             return
-        terms = joint_terms(found.licences, self.licence)
-        if found.licences and terms.problem:
+        terms = joint_terms(ancestors.licences, self.licence)
+        if ancestors.licences and terms.problem:
             yield context.problem(terms.problem, "model")
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -111,47 +111,49 @@ class Publish(Step):
             licence=self.licence,
             licences=dict(self.licences),
         )
-        found = prepare(model.folder, choices, workspace.plugins, self.model.folder)
-        for note in found.notes:
+        publication = prepare(model.folder, choices, workspace.plugins, self.model.folder)
+        for note in publication.notes:
             workspace.warn(note)
         details: dict[str, Any] = {
             "name": self.name,
-            "licence": found.terms.licence,
-            "bases": found.ancestors.bases,
+            "licence": publication.terms.licence,
+            "bases": publication.ancestors.bases,
             "uploaded": False,
             "table": TABLE,
         }
         commit = None
         upload = self.upload and workspace.rehearsal is None
-        lines = [f"{self.name}: {len(found.files)} files, licence {found.terms.licence}"]
+        lines = [
+            f"{self.name}: {len(publication.files)} files, licence {publication.terms.licence}"
+        ]
         if upload:
-            found.repository.require_token()
-            remote = found.repository.look()
-            planned = found.planned(remote)
-            lines = list(found.lines(planned, remote))
-            found.require_free(planned)
+            publication.repository.require_token()
+            remote = publication.repository.look()
+            planned = publication.planned(remote)
+            lines = list(publication.lines(planned, remote))
+            publication.require_free(planned)
             workspace.progress(0, len(planned), "files")
-            done = found.upload(planned, remote)
+            published = publication.upload(planned, remote)
             workspace.progress(len(planned), len(planned), "files")
-            commit = done.commit
-            details |= {"uploaded": True, **dataclasses.asdict(done)}
+            commit = published.commit
+            details |= {"uploaded": True, **dataclasses.asdict(published)}
         else:
             lines.append(
                 f"not uploaded: `emberge publish` with this model's folder and {self.name} does it"
             )
-        found.write_board(workspace.folder / BOARD, commit)
+        publication.write_board(workspace.folder / BOARD, commit)
         block = code_block("\n".join(lines), "text")
         (workspace.folder / TABLE).write_text("\n".join([*block, ""]), encoding="utf-8")
-        record = json.dumps({**details, "files": sorted(found.files)}, indent=1)
+        record = json.dumps({**details, "files": sorted(publication.files)}, indent=1)
         (workspace.folder / RECORD).write_text(record + "\n", encoding="utf-8")
         return Artifact(kind="file", parents=(str(self.model),), details=details)
 
 
-def _no_card(name: str, revision: str | None) -> None:
-    """Return no card: of a model on a hub, without a network."""
+def _skip_card(name: str, revision: str | None) -> None:
+    """Return None in place of the card of a hub's model, for checks without a network."""
 
 
-def _logged_in() -> bool:
+def _is_logged_in() -> bool:
     from huggingface_hub import get_token
 
     return bool(get_token())

@@ -1,4 +1,4 @@
-"""The verb `publish`: it shows what would be uploaded, asks, uploads, and reads it back."""
+"""The verb `publish`: shows the planned upload, asks, uploads and verifies."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         licence=options.licence,
         licences=_read_licences(options.licence_of),
     )
-    found = prepare(options.folder, choices, plugins, options.inputs)
-    found.repository.require_token()
-    remote = found.repository.look()
-    planned = found.planned(remote)
-    print("\n".join(found.lines(planned, remote)), flush=True)
-    found.require_free(planned)
-    if remote.commit and all(one.state == "same" for one in planned):
+    publication = prepare(options.folder, choices, plugins, options.inputs)
+    publication.repository.require_token()
+    remote = publication.repository.look()
+    planned = publication.planned(remote)
+    print("\n".join(publication.lines(planned, remote)), flush=True)
+    publication.require_free(planned)
+    if remote.commit and all(file.state == "same" for file in planned):
         print("nothing to upload: the hub has exactly these files")
-        _write_board(found, options, remote.commit)
+        _write_board(publication, options, remote.commit)
         return 0
-    if not options.yes and not _ask_user(f"publish {found.repository.name}"):
+    if not options.yes and not _ask_user(f"publish {publication.repository.name}"):
         print("nothing was uploaded")
         return 0
-    done = found.upload(planned, remote)
-    print(f"published: {done.url} at {done.commit[:12]}")
-    _write_board(found, options, done.commit)
+    published = publication.upload(planned, remote)
+    print(f"published: {published.url} at {published.commit[:12]}")
+    _write_board(publication, options, published.commit)
     return 0
 
 
-def _write_board(found: Publication, options: argparse.Namespace, commit: str) -> None:
+def _write_board(publication: Publication, options: argparse.Namespace, commit: str) -> None:
     if options.mteb is not None:
-        for file in found.write_board(options.mteb, commit):
+        for file in publication.write_board(options.mteb, commit):
             print(f"written: {options.mteb / file}")
 
 
-def _read_licences(given: Sequence[str]) -> dict[str, str]:
-    """Return licences by parent, of words like `./ft-legal=apache-2.0`."""
-    found: dict[str, str] = {}
-    for text in given:
+def _read_licences(assignments: Sequence[str]) -> dict[str, str]:
+    """Return licences by parent, read from texts such as `./ft-legal=apache-2.0`."""
+    licences: dict[str, str] = {}
+    for text in assignments:
         name, equals, licence = text.rpartition("=")
         if not (name and equals and licence):
             raise RecipeError(f"--licence-of {text}: write it as PARENT=ID")
-        found[name] = licence
-    return found
+        licences[name] = licence
+    return licences
 
 
 def _ask_user(what: str) -> bool:
-    """Ask the user and return whether the answer is yes.
+    """Return whether the user answers yes on the terminal.
 
     Raises:
-        RecipeError: when there is no terminal to ask at.
+        RecipeError: when there is no terminal.
     """
     if not sys.stdin.isatty():
         raise RecipeError(

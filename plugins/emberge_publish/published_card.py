@@ -20,7 +20,7 @@ from emberge_publish.licences import Terms
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 # Terms of an author's own that hubs have an identifier for.
 _KNOWN_TERMS = re.compile(r"(gemma|llama[\d.]+|.*openrail.*|deepfloyd-if-license|etalab-2\.0)")
-_MANY = 12
+_MOST_LISTED = 12
 
 
 def published_card(
@@ -30,40 +30,42 @@ def published_card(
     tasks: Mapping[str, Collection[str] | None],
     scored: Collection[str],
 ) -> Card:
-    """Return a model's card with what is known of its ancestors, and the licence that follows.
+    """Return the model's card with sections on its ancestors, their data, test sets and licence.
 
-    `tasks` are the test sets that each ancestor is known to have been trained on, None where that is unknown,
-    `scored` those that it was scored on.
+    `tasks` has the test sets that each ancestor was trained on (None if unknown), `scored` those that the
+    model was scored on.
     """
-    whole = card.with_sections(
+    full_card = card.with_sections(
         _build_lineage_section(ancestors),
         _build_training_section(ancestors),
         _build_overlap_section(ancestors, tasks, scored),
         _build_licence_section(ancestors, terms),
     )
-    return replace(whole, front=_build_front(card.front, ancestors, terms))
+    return replace(full_card, front=_build_front(card.front, ancestors, terms))
 
 
 def authors_card(text: str) -> Card:
-    """Return the card that somebody wrote by hand: its text stays as it is.
+    """Return a hand-written card, its text unchanged.
 
     Raises:
         EmbergeError: for front matter that is no YAML.
     """
     front, body = split_card(text)
     try:
-        found = yaml.load(front, Loader=_TextOfNo)
+        content = yaml.load(front, Loader=_NoStaysText)
     except yaml.YAMLError as error:
         raise EmbergeError(f"README.md: its front matter is no YAML ({error}); mend it") from error
-    return Card(opening=[Markdown(body.strip())], front=found if isinstance(found, dict) else {})
+    return Card(
+        opening=[Markdown(body.strip())], front=content if isinstance(content, dict) else {}
+    )
 
 
-class _TextOfNo(yaml.SafeLoader):
-    """Loader that takes `true` and `false` alone for truth values, so that the language `no` is text."""
+class _NoStaysText(yaml.SafeLoader):
+    """Loader that reads only `true` and `false` as truth values, so that the language `no` stays text."""
 
 
 _TRUTH = re.compile("(?i:true|false)$")
-_TextOfNo.yaml_implicit_resolvers = {
+_NoStaysText.yaml_implicit_resolvers = {
     first: [(tag, _TRUTH if tag.endswith(":bool") else form) for tag, form in known]
     for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -72,16 +74,22 @@ _TextOfNo.yaml_implicit_resolvers = {
 def overlap_of(
     tasks: Mapping[str, Collection[str] | None], scored: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return the ancestors that were trained on a task among `scored`, by that task."""
+    """Return by task of `scored` the ancestors that were trained on it."""
     return {
-        task: [one for one, known in tasks.items() if known is not None and task in known]
+        task: [
+            ancestor
+            for ancestor, trained_on in tasks.items()
+            if trained_on is not None and task in trained_on
+        ]
         for task in sorted(scored)
-        if any(known is not None and task in known for known in tasks.values())
+        if any(trained_on is not None and task in trained_on for trained_on in tasks.values())
     }
 
 
-def _build_front(given: Mapping[str, Any], ancestors: Ancestors, terms: Terms) -> dict[str, Any]:
-    front = {key: value for key, value in given.items() if not key.startswith("license")}
+def _build_front(
+    base_front: Mapping[str, Any], ancestors: Ancestors, terms: Terms
+) -> dict[str, Any]:
+    front = {key: value for key, value in base_front.items() if not key.startswith("license")}
     licence = terms.licence or ""
     if terms.own and not _KNOWN_TERMS.fullmatch(licence):
         front |= {"license": "other", "license_name": licence}
@@ -99,71 +107,77 @@ def _build_front(given: Mapping[str, Any], ancestors: Ancestors, terms: Terms) -
     return front
 
 
-def _link_parent(one: Parent) -> Markdown:
-    return web_link(shown_name(one.name), one.link)
+def _link_parent(parent: Parent) -> Markdown:
+    return web_link(shown_name(parent.name), parent.link)
 
 
 def _build_lineage_section(ancestors: Ancestors) -> Section:
     rows = []
-    for one in ancestors.models:
-        declared = " (as the publisher states)" if one.name in ancestors.declared else ""
+    for model in ancestors.models:
+        declared = " (as the publisher states)" if model.name in ancestors.declared else ""
         rows.append(
-            [_link_parent(one), one.revision or "–", f"{one.licence or 'unknown'}{declared}"]
+            [_link_parent(model), model.revision or "–", f"{model.licence or 'unknown'}{declared}"]
         )
-    further = [
-        Markdown(f"{_link_parent(one)} was made of {prose(', '.join(bases))}, as its card states.")
-        for one in ancestors.models
-        if (bases := [base for base in one.bases if base != one.name])
+    base_notes = [
+        Markdown(
+            f"{_link_parent(model)} was made of {prose(', '.join(bases))}, as its card states."
+        )
+        for model in ancestors.models
+        if (bases := [base for base in model.bases if base != model.name])
     ]
     table = TextTable(["It goes back to", "Revision", "Licence"], rows)
-    return Section("Lineage", [table, *further])
+    return Section("Lineage", [table, *base_notes])
 
 
 def _build_training_section(ancestors: Ancestors) -> Section:
     items = []
-    for one in ancestors.models:
-        named = prose(", ".join(one.datasets)) or "unknown: its card names none"
-        if not one.card and not one.datasets:
-            named = "unknown: it has no card that can be found"
-        items.append(Markdown(f"{_link_parent(one)}: {named}"))
-    own = ", ".join(data.name for data in ancestors.data)
-    run = prose(f"the run that made this model: {own or 'no training'}")
-    return Section("Training data of the ancestors", [BulletList([*items, run])])
+    for model in ancestors.models:
+        datasets = prose(", ".join(model.datasets)) or "unknown: its card names none"
+        if not model.card and not model.datasets:
+            datasets = "unknown: it has no card that can be found"
+        items.append(Markdown(f"{_link_parent(model)}: {datasets}"))
+    trained_data = ", ".join(data.name for data in ancestors.data)
+    run_line = prose(f"the run that made this model: {trained_data or 'no training'}")
+    return Section("Training data of the ancestors", [BulletList([*items, run_line])])
 
 
 def _build_overlap_section(
     ancestors: Ancestors, tasks: Mapping[str, Collection[str] | None], scored: Collection[str]
 ) -> Section:
     items = [
-        Markdown(f"{_link_parent(one)}: {_describe_overlap(one, tasks.get(one.name))}")
-        for one in ancestors.models
+        Markdown(f"{_link_parent(model)}: {_describe_overlap(model, tasks.get(model.name))}")
+        for model in ancestors.models
     ]
-    both = overlap_of(tasks, scored)
-    seen = [f"Scored above, and trained on by an ancestor: {', '.join(both)}."] if both else []
-    return Section("Overlap with test sets", [BulletList(items), *seen])
+    overlap = overlap_of(tasks, scored)
+    warning = (
+        [f"Scored above, and trained on by an ancestor: {', '.join(overlap)}."] if overlap else []
+    )
+    return Section("Overlap with test sets", [BulletList(items), *warning])
 
 
-def _describe_overlap(one: Parent, known: Collection[str] | None) -> str:
-    """Return the test sets that mteb's register lists for a model, or for its bases, in words."""
-    listed = prose(join_some(sorted(known or ()), _MANY))
-    if not is_of_hub(one):
-        made_of = prose(", ".join(one.bases))
-        through = f"; through {made_of} it saw {listed}" if listed else ""
+def _describe_overlap(model: Parent, trained_on: Collection[str] | None) -> str:
+    """Return a sentence on the test sets that mteb's register lists for a model or its bases."""
+    task_list = prose(join_some(sorted(trained_on or ()), _MOST_LISTED))
+    if not is_of_hub(model):
+        made_of = prose(", ".join(model.bases))
+        through = f"; through {made_of} it saw {task_list}" if task_list else ""
         return f"unknown for its own training data{through}"
-    if known is None:
+    if trained_on is None:
         return "unknown: mteb's register lists no training data of it"
-    if not known:
+    if not trained_on:
         return "mteb's register lists none of its test sets among its training data"
-    return f"trained on {len(known)} of mteb's test sets: {listed}"
+    return f"trained on {len(trained_on)} of mteb's test sets: {task_list}"
 
 
 def _build_licence_section(ancestors: Ancestors, terms: Terms) -> Section:
-    stated = [f"{shown_name(o.name)}: {o.licence}" for o in ancestors.sources if o.licence]
-    silent = [data.name for data in ancestors.data if not data.licence]
-    unknown = [f"Unknown for the data {', '.join(silent)}."] if silent else []
+    known_licences = [f"{shown_name(o.name)}: {o.licence}" for o in ancestors.sources if o.licence]
+    unlicensed_data = [data.name for data in ancestors.data if not data.licence]
+    unknown_notes = (
+        [f"Unknown for the data {', '.join(unlicensed_data)}."] if unlicensed_data else []
+    )
     advice = (
         "This was gathered from cards and is no legal advice: check the licences of all parents and of all "
         "data yourself."
     )
-    first = f"{terms.licence or 'unknown'}, which keeps to those of:"
-    return Section("Licence", [first, BulletList(stated), *unknown, advice])
+    introduction = f"{terms.licence or 'unknown'}, which keeps to those of:"
+    return Section("Licence", [introduction, BulletList(known_licences), *unknown_notes, advice])

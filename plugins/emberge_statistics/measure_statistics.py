@@ -1,4 +1,4 @@
-"""The `measure_statistics` step: numbers of models, measured once for later merges."""
+"""The `measure_statistics` step: statistics of models, measured once for later merges."""
 
 from __future__ import annotations
 
@@ -306,12 +306,12 @@ def _describe_data(session: Session, measure: str) -> dict[str, str]:
     """Return the data, seed, batches and losses of a measurement, without any text."""
     data = [
         {
-            "name": one.info.name,
-            "task": one.info.task,
-            "rows": session.plan.sizes[one.info.name],
-            "content": one.fingerprint,
+            "name": dataset.info.name,
+            "task": dataset.info.task,
+            "rows": session.plan.sizes[dataset.info.name],
+            "content": dataset.fingerprint,
         }
-        for one in session.datasets
+        for dataset in session.datasets
     ]
     facts = {
         "data": json.dumps(data),
@@ -319,17 +319,17 @@ def _describe_data(session: Session, measure: str) -> dict[str, str]:
         "batches": str(session.plan.steps),
     }
     if measure == "fisher":
-        names = [one.info.name for one in session.datasets]
+        names = [dataset.info.name for dataset in session.datasets]
         facts["losses"] = json.dumps({name: repr(session.objective.of(name)) for name in names})
     return facts
 
 
 def labelled(models: Sequence[ModelRef]) -> dict[str, ModelRef]:
-    """Return the models by the last word of their reference, or by number where those are not unique."""
+    """Return the models by the last part of their reference, or by number if those are not unique."""
     words = [re.sub(r"[^\w.=,-]+", "-", m.text.strip("./$").rpartition("/")[2]) for m in models]
-    apart = len(set(words)) == len(words) and all(words)
+    are_unique = len(set(words)) == len(words) and all(words)
     return {
-        word if apart else str(number): model
+        word if are_unique else str(number): model
         for number, (word, model) in enumerate(zip(words, models, strict=True))
     }
 
@@ -342,17 +342,17 @@ def numbered(label: str, models: Sequence[Model]) -> dict[str, Model]:
 
 
 def delta_norms(base: Model, model: Model, machine: Machine | None = None) -> dict[str, float]:
-    """Return ‖theta − theta₀‖ by layer, over the tensors of floating-point numbers.
+    """Return the norm ‖theta − theta₀‖ of each layer, over its floating-point tensors.
 
     Raises:
         CheckpointError: when a tensor is missing in one of them or has another shape, or has NaN.
     """
     from emberge.merging import compare_weights
 
-    found = compare_weights(base, model, machine=machine)
-    if found.notes:
+    comparison = compare_weights(base, model, machine=machine)
+    if comparison.notes:
         raise CheckpointError(
-            f"'{base.name}' and '{model.name}': {'; '.join(found.notes)}; measure models of one architecture "
-            "and tokenizer"
+            f"'{base.name}' and '{model.name}': {'; '.join(comparison.notes)}; measure models of one "
+            "architecture and tokenizer"
         )
-    return {layer: sums.norms[2] for layer, sums in found.whole_layers().items()}
+    return {layer: sums.norms[2] for layer, sums in comparison.whole_layers().items()}

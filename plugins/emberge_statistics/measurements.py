@@ -1,6 +1,6 @@
-"""Numbers of a model over the batches of a training: Gram matrices of linear layers, Fisher information.
+"""Measurements of a model over training batches: Gram matrices of linear layers, Fisher information.
 
-Nothing of the texts is kept but sums.
+Only sums are stored, no texts.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Write = Callable[[str, Mapping[str, Tensor]], Path]
 
 @dataclass(frozen=True)
 class Layer:
-    """Module whose inputs are summed, and the modules that get the very same tensors."""
+    """Module whose inputs are summed; `shared` are all modules that receive the same tensors."""
 
     module: str
     width: int
     shared: tuple[str, ...]
     tokens: bool = False
-    """Its inputs are token ids, and their Gram matrix is the diagonal of their counts."""
+    """True if the inputs are token ids, whose Gram matrix is the diagonal of their counts."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,10 +55,10 @@ class Layer:
 def measure_grams(
     session: Session, stored: StoredTensors, work: Path, write: Write, memory: int | None = None
 ) -> Iterator[Path]:
-    """Measure Gram matrices and yield the file of each pass over the data; finished ones are not repeated.
+    """Measure Gram matrices and yield the file of each pass over the data; finished passes are skipped.
 
-    There is one, float32 [in, in], for each linear layer: the sum of x xᵀ over tokens; for the embedding
-    there are the counts of tokens [vocabulary]. `memory` bounds the sums of a pass, in bytes.
+    A linear layer has the sum of x xᵀ over tokens, float32 [in, in]; the embedding has the counts of tokens
+    [vocabulary]. `memory` limits the sums of a pass, in bytes.
 
     Raises:
         CheckpointError: when no linear layer is called in a forward pass.
@@ -71,12 +71,12 @@ def measure_grams(
         if not path.is_file():
             note = f"pass {number + 1} of {len(passes)}" if len(passes) > 1 else ""
             counter = GramCounter(session.encoder, layers, session.encode_plan.token_budget)
-            _count(session, counter, work / f"pass-{number}" / "states", note)
+            _sum_inputs(session, counter, work / f"pass-{number}" / "states", note)
             write(path.name, dict(counter.entries(names)))
         yield path
 
 
-def _count(session: Session, counter: GramCounter, states: Path, note: str) -> None:
+def _sum_inputs(session: Session, counter: GramCounter, states: Path, note: str) -> None:
     texts: list[TokenisedText] = []
     with counter:
         for batch in session.batches(
@@ -90,28 +90,28 @@ def _count(session: Session, counter: GramCounter, states: Path, note: str) -> N
 
 def plan_passes(
     encoder: Encoder,
-    called: Mapping[str, str],
+    tensor_names: Mapping[str, str],
     vocabulary: Collection[str],
     text: TokenisedText,
     memory: int | None,
 ) -> list[list[Layer]]:
     """Return the layers to sum in each pass over the data, so that the sums of a pass fit into memory.
 
-    `called` are the parameters' names on disk, and those in `vocabulary` have a row a token. One text is
-    encoded to see which layers are fed the same tensors (query, key and value; gate and up): their Gram
-    matrix is summed once.
+    `called` has the canonical tensor name of each parameter; tensors in `vocabulary` have a row for each
+    token. One text is encoded to see which layers get the same inputs (query, key and value; gate and up):
+    their Gram matrix is summed once.
 
     Raises:
         CheckpointError: when no layer is called in a forward pass.
     """
     passes: list[list[Layer]] = []
-    room = 0
-    for layer in _layers(encoder, called, vocabulary, text):
-        if not passes or layer.bytes > room:
+    free_bytes = 0
+    for layer in _find_layers(encoder, tensor_names, vocabulary, text):
+        if not passes or layer.bytes > free_bytes:
             passes.append([])
-            room = memory or DEFAULT_MEMORY
+            free_bytes = memory or DEFAULT_MEMORY
         passes[-1].append(layer)
-        room -= layer.bytes
+        free_bytes -= layer.bytes
     if not passes:
         raise CheckpointError(
             f"{type(encoder).__name__}: no linear layer of it is called, so there is nothing to measure"
@@ -119,17 +119,24 @@ def plan_passes(
     return passes
 
 
-def _layers(
-    encoder: Encoder, called: Mapping[str, str], vocabulary: Collection[str], text: TokenisedText
+def _find_layers(
+    encoder: Encoder,
+    tensor_names: Mapping[str, str],
+    vocabulary: Collection[str],
+    text: TokenisedText,
 ) -> list[Layer]:
     modules = dict(encoder.module.named_modules())
-    fed: dict[str, list[Tensor]] = {}
+    inputs_by_module: dict[str, list[Tensor]] = {}
     hooks = []
     for name, module in modules.items():
-        weight = called.get(f"{name}.weight" if name else "weight")
-        linear = isinstance(module, nn.Linear)
-        if weight and (linear or (isinstance(module, nn.Embedding) and weight in vocabulary)):
-            hooks.append(_hook(module, lambda x, name=name: fed.setdefault(name, []).append(x)))
+        weight = tensor_names.get(f"{name}.weight" if name else "weight")
+        is_linear = isinstance(module, nn.Linear)
+        if weight and (is_linear or (isinstance(module, nn.Embedding) and weight in vocabulary)):
+            hooks.append(
+                _hook_inputs(
+                    module, lambda x, name=name: inputs_by_module.setdefault(name, []).append(x)
+                )
+            )
     try:
         with torch.no_grad():
             forward(encoder, [text])
@@ -137,14 +144,17 @@ def _layers(
         for hook in hooks:
             hook.remove()
     # All inputs are still in memory, so one address and version means the same numbers.
-    alike: dict[Any, list[str]] = {}
-    for name, inputs in fed.items():
-        seen = tuple((x.data_ptr(), x._version, x.shape, x.stride()) for x in inputs)
-        alike.setdefault(seen, []).append(name)
-    return [_layer(modules[first], (first, *others)) for first, *others in alike.values()]
+    names_by_storage: dict[Any, list[str]] = {}
+    for name, inputs in inputs_by_module.items():
+        storage_key = tuple((x.data_ptr(), x._version, x.shape, x.stride()) for x in inputs)
+        names_by_storage.setdefault(storage_key, []).append(name)
+    return [
+        _build_layer(modules[first], (first, *others))
+        for first, *others in names_by_storage.values()
+    ]
 
 
-def _layer(module: nn.Module, names: tuple[str, ...]) -> Layer:
+def _build_layer(module: nn.Module, names: tuple[str, ...]) -> Layer:
     if isinstance(module, nn.Embedding):
         return Layer(names[0], module.num_embeddings, names, tokens=True)
     assert isinstance(module, nn.Linear)
@@ -152,11 +162,11 @@ def _layer(module: nn.Module, names: tuple[str, ...]) -> Layer:
 
 
 class GramCounter:
-    """Sums of layers' inputs in float64, which grow while the counter is entered."""
+    """Context manager that adds up layers' Gram matrices in float64 during forward passes."""
 
     def __init__(self, encoder: Encoder, layers: Sequence[Layer], token_budget: int) -> None:
         device = next(encoder.module.parameters()).device
-        self._encoder, self._layers, self._budget = encoder, layers, token_budget
+        self._encoder, self._find_layers, self._budget = encoder, layers, token_budget
         self.sums = {
             layer.module: torch.zeros(layer.shape, dtype=torch.float64, device=device)
             for layer in layers
@@ -165,9 +175,11 @@ class GramCounter:
 
     def __enter__(self) -> GramCounter:
         modules = dict(self._encoder.module.named_modules())
-        for layer in self._layers:
+        for layer in self._find_layers:
             self._hooks.append(
-                _hook(modules[layer.module], lambda x, layer=layer: self._sum(layer, x))
+                _hook_inputs(
+                    modules[layer.module], lambda x, layer=layer: self._add_inputs(layer, x)
+                )
             )
         return self
 
@@ -180,7 +192,7 @@ class GramCounter:
         for hook in self._hooks:
             hook.remove()
 
-    def _sum(self, layer: Layer, inputs: Tensor) -> None:
+    def _add_inputs(self, layer: Layer, inputs: Tensor) -> None:
         total = self.sums[layer.module]
         if layer.tokens:
             total += torch.bincount(inputs.reshape(-1), minlength=layer.width)
@@ -189,39 +201,39 @@ class GramCounter:
         total += rows.mT @ rows
 
     def add(self, texts: Sequence[TokenisedText]) -> None:
-        """Encode texts, those of one length together: padding would count as inputs."""
+        """Encode texts in batches of equal length, as padding would be counted, and add their inputs."""
         order = sorted(range(len(texts)), key=lambda i: (-len(texts[i].ids), i))
         start = 0
         while start < len(order):
             length = len(texts[order[start]].ids)
-            most = start + max(1, self._budget // max(1, length))
+            limit = start + max(1, self._budget // max(1, length))
             end = start
-            while end < min(most, len(order)) and len(texts[order[end]].ids) == length:
+            while end < min(limit, len(order)) and len(texts[order[end]].ids) == length:
                 end += 1
             with torch.no_grad():
                 forward(self._encoder, [texts[i] for i in order[start:end]])
             start = end
 
-    def entries(self, called: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
-        """Yield canonical tensor names and the float32 sums that belong to them."""
-        for layer in self._layers:
+    def entries(self, tensor_names: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
+        """Yield (canonical tensor name, float32 sum) of every layer."""
+        for layer in self._find_layers:
             total = self.sums[layer.module].float().cpu()
             for name in layer.shared:
-                yield called[f"{name}.weight"], total
+                yield tensor_names[f"{name}.weight"], total
 
 
-def _hook(module: nn.Module, see: Any) -> Any:
+def _hook_inputs(module: nn.Module, receive: Any) -> Any:
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        see((args[0] if args else kwargs["input"]).detach())
+        receive((args[0] if args else kwargs["input"]).detach())
 
     return module.register_forward_pre_hook(before, with_kwargs=True)
 
 
 def measure_fisher(session: Session, stored: StoredTensors, work: Path) -> Mapping[str, Tensor]:
-    """Return the Fisher information of each tensor, float32, with states in `work` to go on from.
+    """Return the Fisher information of each tensor, float32; training states are saved in `work`.
 
-    It is the mean over batches of the squared gradient of the batch's loss; a tensor that no embedding
-    depends on has the single number 0.
+    It is the mean over batches of the squared gradient of the batch's loss; a tensor without a gradient has
+    the single number 0.
 
     Raises:
         EmbergeError: when a batch's loss is not finite.
@@ -245,7 +257,7 @@ def measure_fisher(session: Session, stored: StoredTensors, work: Path) -> Mappi
 
 @dataclass(frozen=True)
 class StoredTensors:
-    """Tensors of a checkpoint that merges take, by canonical name; `vocabulary` have a row a token."""
+    """Mergeable tensors of a checkpoint by canonical name; those in `vocabulary` have a row per token."""
 
     shapes: Mapping[str, tuple[int, ...]]
     vocabulary: frozenset[str]
@@ -257,8 +269,8 @@ class StoredTensors:
             CheckpointError: when a parameter has none, or another shape on disk.
         """
         stored = encoder.stored_names()
-        names = dict(zip(stored, self._canonical(list(stored.values())), strict=True))
-        found = {}
+        names = dict(zip(stored, self._convert_names(list(stored.values())), strict=True))
+        canonical_names = {}
         for parameter, tensor in encoder.module.named_parameters():
             name = names.get(parameter, parameter)
             if self.shapes.get(name) != tuple(tensor.shape):
@@ -266,11 +278,11 @@ class StoredTensors:
                     f"{name}: the encoder has it as {list(tensor.shape)} and the checkpoint has not, so "
                     "what is measured of it belongs to no tensor"
                 )
-            found[parameter] = name
-        return found
+            canonical_names[parameter] = name
+        return canonical_names
 
-    def _canonical(self, stored: Sequence[str]) -> list[str]:
-        """Return names on disk as canonical ones: without the prefix of the text backbone."""
+    def _convert_names(self, stored: Sequence[str]) -> list[str]:
+        """Return the canonical form of names on disk: without the prefix of the text backbone."""
         from emberge.tensor_names import prefix_of
 
         prefix = prefix_of(stored)
@@ -278,10 +290,10 @@ class StoredTensors:
 
 
 def stored_tensors(folder: Path) -> StoredTensors:
-    """Return the tensors of a model folder.
+    """Return the mergeable tensors of a model folder.
 
     Raises:
-        CheckpointError: when two of them would have one name.
+        CheckpointError: when two tensors would have the same name.
     """
     from emberge.model_folder import Checkpoint
     from emberge.tensor_names import is_vocabulary

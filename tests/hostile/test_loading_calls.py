@@ -104,7 +104,7 @@ def test_nothing_is_ever_trusted() -> None:
 
 
 # The third reads words of yes and no as texts, and is a SafeLoader otherwise.
-LOADERS = ("yaml.BaseLoader", "yaml.SafeLoader", "_TextOfNo")
+LOADERS = ("yaml.BaseLoader", "yaml.SafeLoader", "_NoStaysText")
 
 
 def test_yaml_is_read_by_loaders_that_build_nothing() -> None:

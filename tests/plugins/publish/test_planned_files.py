@@ -189,7 +189,7 @@ def fails(*errors: Exception) -> Any:
 def test_a_hub_that_is_busy_is_asked_again_after_a_while(
     errors: tuple[Exception, ...], seconds: list[float], waits: list[float]
 ) -> None:
-    assert Repository("me/soup")._asked(fails(*errors)) == "answer"
+    assert Repository("me/soup")._call_hub(fails(*errors)) == "answer"
     assert waits == seconds
 
 
@@ -206,7 +206,7 @@ def test_a_hub_that_is_busy_is_asked_again_after_a_while(
 )
 def test_an_answer_that_stays_is_said_at_once(status: int, words: str, waits: list[float]) -> None:
     with pytest.raises(HubError) as caught:
-        Repository("me/soup")._asked(fails(AnswerError(status)))
+        Repository("me/soup")._call_hub(fails(AnswerError(status)))
     assert words in str(caught.value)
     assert str(caught.value).startswith("me/soup: ")
     assert "second" not in str(caught.value)
@@ -215,29 +215,29 @@ def test_an_answer_that_stays_is_said_at_once(status: int, words: str, waits: li
 
 def test_a_hub_that_stays_busy_is_asked_three_times(waits: list[float]) -> None:
     with pytest.raises(HubError, match=r"429.*later"):
-        Repository("me/soup")._asked(fails(*(AnswerError(429) for _ in range(3))))
+        Repository("me/soup")._call_hub(fails(*(AnswerError(429) for _ in range(3))))
     assert waits == [1.0, 2.0]
     with pytest.raises(HubError, match="429"):
-        Repository("me/soup")._asked(fails(*(AnswerError(429) for _ in range(9))))
+        Repository("me/soup")._call_hub(fails(*(AnswerError(429) for _ in range(9))))
 
 
 def test_a_broken_connection_is_tried_again_and_a_bug_is_not(waits: list[float]) -> None:
     broken = type("ConnectError", (Exception,), {"__module__": "httpx._exceptions"})("no route")
-    assert Repository("me/soup")._asked(fails(broken)) == "answer"
+    assert Repository("me/soup")._call_hub(fails(broken)) == "answer"
     wrapped = RuntimeError("upload")
     wrapped.__cause__ = broken
-    assert Repository("me/soup")._asked(fails(wrapped)) == "answer"
+    assert Repository("me/soup")._call_hub(fails(wrapped)) == "answer"
     assert waits == [1.0, 1.0]
     with pytest.raises(HubError, match="broke off \\(OSError: disk\\)"):
-        Repository("me/soup")._asked(fails(OSError("disk")))
+        Repository("me/soup")._call_hub(fails(OSError("disk")))
     with pytest.raises(KeyError):
-        Repository("me/soup")._asked(fails(KeyError("bug")))
+        Repository("me/soup")._call_hub(fails(KeyError("bug")))
     with pytest.raises(RecipeError, match="own"):
-        Repository("me/soup")._asked(fails(RecipeError("own")))
+        Repository("me/soup")._call_hub(fails(RecipeError("own")))
     inner = RuntimeError("outer")
     inner.__cause__ = AnswerError(403)
     with pytest.raises(HubError, match="403"):
-        Repository("me/soup")._asked(fails(inner))
+        Repository("me/soup")._call_hub(fails(inner))
 
 
 def test_a_commit_names_its_parent_and_has_all_files(monkeypatch: pytest.MonkeyPatch) -> None:

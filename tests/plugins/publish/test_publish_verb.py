@@ -283,7 +283,7 @@ def test_a_step_warns_before_the_run_where_nobody_is_logged_in(
     assert checked("me/soup", "./soup", True) == nobody
     assert checked("me/soup", "./soup", False) == []
     assert checked("soup", "./soup+./adapter", False) == [("problem", "name"), ("problem", "model")]
-    assert not publish_step._no_card("acme/a", None)
+    assert not publish_step._skip_card("acme/a", None)
     plain = Publish(model=ModelRef("./soup"), name="me/soup")
     assert (plain.upload, plain.private, plain.replace, plain.after) == (False, False, False, ())
     assert (plain.licence, plain.licences, plain.uploads_to()) == (None, {}, ())
