@@ -38,8 +38,8 @@ class Architecture:
     @property
     def classes(self) -> dict[str, str]:
         """The model classes by transformers' auto class, which loads them."""
-        given = {"AutoModel": self.model, "AutoModelForMaskedLM": self.masked_lm}
-        return {auto: place for auto, place in given.items() if place is not None}
+        places = {"AutoModel": self.model, "AutoModelForMaskedLM": self.masked_lm}
+        return {auto: place for auto, place in places.items() if place is not None}
 
 
 # Model type: (the plugin that has it, its classes).
@@ -61,19 +61,19 @@ def add_architecture(plugin: str, model_type: str, architecture: Architecture) -
     for place in (architecture.config, *architecture.classes.values()):
         if not _PLACE.fullmatch(place):
             raise PluginError(f"{label}: '{place}' must be written as 'module:Class'")
-    if model_type in _stock_types():
+    if model_type in _read_stock_types():
         raise PluginError(
             f"{label}: transformers has the model type '{model_type}' itself; its author must choose "
             f"another name, and EMBERGE_BLOCK={plugin} leaves the plugin out"
         )
     with _LOCK:
-        owner, known = _KNOWN.get(model_type, (plugin, architecture))
+        owner, earlier = _KNOWN.get(model_type, (plugin, architecture))
         if owner != plugin:
             raise PluginError(
                 f"plugins '{owner}' and '{plugin}' both add the model type '{model_type}'; block one of "
                 f"them with EMBERGE_BLOCK, or rename it"
             )
-        if known != architecture and model_type in _REGISTERED:
+        if earlier != architecture and model_type in _REGISTERED:
             raise PluginError(f"{label} has other classes than before; start a new process")
         _KNOWN[model_type] = plugin, architecture
 
@@ -106,30 +106,30 @@ def find_config_class(model_type: str | None) -> Any:
 def find_source(model_type: str) -> Path | None:
     """Return the file of the model class that a plugin has for a model type; None if no plugin has it."""
     with _LOCK:
-        known = _KNOWN.get(model_type)
-    if known is None:
+        owned = _KNOWN.get(model_type)
+    if owned is None:
         return None
-    spec = find_spec(known[1].model.partition(":")[0])
+    spec = find_spec(owned[1].model.partition(":")[0])
     return Path(spec.origin) if spec is not None and spec.origin else None
 
 
 def _register(model_type: str, architecture: Architecture) -> None:
     import transformers
 
-    config = _class_at(architecture.config)
-    models = {auto: _class_at(place) for auto, place in architecture.classes.items()}
+    config = _import_class(architecture.config)
+    models = {auto: _import_class(place) for auto, place in architecture.classes.items()}
     transformers.AutoConfig.register(model_type, config)
     for auto, model in models.items():
         getattr(transformers, auto).register(config, model)
 
 
-def _class_at(place: str) -> Any:
+def _import_class(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 @functools.cache
-def _stock_types() -> frozenset[str]:
+def _read_stock_types() -> frozenset[str]:
     """Return transformers' own model types, from the text of its tables: importing it takes a second."""
     spec = find_spec("transformers")
     places = spec.submodule_search_locations if spec is not None else None

@@ -89,12 +89,12 @@ def _find_devices(wanted: str | None) -> tuple[str, ...]:
     if wanted is None:
         return cuda or ("cpu",)
     names = [name.strip() for name in wanted.split(",") if name.strip()]
-    known = ("cpu", *cuda)
-    found = [d for name in names for d in (cuda if name == "cuda" else (name,))]
-    unknown = [name for name in found if name not in known]
-    if unknown or not found:
+    present = ("cpu", *cuda)
+    devices = [d for name in names for d in (cuda if name == "cuda" else (name,))]
+    unknown = [name for name in devices if name not in present]
+    if unknown or not devices:
         raise RecipeError(
             f"--devices {wanted}: {', '.join(unknown) or 'no such device'} is not here; "
-            f"this machine has {', '.join(known)}"
+            f"this machine has {', '.join(present)}"
         )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(devices))

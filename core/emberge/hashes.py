@@ -76,9 +76,9 @@ class HashCache:
     def of(self, file: Path) -> str:
         """Return the XXH3 hash of a file's bytes, 128 bits in hex."""
         status = file.stat()
-        known = self._known.get(self._key(file))
-        if known and known[:3] == _read_stamp(status):
-            return str(known[3])
+        record = self._known.get(self._hash_key(file))
+        if record and record[:3] == _read_stamp(status):
+            return str(record[3])
         digest = self._shared.find(status) if self._shared is not None else None
         if digest is None:
             if status.st_size >= LARGE:
@@ -115,7 +115,7 @@ class HashCache:
 
     def _remember(self, file: Path, status: os.stat_result, digest: str) -> None:
         if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _FRESH:
-            self._known[self._key(file)] = [*_read_stamp(status), digest]
+            self._known[self._hash_key(file)] = [*_read_stamp(status), digest]
             self._changed = True
             if self._shared is not None:
                 self._shared.learn(status, digest)
@@ -134,7 +134,7 @@ class HashCache:
             return
         self._changed = False
 
-    def _key(self, file: Path) -> str:
+    def _hash_key(self, file: Path) -> str:
         absolute = file.resolve()
         if self.root is not None and absolute.is_relative_to(self.root):
             return absolute.relative_to(self.root).as_posix()
@@ -173,8 +173,8 @@ class UserHashes:
             make_folder(self.path.parent)
             require_ours(self.path.parent)
             with wait_for_lock(self.path.with_suffix(".lock")):  # other runs save theirs too
-                known = list({**_read_user_table(self.path), **self._new}.items())
-                text = json.dumps(dict(known[-_MOST_FILES:]))
+                entries = list({**_read_user_table(self.path), **self._new}.items())
+                text = json.dumps(dict(entries[-_MOST_FILES:]))
                 write_text(self.path, text, durable=False, shared=True)
         self._new = {}
 
@@ -249,14 +249,14 @@ def _build_key(status: os.stat_result) -> str:
 
 def _read_user_table(path: Path) -> dict[str, str]:
     try:
-        for one in (path.parent, path):
-            require_ours(one)
-        found: Any = read_json(path)
+        for checked in (path.parent, path):
+            require_ours(checked)
+        table: Any = read_json(path)
     except (OSError, ValueError, NotOursError):
         return {}
-    if not isinstance(found, Mapping):
+    if not isinstance(table, Mapping):
         return {}
-    return {key: digest for key, digest in found.items() if _is_digest(digest)}
+    return {key: digest for key, digest in table.items() if _is_digest(digest)}
 
 
 def _is_digest(value: Any) -> bool:

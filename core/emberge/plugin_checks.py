@@ -37,13 +37,13 @@ def failed(source: PluginSource, error: BaseException) -> str:
 
 def misspelt(source: PluginSource, error: pluggy.PluginValidationError) -> str:
     """Describe a hook that is misspelt, or another misfit of a plugin and its hooks."""
-    known = [name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "emberge_spec")]
+    hooks = [name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "emberge_spec")]
     text = str(error).replace("\n", " ")
     for name in [
         n for n in dir(error.plugin) if hasattr(getattr(error.plugin, n, None), "emberge_impl")
     ]:
-        if name not in known:
-            return f"plugin '{source.name}' has an unknown hook '{name}'{suggest(name, known)}"
+        if name not in hooks:
+            return f"plugin '{source.name}' has an unknown hook '{name}'{suggest(name, hooks)}"
     return f"plugin '{source.name}' does not fit its hooks: {text}"
 
 
@@ -74,8 +74,8 @@ def require_contract(
         return
     classes = tuple(c for c in contracts if c is not ChainSpec)
     if not (isinstance(type_, type) and issubclass(type_, classes)):
-        wanted = " or ".join(c.__name__ for c in classes)
-        raise PluginError(f"{label} must be a subclass of {wanted}")
+        class_names = " or ".join(c.__name__ for c in classes)
+        raise PluginError(f"{label} must be a subclass of {class_names}")
     frozen = is_dataclass(type_) and type_.__dataclass_params__.frozen  # type: ignore[attr-defined]
     if kind != "reader" and (not frozen or "__dataclass_fields__" not in vars(type_)):
         raise PluginError(f"{label} must be a @dataclass(frozen=True, kw_only=True)")

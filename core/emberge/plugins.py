@@ -114,9 +114,9 @@ class Component:
         """
         if not isinstance(self.added, str):
             return self.added
-        found = _at_place(self.source, self.added)
-        require_contract(self.source, self.kind, self.name, found, KINDS[self.kind][1])
-        return found
+        type_ = _import_place(self.source, self.added)
+        require_contract(self.source, self.kind, self.name, type_, KINDS[self.kind][1])
+        return type_
 
     def is_of(self, type_: Any) -> bool:
         """Return whether this is the component of a type, importing nothing."""
@@ -184,10 +184,12 @@ class Plugins:
         for kind, (hook, contracts) in KINDS.items():
             added += self._collect(module, source, kind, hook, contracts)
         self.components += added
-        for model_type, one in _registered(module, source, "register_architectures").items():
-            add_architecture(name, model_type, one)
-        for verb, one in _registered(module, source, "register_verbs").items():
-            self._add_verb(name, verb, one)
+        for model_type, addition in _call_register_hook(
+            module, source, "register_architectures"
+        ).items():
+            add_architecture(name, model_type, addition)
+        for verb, addition in _call_register_hook(module, source, "register_verbs").items():
+            self._add_verb(name, verb, addition)
 
     def _add_verb(self, plugin: str, name: str, verb: Any) -> None:
         if not isinstance(verb, Verb):
@@ -205,7 +207,7 @@ class Plugins:
         hook: str,
         contracts: tuple[type, ...],
     ) -> Iterator[Component]:
-        for name, type_ in _registered(module, source, hook).items():
+        for name, type_ in _call_register_hook(module, source, hook).items():
             if isinstance(type_, str):
                 require_place(source, kind, name, type_)
             else:
@@ -214,11 +216,11 @@ class Plugins:
 
     def of(self, *kinds: str) -> dict[str, list[Component]]:
         """Return components of the kinds by bare name; more than one under a name is a clash."""
-        found: dict[str, list[Component]] = {}
+        by_name: dict[str, list[Component]] = {}
         for component in self.components:
             if component.kind in kinds:
-                found.setdefault(component.name, []).append(component)
-        return found
+                by_name.setdefault(component.name, []).append(component)
+        return by_name
 
     @property
     def left_out(self) -> str:
@@ -232,10 +234,10 @@ class Plugins:
             PluginError: when there is none (with a suggestion) or more than one.
         """
         word = _WORDS.get(kinds, " or ".join(kinds))
-        found = self.of(*kinds)
+        by_name = self.of(*kinds)
         plugin, colon, bare = name.rpartition(":")
         matches = [
-            c for c in found.get(bare if colon else name, []) if not colon or c.plugin == plugin
+            c for c in by_name.get(bare if colon else name, []) if not colon or c.plugin == plugin
         ]
         if len(matches) == 1:
             return matches[0]
@@ -250,8 +252,10 @@ class Plugins:
             names = " or ".join(c.full_name for c in matches)
             article = f"{word} '{name}' comes from {plugins}"
             raise PluginError(f"{article.replace(' and ', ' and from ', 1)}; write {names}")
-        known = [*found, *(c.full_name for cs in found.values() for c in cs)]
-        hint = suggest(name, known) or (f"; known: {', '.join(sorted(found))}" if found else "")
+        known_names = [*by_name, *(c.full_name for cs in by_name.values() for c in cs)]
+        hint = suggest(name, known_names) or (
+            f"; known: {', '.join(sorted(by_name))}" if by_name else ""
+        )
         raise PluginError(f"there is no {word} '{name}'{hint}{self.left_out}")
 
     def every(self, kind: str) -> list[Any]:
@@ -281,30 +285,35 @@ class Plugins:
 
     def completing(self, hook: str, **details: Any) -> Completion:
         """Return the files that plugins add by a `complete_*` hook, and who failed; it changes nothing."""
-        found = Completion()
-        given = {**details, "plugins": self}
+        completion = Completion()
+        arguments = {**details, "plugins": self}
         for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):
             plugin = implementation.plugin_name
             try:
-                added = implementation.function(**{n: given[n] for n in implementation.argnames})
-                new = {_file_name(name): _text(text) for name, text in dict(added or {}).items()}
-                if both := sorted(new.keys() & found.files.keys()):
+                added = implementation.function(
+                    **{n: arguments[n] for n in implementation.argnames}
+                )
+                new = {
+                    _require_file_name(name): _require_text(text)
+                    for name, text in dict(added or {}).items()
+                }
+                if both := sorted(new.keys() & completion.files.keys()):
                     raise PluginError(f"another plugin adds {both[0]}")
             except (Exception, SystemExit) as error:
                 why = printable(str(error) or repr(error), most=200)
-                found.failures.append(f"plugin '{plugin}' has failed and adds nothing: {why}")
+                completion.failures.append(f"plugin '{plugin}' has failed and adds nothing: {why}")
             else:
-                found.files.update(new)
-        return found
+                completion.files.update(new)
+        return completion
 
     def announce(self, event: str, **details: Any) -> None:
         """Announce an event to every listener; one that fails ends no run, and is dropped with a warning."""
         for implementation in reversed(getattr(self.hook, event).get_hookimpls()):
             if id(implementation.plugin) in self._dropped:
                 continue
-            wanted = {name: details[name] for name in implementation.argnames if name in details}
+            arguments = {name: details[name] for name in implementation.argnames if name in details}
             try:
-                implementation.function(**wanted)
+                implementation.function(**arguments)
             except (Exception, SystemExit) as error:
                 self._dropped.add(id(implementation.plugin))
                 name = implementation.plugin_name
@@ -327,7 +336,7 @@ def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = No
     plugins = Plugins()
     words = os.environ.get(BLOCK, "").split(",") if block is None else block
     plugins.blocked = tuple(word.strip() for word in words if word.strip())
-    for source, entry in _entry_points():
+    for source, entry in _find_entry_points():
         if entry.name in plugins.blocked or "*" in plugins.blocked:
             continue
         plugins.register(_load(entry, source), entry.name, source.distribution, source.version)
@@ -337,19 +346,19 @@ def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = No
     return plugins
 
 
-def _file_name(name: Any) -> str:
+def _require_file_name(name: Any) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name) or name == _ARTIFACT:
         raise PluginError(f"{name!r} is no name of a file to add")
     return name
 
 
-def _text(text: Any) -> str:
+def _require_text(text: Any) -> str:
     if not isinstance(text, str):
         raise PluginError(f"a file to add is a text, not {type(text).__name__}")
     return text
 
 
-def _at_place(source: PluginSource, place: str) -> Any:
+def _import_place(source: PluginSource, place: str) -> Any:
     """Return what is at `module:Name`."""
     module, _, name = place.partition(":")
     try:
@@ -358,7 +367,7 @@ def _at_place(source: PluginSource, place: str) -> Any:
         raise PluginError(failed(source, error)) from error
 
 
-def _registered(module: object, source: PluginSource, hook: str) -> Mapping[str, Any]:
+def _call_register_hook(module: object, source: PluginSource, hook: str) -> Mapping[str, Any]:
     """Return what a plugin adds by one hook; nothing where it does not implement it."""
     function = getattr(module, hook, None)
     if function is None or not hasattr(function, "emberge_impl"):
@@ -374,8 +383,8 @@ def _registered(module: object, source: PluginSource, hook: str) -> Mapping[str,
     return added
 
 
-def _entry_points() -> list[tuple[PluginSource, EntryPoint]]:
-    found: dict[tuple[str, str, str], tuple[PluginSource, EntryPoint]] = {}
+def _find_entry_points() -> list[tuple[PluginSource, EntryPoint]]:
+    by_entry: dict[tuple[str, str, str], tuple[PluginSource, EntryPoint]] = {}
     for distribution in distributions():
         entries = [entry for entry in distribution.entry_points if entry.group == GROUP]
         if not entries:
@@ -384,8 +393,8 @@ def _entry_points() -> list[tuple[PluginSource, EntryPoint]]:
         name, version = metadata["Name"], metadata["Version"]
         for entry in entries:
             source = PluginSource(entry.name, name, version)
-            found.setdefault((name, entry.name, entry.value), (source, entry))
-    return [found[key] for key in sorted(found)]
+            by_entry.setdefault((name, entry.name, entry.value), (source, entry))
+    return [by_entry[key] for key in sorted(by_entry)]
 
 
 def _load(entry: EntryPoint, source: PluginSource) -> object:

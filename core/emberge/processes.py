@@ -123,9 +123,9 @@ def adopt_launcher(ranks: int | None) -> None:
     if RANK in environment or SIZE in environment:
         return
     numbering = {
-        name: environment[found]
+        name: environment[variable]
         for name, names in BY_MPI.items()
-        if (found := next((each for each in names if each in environment), None))
+        if (variable := next((each for each in names if each in environment), None))
     }
     if RANK in numbering and SIZE in numbering and "MASTER_ADDR" in environment:
         environment.update(numbering)
@@ -182,12 +182,12 @@ def _join_team(
     form: Callable[[RanksEnded | None], T],
 ) -> Iterator[T | None]:
     _, started = rank_and_size()
-    wanted = started if ranks is None else ranks
-    _require_possible(wanted, started, machine)
-    if wanted == 1:
+    count = started if ranks is None else ranks
+    _require_possible(count, started, machine)
+    if count == 1:
         yield None
         return
-    others = RankProcesses(words, wanted) if started == 1 else None
+    others = RankProcesses(words, count) if started == 1 else None
     try:
         team = form(others.ended if others else None)
         yield team
@@ -335,7 +335,7 @@ class StepProcess:
                 stdout=log,
                 stderr=log,
                 cwd=launch.folder,
-                env={**os.environ, **_thread_variables(threads, machine)},
+                env={**os.environ, **_list_thread_variables(threads, machine)},
                 start_new_session=True,  # Ctrl-C is for the run, which ends its steps
             )
         assert self._process.stdin is not None
@@ -369,15 +369,15 @@ class StepProcess:
         """Ask the process to end; `ended` kills it some seconds later."""
         if self._must_end is None:
             self._must_end = time.monotonic() + STEP_GRACE
-            self._signal(signal.SIGTERM)
+            self._send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Kill the process and all that it has started."""
-        self._signal(signal.SIGKILL)
+        self._send_signal(signal.SIGKILL)
         self._process.wait()
         self._close()
 
-    def _signal(self, number: int) -> None:
+    def _send_signal(self, number: int) -> None:
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
@@ -397,7 +397,7 @@ def _require_folders(launch: Launch) -> None:
             )
 
 
-def _thread_variables(threads: int, machine: Machine) -> dict[str, str]:
+def _list_thread_variables(threads: int, machine: Machine) -> dict[str, str]:
     """Return variables that libraries read at their first import; the first two decide bytes."""
     tokenizers = {"RAYON_NUM_THREADS": str(max(1, machine.workers))}
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **tokenizers}

@@ -96,11 +96,11 @@ def layer_of(name: str) -> str:
     Pseudo-layers are `embeddings`, `final` (the last norm), and the first word of anything else (`pooler`,
     `2_Dense`, `lm_head`).
     """
-    found = LAYER.search(name)
-    if found:
-        space = name[: found.start()]
-        label = f"layers.{found[2]}"
-        return label if space in _TRUNK else f"{space}.{found[1]}.{found[2]}"
+    match = LAYER.search(name)
+    if match:
+        space = name[: match.start()]
+        label = f"layers.{match[2]}"
+        return label if space in _TRUNK else f"{space}.{match[1]}.{match[2]}"
     first = name.partition(".")[0]
     if first.startswith(("embed", "wte", "wpe")):
         return EMBEDDING_LAYER
@@ -120,9 +120,9 @@ def depths(names: Iterable[str]) -> dict[str, float]:
     depth: dict[str, float] = {}
     for name in names:
         depth[name] = 0.0
-        found = LAYER.search(name)
-        if found:
-            tower, number = layer_of(name).rpartition(".")[0], int(found[2])
+        match = LAYER.search(name)
+        if match:
+            tower, number = layer_of(name).rpartition(".")[0], int(match[2])
             numbered[name] = tower, number
             heights[tower] = max(heights.get(tower, 0), number)
     for name, (tower, number) in numbered.items():
@@ -138,10 +138,10 @@ def part_of(name: str, shape: Sequence[int]) -> Part:
     """
     if len(shape) < 2:
         return "vector"
-    found = LAYER.search(name)
-    if found is None:
+    match = LAYER.search(name)
+    if match is None:
         return "embedding" if layer_of(name) == EMBEDDING_LAYER else "other"
-    return "attention" if _ATTENTION.search(name, found.end()) else "mlp"
+    return "attention" if _ATTENTION.search(name, match.end()) else "mlp"
 
 
 def layer_order(layers: Iterable[str]) -> list[str]:
@@ -163,10 +163,10 @@ def outer_prefix(names: Iterable[str]) -> str:
     names = list(names)
     prefix = ""
     while names:
-        found = next((w for w in _WRAPPERS if all(n.startswith(prefix + w) for n in names)), None)
-        if found is None:
+        wrapper = next((w for w in _WRAPPERS if all(n.startswith(prefix + w) for n in names)), None)
+        if wrapper is None:
             break
-        prefix += found
+        prefix += wrapper
     return prefix
 
 
@@ -174,9 +174,11 @@ def prefix_of(names: Iterable[str]) -> str:
     """Return the prefix of the text backbone's names: that of the one input embedding, else ""."""
     names = list(names)
     for ending in (_SHARED, *EMBEDDINGS):
-        found = [n.removesuffix(ending) for n in names if n == ending or n.endswith(f".{ending}")]
-        if found:
-            return found[0] if len(found) == 1 else ""
+        prefixes = [
+            n.removesuffix(ending) for n in names if n == ending or n.endswith(f".{ending}")
+        ]
+        if prefixes:
+            return prefixes[0] if len(prefixes) == 1 else ""
     return ""
 
 
@@ -192,14 +194,14 @@ def task_of(config: Mapping[str, Any]) -> str | None:
     listed = config.get("architectures")
     if not isinstance(listed, list) or not listed or not _CLASS.match(str(listed[0])):
         return None
-    found = _TASK.search(str(listed[0]))
-    return _SAME.get(found[1], found[1]) if found else ""
+    match = _TASK.search(str(listed[0]))
+    return _SAME.get(match[1], match[1]) if match else ""
 
 
 def head_of(name: str) -> str:
     """Return the head that a tensor of a head belongs to, with two words for BERT's (`cls.predictions`)."""
-    first, _, rest = name.partition(".")
-    return f"{first}.{rest.partition('.')[0]}" if first == "cls" else first
+    first, _, inner = name.partition(".")
+    return f"{first}.{inner.partition('.')[0]}" if first == "cls" else first
 
 
 def heads_in(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) -> frozenset[str]:
@@ -208,17 +210,17 @@ def heads_in(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) ->
     `outside` are names without the backbone's prefix, `inside` those with it; without a prefix (`wrapped`
     False) all are inside.
     """
-    found = {name for name in inside if head_of(name) == POOLER}
+    heads = {name for name in inside if head_of(name) == POOLER}
     if not wrapped:
-        found |= {name for name in inside if head_of(name).partition(".")[0] in _KNOWN}
-        return frozenset(found)
+        heads |= {name for name in inside if head_of(name).partition(".")[0] in _KNOWN}
+        return frozenset(heads)
     outside = list(outside)
     layered = {head_of(name) for name in outside if _NUMBERED.search(name)}
     for name in outside:
         head = head_of(name)
         if head not in layered and not any(word in head for word in _TOWERS):
-            found.add(name)
-    return frozenset(found)
+            heads.add(name)
+    return frozenset(heads)
 
 
 @dataclass(frozen=True)
@@ -294,9 +296,13 @@ class Names:
         target = TIED.get(name)
         if target is None:
             return None
-        found = self.specs.get(target) if target else self.embedding()
-        own = self.specs.get(name)
-        return found if found and (own is None or own.shape == found.shape) else None
+        target_spec = self.specs.get(target) if target else self.embedding()
+        spec = self.specs.get(name)
+        return (
+            target_spec
+            if target_spec and (spec is None or spec.shape == target_spec.shape)
+            else None
+        )
 
     def stands_for(self, name: str) -> TensorSpec | None:
         """Return the tensor to use for one that this model, being tied, has no copy of."""

@@ -150,13 +150,13 @@ def code_span(text: str) -> Markdown:
         shown = "".join(c if c.isalnum() or c == " " else f"&#{ord(c)};" for c in flat)
         return Markdown(f"<code>{shown}</code>")
     flat = flat.replace("|", "\\|")
-    fence = "`" * (_longest_run(flat) + 1)
+    fence = "`" * (_measure_longest_run(flat) + 1)
     return Markdown(f"{fence} {flat} {fence}" if len(fence) > 1 else f"`{flat}`")
 
 
 def code_block(text: str, language: str = "") -> list[str]:
     """Return the lines of a block of code, with a fence that no line of the text can close."""
-    fence = "`" * max(3, _longest_run(text) + 1)
+    fence = "`" * max(3, _measure_longest_run(text) + 1)
     return [f"{fence}{language}", *printable_lines(text).split("\n"), fence]
 
 
@@ -187,5 +187,5 @@ def table_lines(
     ]
 
 
-def _longest_run(text: str) -> int:
+def _measure_longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)

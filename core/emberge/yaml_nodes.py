@@ -99,8 +99,8 @@ class _Core(BaseResolver):
             return super().resolve(kind, value, implicit)  # type: ignore[no-any-return,no-untyped-call]
         if value == "<<":
             return _TAG + "merge"
-        for tag, known in _WORDS.items():
-            if value in known:
+        for tag, words in _WORDS.items():
+            if value in words:
                 return _TAG + tag
         if _INT.fullmatch(value):
             return _TAG + "int"
@@ -137,13 +137,13 @@ def read_yaml(
         problems.append(Problem(f"YAML has no place for {error.character!r}", place(line)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problems.append(Problem(_syntax(error), place(mark.line + 1 if mark else 1)))
+        problems.append(Problem(_describe_syntax_error(error), place(mark.line + 1 if mark else 1)))
     except RecursionError:
         problems.append(Problem(f"{what} is nested too deeply", place(1)))
     return None
 
 
-def _syntax(error: yaml.MarkedYAMLError) -> str:
+def _describe_syntax_error(error: yaml.MarkedYAMLError) -> str:
     message = str(error.problem or error.context)
     if r"'\t'" in message:
         return "a tab stands here; indent with spaces"
@@ -200,12 +200,12 @@ class _Counting:
                 raise _TooMuchError(around.start_mark.line + 1)
             return self._sizes[key]
         self._open.add(key)
-        self._sizes[key] = 1 + sum(self.size(inner, node) for inner in _inside(node))
+        self._sizes[key] = 1 + sum(self.size(inner, node) for inner in _list_inner_nodes(node))
         self._open.discard(key)
         return self._sizes[key]
 
 
-def _inside(node: yaml.Node) -> list[yaml.Node]:
+def _list_inner_nodes(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         return [value for pair in node.value for value in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
@@ -239,20 +239,20 @@ class _Reading:
 
     def _convert(self, node: yaml.Node) -> Node:
         if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node)
+            return self._read_scalar(node)
         if node.tag not in (_TAG + "seq", _TAG + "map"):
             self.fault(node, f"the tag {node.tag} means nothing here")
         if isinstance(node, yaml.SequenceNode):
             return Items(tuple(self.node(item) for item in node.value), self.where(node))
-        return self._fields(node)
+        return self._read_fields(node)
 
-    def _fields(self, node: yaml.Node) -> Fields:
+    def _read_fields(self, node: yaml.Node) -> Fields:
         entries: dict[str, Node] = {}
         lines: dict[str, str] = {}
         merged: list[Fields] = []
         for key, value in node.value:
             if key.tag == _TAG + "merge":
-                merged += self._merged(value)
+                merged += self._read_merged_fields(value)
             elif not isinstance(key, yaml.ScalarNode) or key.tag == _TAG + "null":
                 self.fault(key, "a key must be a word")
             elif key.value in entries:
@@ -265,16 +265,16 @@ class _Reading:
                 entries[name], lines[name] = other.entries[name], other.line(name)
         return Fields(entries, self.where(node), lines)
 
-    def _merged(self, node: yaml.Node) -> Iterator[Fields]:
+    def _read_merged_fields(self, node: yaml.Node) -> Iterator[Fields]:
         several = isinstance(node, yaml.SequenceNode)
-        for one in node.value if several else [node]:
-            converted = self.node(one)
+        for inner in node.value if several else [node]:
+            converted = self.node(inner)
             if isinstance(converted, Fields):
                 yield converted
             else:
-                self.fault(one, "`<<` takes a mapping, such as *anchor, or a list of them")
+                self.fault(inner, "`<<` takes a mapping, such as *anchor, or a list of them")
 
-    def _scalar(self, node: yaml.ScalarNode) -> Scalar:
+    def _read_scalar(self, node: yaml.ScalarNode) -> Scalar:
         kind = node.tag.removeprefix(_TAG)
         convert = _CONVERT.get("str" if kind == "merge" else kind)
         if convert is None:
@@ -287,25 +287,25 @@ class _Reading:
             return Scalar(None, node.value, self.where(node))
 
 
-def _bool(text: str) -> bool:
+def _parse_bool(text: str) -> bool:
     if text not in _WORDS["bool"]:
         raise ValueError(text)
     return text.lower() == "true"
 
 
-def _int(text: str) -> int:
+def _parse_int(text: str) -> int:
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
     return float(text.replace(".inf", "inf").replace(".nan", "nan") if "." in text else text)
 
 
 _CONVERT: dict[str, Callable[[str], Any]] = {
     "null": lambda _: None,
-    "bool": _bool,
-    "int": _int,
-    "float": lambda text: _float(text.lower()),
+    "bool": _parse_bool,
+    "int": _parse_int,
+    "float": lambda text: _parse_float(text.lower()),
     "str": str,
 }
 
@@ -332,12 +332,12 @@ def node_of(value: Any, where: str) -> Node | None:
         return Scalar(value, "null" if value is None else str(value), where)
     if isinstance(value, Mapping):
         entries = {str(key): node_of(inner, where) for key, inner in value.items()}
-        known = {key: inner for key, inner in entries.items() if inner is not None}
-        return Fields(known, where) if len(known) == len(entries) else None
+        known_entries = {key: inner for key, inner in entries.items() if inner is not None}
+        return Fields(known_entries, where) if len(known_entries) == len(entries) else None
     if isinstance(value, Sequence):
         items = [node_of(inner, where) for inner in value]
-        found = tuple(item for item in items if item is not None)
-        return Items(found, where) if len(found) == len(items) else None
+        known_items = tuple(item for item in items if item is not None)
+        return Items(known_items, where) if len(known_items) == len(items) else None
     return None
 
 

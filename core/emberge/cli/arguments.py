@@ -121,9 +121,9 @@ class _Parser(argparse.ArgumentParser):
         if self._subparsers is None:  # else verbs follow, which know their own options
             for word in itertools.takewhile(lambda w: w != "--", args or ()):
                 self.require_known_option(word)
-        found = super().parse_known_args(args, namespace)
-        self.require_different_outputs(found[0])
-        return found
+        parsed = super().parse_known_args(args, namespace)
+        self.require_different_outputs(parsed[0])
+        return parsed
 
     def require_different_outputs(self, options: argparse.Namespace) -> None:
         """Refuse two output options that name the same file."""
@@ -139,9 +139,9 @@ class _Parser(argparse.ArgumentParser):
     def require_known_option(self, word: str) -> None:
         """Refuse `--misspelt`, with the option that may have been meant."""
         name = word.partition("=")[0]
-        known = [o for action in self._actions for o in action.option_strings]
-        if name.startswith("--") and name not in known:
-            self.error(f"there is no option '{name}'{suggest(name, known)}")
+        options = [o for action in self._actions for o in action.option_strings]
+        if name.startswith("--") and name not in options:
+            self.error(f"there is no option '{name}'{suggest(name, options)}")
 
 
 def requires_plugins(words: Sequence[str]) -> bool:
@@ -188,8 +188,8 @@ def _list_written_files(options: argparse.Namespace, actions: Sequence[Any]) -> 
     paths = {a: p for a in actions if isinstance(p := getattr(options, a.dest, None), Path)}
     written = {a: p for a, p in paths.items() if _is_output(a)}
     for action, path in written.items():
-        for other, place in paths.items():
-            if other not in written and os.path.realpath(place) == os.path.realpath(path):
+        for other, other_path in paths.items():
+            if other not in written and os.path.realpath(other_path) == os.path.realpath(path):
                 second = (other.option_strings or [other.metavar])[0]
                 raise RecipeError(
                     f"{action.option_strings[0]} {path}: {second} names the same file; choose another"
@@ -215,21 +215,21 @@ def _build_parser(added: Mapping[str, Verb]) -> _Parser:
     for name, (summary, examples) in VERBS.items():
         _ADD[name](_add_verb(verbs, name, summary, examples))
     for name, verb in added.items():
-        one = _add_verb(verbs, name, verb.summary, verb.examples)
-        verb.add_options(one)
+        verb_parser = _add_verb(verbs, name, verb.summary, verb.examples)
+        verb.add_options(verb_parser)
         if verb.machine:
-            _add_machine(one)
+            _add_machine(verb_parser)
     return parser
 
 
 def _add_verb(verbs: Any, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
     shown = "examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines())
     about = f"{summary[0].upper()}{summary[1:]}."
-    one: argparse.ArgumentParser = verbs.add_parser(
+    parser: argparse.ArgumentParser = verbs.add_parser(
         name, help=summary, description=about, epilog=shown, **_RAW
     )
-    _add_common(one, default=argparse.SUPPRESS)
-    return one
+    _add_common(parser, default=argparse.SUPPRESS)
+    return parser
 
 
 _RAW: dict[str, Any] = {
@@ -431,7 +431,7 @@ def _add_machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def _require_known_verb(words: Sequence[str], parser: _Parser, known: Sequence[str]) -> None:
     """Refuse an unknown verb and name the one that was meant; argparse would list all verbs."""
-    for option in _options_before_verb(words):
+    for option in _take_options_before_verb(words):
         parser.require_known_option(option)
     word = next(_find_positional(words), None)
     if word is not None and word not in known:
@@ -439,7 +439,7 @@ def _require_known_verb(words: Sequence[str], parser: _Parser, known: Sequence[s
         raise RecipeError(f"there is no verb '{word}'{hint}")
 
 
-def _options_before_verb(words: Sequence[str]) -> Iterator[str]:
+def _take_options_before_verb(words: Sequence[str]) -> Iterator[str]:
     """Yield the options before the verb, without what --plugin names."""
     return itertools.takewhile(lambda word: word.startswith("-"), _skip_plugin_files(words))
 

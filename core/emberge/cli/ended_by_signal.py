@@ -52,13 +52,13 @@ def ended_by_signal(stopped: Callable[[int], int]) -> Iterator[None]:
     hook = sys.unraisablehook
     sys.unraisablehook = watch.guarded(hook)
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    told = signal.set_wakeup_fd(watch.writer, warn_on_full_buffer=False)
+    previous = signal.set_wakeup_fd(watch.writer, warn_on_full_buffer=False)
     _PIPES.append(watch.writer)
     watch.start()
     try:
         yield
     finally:
-        signal.set_wakeup_fd(told)
+        signal.set_wakeup_fd(previous)
         _PIPES.remove(watch.writer)
         watch.close()
         for number, handler in before.items():

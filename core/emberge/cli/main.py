@@ -83,7 +83,7 @@ def _run_verb(words: list[str]) -> int:
     options.words = words
     if options.verb is None:
         return 0
-    with _reserved_files(options.written), exits_refused("a plugin"):
+    with _reserve_files(options.written), exits_refused("a plugin"):
         if plugins is not None:
             return added[options.verb].call(options, plugins)
         verbs = importlib.import_module("emberge.cli.verbs")
@@ -92,7 +92,7 @@ def _run_verb(words: list[str]) -> int:
 
 
 @contextmanager
-def _reserved_files(files: Sequence[Path]) -> Iterator[None]:
+def _reserve_files(files: Sequence[Path]) -> Iterator[None]:
     """Keep other commands from writing the same files, before any work is done for them."""
     if not files:
         yield

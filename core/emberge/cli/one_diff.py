@@ -33,16 +33,16 @@ def run_one_diff(wanted: OneDiff, plugins: Plugins, machine: Machine) -> Iterato
     """
     reporter = plugins.require("reporter", "--page") if wanted.page is not None else None
     models = _make_names_distinct([_find_model(text, plugins) for text in _list_references(wanted)])
-    found = compare_weights(*models, machine=machine)
-    remarks = found.remarks()
-    yield found.title
-    yield from found.table()
+    comparison = compare_weights(*models, machine=machine)
+    remarks = comparison.remarks()
+    yield comparison.title
+    yield from comparison.table()
     yield from (f"note: {remark}" for remark in remarks)
     if wanted.json is not None:
-        write_json(wanted.json, found.plain())
+        write_json(wanted.json, comparison.plain())
         yield f"written: {wanted.json}"
     if wanted.page is not None and reporter is not None:
-        page = Page(f"{found.first} and {found.second}", remarks, found.figures())
+        page = Page(f"{comparison.first} and {comparison.second}", remarks, comparison.figures())
         write_text(wanted.page, reporter.draw_page(page))
         yield f"written: {wanted.page}"
 
@@ -54,8 +54,8 @@ def _list_references(wanted: OneDiff) -> list[str]:
 def _find_model(text: str, plugins: Plugins) -> Model:
     """Find a model by its reference; a bare name that is a folder here means the folder."""
     bare = not is_folder(text) and Path(text).is_dir()
-    found = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
-    return Model(found.name, found.folder, "", adapter=found.adapter)
+    located = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
+    return Model(located.name, located.folder, "", adapter=located.adapter)
 
 
 def _make_names_distinct(models: list[Model]) -> list[Model]:

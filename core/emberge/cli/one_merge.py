@@ -51,9 +51,9 @@ class OneMerge:
             RecipeError: for an option without a value, another number of weights than models, and every
                 problem that a recipe could have.
         """
-        options: dict[str, Any] = {"models": self._models()}
+        options: dict[str, Any] = {"models": self._build_models()}
         if self.strategy is not None or self.options:
-            options["strategy"] = self._strategy()
+            options["strategy"] = self._build_strategy()
         for name, model in (("base", self.base), ("template", self.template)):
             if model is not None:
                 options[name] = _name_model(model)
@@ -66,7 +66,7 @@ class OneMerge:
         # The text is kept for its hash alone, which the merged weights name. JSON is YAML too.
         return replace(recipe, path=Path(_PLACE), text=json.dumps(root, ensure_ascii=False))
 
-    def _models(self) -> list[Any]:
+    def _build_models(self) -> list[Any]:
         if not self.weights:
             return [_name_model(model) for model in self.models]
         if len(self.weights) != len(self.models):
@@ -76,7 +76,7 @@ class OneMerge:
         pairs = zip(self.models, self.weights, strict=True)
         return [{"model": _name_model(model), "weight": weight} for model, weight in pairs]
 
-    def _strategy(self) -> Any:
+    def _build_strategy(self) -> Any:
         """Return the strategy as a recipe would have it: a name, a chain, or a name with options."""
         problems: list[Problem] = []
         options: dict[str, Any] = {}
@@ -151,7 +151,7 @@ def run_one_merge(
         sync(beside / ".work")  # or a power cut would bring back work that looks unfinished
         publish(results[last].resolve(), out)
     except Exception as error:
-        if not _may_go_on(error):
+        if not _is_worth_keeping(error):
             _remove_work(beside)
         raise
     _remove_work(beside)
@@ -164,19 +164,19 @@ def _find_last_step(recipe: Recipe) -> str:
         RecipeError: when there are several.
     """
     needed = {name for step in recipe.steps for name in step.needs}
-    found = [step.id for step in recipe.steps if step.id not in needed]
-    if len(found) > 1 and STEP not in found:
+    last_steps = [step.id for step in recipe.steps if step.id not in needed]
+    if len(last_steps) > 1 and STEP not in last_steps:
         raise RecipeError(
-            f"{recipe.path} makes several models, {', '.join(found)}; get them all by "
+            f"{recipe.path} makes several models, {', '.join(last_steps)}; get them all by "
             f"`emberge run {recipe.path} --out DIR`"
         )
-    return found[0] if len(found) == 1 else STEP
+    return last_steps[0] if len(last_steps) == 1 else STEP
 
 
-def _may_go_on(error: Exception) -> bool:
+def _is_worth_keeping(error: Exception) -> bool:
     """Return whether the work is still of use: another process does it, or a disk or network failed."""
     if isinstance(error, StepsFailedError):
-        return any(map(_may_go_on, error.errors.values()))
+        return any(map(_is_worth_keeping, error.errors.values()))
     return is_passing(error) or isinstance(error, OutInUseError)
 
 

@@ -31,13 +31,13 @@ def run(options: argparse.Namespace) -> int:
     from emberge.files import write_text
     from emberge.recipes import results_shown, run_recipe, run_summary
 
-    with _checked_run(options) as begun:
+    with _check_run(options) as begun:
         if begun is None:
             return 0
-        recipe, plugins, given = begun
+        recipe, plugins, arguments = begun
         error: BaseException | None = None
         try:
-            run_recipe(recipe, options.out, plugins, allow_upload=options.allow_upload, **given)
+            run_recipe(recipe, options.out, plugins, allow_upload=options.allow_upload, **arguments)
         except BaseException as failure:
             error = failure
             raise
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _checked_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
+def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
     """Give a checked recipe, its plugins, and the arguments of its run; None in a rank that has followed.
 
     A launcher and ranks begin only after the check.
@@ -73,9 +73,9 @@ def _checked_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
         return
     out = options.out if options.verb == "run" else None
     _require_check(check_recipe(recipe, plugins, out=out), options.quiet)
-    given: dict[str, Any] = {"machine": machine, "quiet": options.quiet, "launcher": launcher}
+    arguments: dict[str, Any] = {"machine": machine, "quiet": options.quiet, "launcher": launcher}
     with ranked as team:
-        yield recipe, plugins, {**given, "team": team}
+        yield recipe, plugins, {**arguments, "team": team}
 
 
 def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
@@ -137,11 +137,11 @@ def rehearse(options: argparse.Namespace) -> int:
     """Run a recipe on very little data and show the outcome of each step."""
     from emberge.recipes import rehearse as rehearse_recipe
 
-    with _checked_run(options) as begun:
+    with _check_run(options) as begun:
         if begun is None:
             return 0
-        recipe, plugins, given = begun
-        steps, error = rehearse_recipe(recipe, plugins, options.out, **given)
+        recipe, plugins, arguments = begun
+        steps, error = rehearse_recipe(recipe, plugins, options.out, **arguments)
     for step in steps:
         print(f"{step.id}: {step.line}")
         print("".join(f"  warning: {warning}\n" for warning in step.warnings), end="")
@@ -162,14 +162,16 @@ def clean(options: argparse.Namespace) -> int:
     """Show what runs left behind in an OUT, and remove it once that was agreed to."""
     from emberge.results import find_leftovers, remove_leftovers
 
-    found = find_leftovers(options.out)
-    print("\n".join(found.lines))
-    if not found.removable:
+    leftovers = find_leftovers(options.out)
+    print("\n".join(leftovers.lines))
+    if not leftovers.removable:
         return 0
-    if not options.yes and not _ask_user(f"remove {found.summary}, of {printable(found.out)}"):
+    if not options.yes and not _ask_user(
+        f"remove {leftovers.summary}, of {printable(leftovers.out)}"
+    ):
         print("nothing was removed")
         return 0
-    print(f"removed: {remove_leftovers(found).summary}")
+    print(f"removed: {remove_leftovers(leftovers).summary}")
     return 0
 
 
@@ -193,7 +195,7 @@ def merge(options: argparse.Namespace) -> int:
     from emberge.cli.one_merge import MergeConfig, OneMerge, run_one_merge
 
     config = Path(options.models[0])
-    wanted: OneMerge | MergeConfig = OneMerge(
+    request: OneMerge | MergeConfig = OneMerge(
         models=options.models,
         strategy=options.strategy,
         base=options.base,
@@ -204,10 +206,10 @@ def merge(options: argparse.Namespace) -> int:
     )
     if config.is_file():
         _refuse_options_beside(config, options)
-        wanted = MergeConfig(config, options.overrides)
+        request = MergeConfig(config, options.overrides)
     plugins, machine = _load_plugins(options), _find_machine(options)
     run_one_merge(
-        wanted,
+        request,
         options.out,
         plugins,
         machine=machine,
@@ -220,7 +222,7 @@ def merge(options: argparse.Namespace) -> int:
 
 def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
     """Refuse options beside a file that has them itself."""
-    given = {
+    values = {
         **{model: [model] for model in options.models[1:]},
         "--strategy": options.strategy,
         "--base": options.base,
@@ -228,7 +230,7 @@ def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
         "--weight": options.weight,
         "--dtype": options.dtype,
     }
-    beside = [name for name, value in given.items() if value]
+    beside = [name for name, value in values.items() if value]
     if beside:
         raise RecipeError(f"{config} says what is merged and how; leave out {', '.join(beside)}")
 
@@ -237,8 +239,8 @@ def diff(options: argparse.Namespace) -> int:
     """Compare the weights of two models layer by layer, and write the files that were asked for."""
     from emberge.cli.one_diff import OneDiff, run_one_diff
 
-    wanted = OneDiff(options.first, options.second, options.base, options.json, options.page)
-    for line in run_one_diff(wanted, _load_plugins(options), _find_machine(options)):
+    request = OneDiff(options.first, options.second, options.base, options.json, options.page)
+    for line in run_one_diff(request, _load_plugins(options), _find_machine(options)):
         print(line)
     return 0
 
@@ -321,9 +323,9 @@ def verify(options: argparse.Namespace) -> int:
     inputs = None
     if options.inputs is not None:
         inputs = verify_inputs(options.folder, _load_plugins(options), options.inputs)
-    found = verify_result(options.folder, inputs)
-    print("\n".join(found.lines()))
-    found.raise_differences()
+    verification = verify_result(options.folder, inputs)
+    print("\n".join(verification.lines()))
+    verification.raise_differences()
     print("nothing differs from what was published")
     return 0
 

@@ -91,8 +91,8 @@ def outside_folder(text: str, reference: Reference) -> Path:
 def kept_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints that a step kept in `folder`, in the order of their numbers."""
     inside = folder / "checkpoints"
-    kept = [p for p in inside.iterdir() if p.is_dir()] if inside.is_dir() else []
-    return sorted((p for p in kept if not p.name.startswith(".")), key=_number_key)
+    folders = [p for p in inside.iterdir() if p.is_dir()] if inside.is_dir() else []
+    return sorted((p for p in folders if not p.name.startswith(".")), key=_number_key)
 
 
 def _number_key(path: Path) -> tuple[int, str]:
@@ -110,12 +110,12 @@ def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: File
             )
         return _require_model(folder, text)
     name, at, revision = text.rpartition("@")
-    found = plugins.hook.locate_model(
+    located = plugins.hook.locate_model(
         reference=name if at else text, revision=revision if at else None, files=files
     )
-    if found is None:
+    if located is None:
         raise CheckpointError(_describe_missing(text, reference, plugins))
-    return Path(found)
+    return Path(located)
 
 
 def _require_model(folder: Path, text: str) -> Path:
@@ -195,10 +195,12 @@ class Targets:
         Raises:
             CheckpointError: when it is missing, cannot be looked for, or leads to several.
         """
-        found = self.models(reference)
-        if len(found) != 1:
-            raise CheckpointError(f"'{reference}' leads to {len(found)} models; one is needed here")
-        return found[0]
+        models = self.models(reference)
+        if len(models) != 1:
+            raise CheckpointError(
+                f"'{reference}' leads to {len(models)} models; one is needed here"
+            )
+        return models[0]
 
     def models(self, reference: ModelRef) -> Sequence[Model]:
         """Return all models that a reference leads to.
@@ -207,14 +209,14 @@ class Targets:
             CheckpointError: when there is none, or it cannot be looked for.
         """
         if reference.step is not None:
-            return self._produced(reference)
+            return self._list_produced_models(reference)
         if reference not in self._outside or not self._outside[reference].folder.is_dir():
             with _explain_network_errors(reference):
-                found = locate_model(reference, self.plugins, reference.files)
-            content = model_fingerprint(found.folder, self.hashes, found.adapter)
-            artifact = read_artifact(found.adapter or found.folder)
+                located = locate_model(reference, self.plugins, reference.files)
+            content = model_fingerprint(located.folder, self.hashes, located.adapter)
+            artifact = read_artifact(located.adapter or located.folder)
             self._outside[reference] = Model(
-                found.name, found.folder, content, artifact, found.adapter
+                located.name, located.folder, content, artifact, located.adapter
             )
         return [self._outside[reference]]
 
@@ -230,24 +232,26 @@ class Targets:
         """Return what a reference, or an entry of data, is in a fingerprint: its content, and no path."""
         if isinstance(value, DataEntry):
             assert value.path is not None
-            return {"content": self._content(locate_file(value.path), value.only)}
+            return {"content": self._hash_data(locate_file(value.path), value.only)}
         if value.step is not None:
             here = {"step": value.step, "part": value.part, "made": self.step(value).fingerprint}
-            adapter = self._adapter(value)
+            adapter = self._locate_adapter(value)
             return {**here, "adapter": model_fingerprint(adapter, self.hashes)} if adapter else here
         if isinstance(value, ModelRef):
             return {"model": self.model(value).fingerprint}
         if isinstance(value, DataRef | FileRef):
-            return {"content": self._content(locate_file(value), ())}
+            return {"content": self._hash_data(locate_file(value), ())}
         raise RecipeError(f"'{value}' names no step of the recipe")
 
     def inputs(self, value: Any) -> list[Input]:
         """Return all that a step names, each with its content, as `artifact.json` keeps it."""
         return list(
-            dict.fromkeys(one for part in _find_references(value) for one in self._inputs(part))
+            dict.fromkeys(
+                one for part in _find_references(value) for one in self._list_inputs(part)
+            )
         )
 
-    def _inputs(self, value: Reference | DataEntry) -> Iterator[Input]:
+    def _list_inputs(self, value: Reference | DataEntry) -> Iterator[Input]:
         if isinstance(value, ModelRef):
             for model in self.models(value):
                 yield Input(value.text, model.name, model.fingerprint)
@@ -260,22 +264,22 @@ class Targets:
         if reference.step is not None:
             yield Input(reference.text, name, self.step(reference).fingerprint, "step")
         elif isinstance(reference, DataRef | FileRef):
-            content = self._content(locate_file(reference), entry.only)
+            content = self._hash_data(locate_file(reference), entry.only)
             yield Input(reference.text, name, content, "data", entry.only)
 
-    def _produced(self, reference: ModelRef) -> list[Model]:
+    def _list_produced_models(self, reference: ModelRef) -> list[Model]:
         result = self.step(reference)
-        adapter = self._adapter(reference)
+        adapter = self._locate_adapter(reference)
         if reference.part is None:
             named = [(str(reference.step), result.folder)]
         else:
-            kept = kept_checkpoints(result.folder)
-            named = [(f"{reference.step}/{folder.name}", folder) for folder in kept]
+            checkpoints = kept_checkpoints(result.folder)
+            named = [(f"{reference.step}/{folder.name}", folder) for folder in checkpoints]
         if not named:
             raise CheckpointError(f"'{reference}': the step kept no checkpoints; see its keep_last")
-        return [self._model(name, folder, result, adapter) for name, folder in named]
+        return [self._build_model(name, folder, result, adapter) for name, folder in named]
 
-    def _model(self, name: str, folder: Path, result: Result, adapter: Path | None) -> Model:
+    def _build_model(self, name: str, folder: Path, result: Result, adapter: Path | None) -> Model:
         if result.artifact.kind != "model":
             raise CheckpointError(f"step '{name}' made {result.artifact.kind}, and no model")
         artifact = read_artifact(folder) or result.artifact
@@ -286,13 +290,13 @@ class Targets:
         content = model_fingerprint(folder, self.hashes, adapter)
         return Model(name, folder, content, artifact, adapter)
 
-    def _adapter(self, reference: Reference) -> Path | None:
+    def _locate_adapter(self, reference: Reference) -> Path | None:
         if not isinstance(reference, ModelRef) or reference.adapter is None:
             return None
         with _explain_network_errors(reference):
             return locate_adapter(reference, self.plugins)
 
-    def _content(self, path: Path, only: Sequence[str]) -> str:
+    def _hash_data(self, path: Path, only: Sequence[str]) -> str:
         parts = [self.hashes.of_tree(path)]
         if path.is_file() and path.suffix in (".yaml", ".yml"):
             parts += [self.hashes.of_tree(p) for p in _list_catalogued_files(path, only)]

@@ -69,8 +69,8 @@ class Leftovers:
             rows.append((human_size(self.size), "in all", ""))
         sizes, whats = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
         table = [f"{size:>{sizes}}  {what:<{whats}}  {name}".rstrip() for size, what, name in rows]
-        kept = [f"kept: {one.name}, {human_size(one.size)}: {one.what}" for one in self.kept]
-        return [*(table or ["there is nothing to remove"]), *kept]
+        kept_lines = [f"kept: {one.name}, {human_size(one.size)}: {one.what}" for one in self.kept]
+        return [*(table or ["there is nothing to remove"]), *kept_lines]
 
     @property
     def summary(self) -> str:
@@ -88,15 +88,15 @@ def find_leftovers(out: Path) -> Leftovers:
         NotOursError: when another user made `out`.
     """
     out = Path(out).resolve()
-    place = OutFolder(out)
+    out_folder = OutFolder(out)
     beside = _merge_work_folder(out)
-    for path in (place.lock, beside / ".lock"):
+    for path in (out_folder.lock, beside / ".lock"):
         who = lock_holder(path)
         if who is not None:
             raise OutInUseError(
                 f"{path.parent} is in use by {who}; clean it when that has ended, nothing was removed"
             )
-    if not (_is_run(place) or any(_find_interrupted_merge(out))):
+    if not (_is_run(out_folder) or any(_find_interrupted_merge(out))):
         raise NoRunError(f"{printable(out)} holds no run of a recipe")
     for path in (out, *_find_interrupted_merge(out)):
         if path.exists():
@@ -111,17 +111,17 @@ def remove_leftovers(found: Leftovers) -> Leftovers:
         OutInUseError: when a run has begun to work there meanwhile.
         EmbergeError: for what cannot be removed.
     """
-    wanted = {one.paths for one in found.removable}
+    confirmed = {leftover.paths for leftover in found.removable}
     with contextlib.ExitStack() as locks:
-        place, beside = OutFolder(found.out), _merge_work_folder(found.out)
-        if _is_run(place):
-            locks.enter_context(lock_folder(place.lock))
+        out_folder, beside = OutFolder(found.out), _merge_work_folder(found.out)
+        if _is_run(out_folder):
+            locks.enter_context(lock_folder(out_folder.lock))
         if _is_folder(beside):
             locks.enter_context(lock_folder(beside / ".lock"))
         again = _find_all(found.out).removable
-        gone = tuple(one for one in again if one.paths in wanted)
-        for one in gone:
-            for path in one.paths:
+        gone = tuple(leftover for leftover in again if leftover.paths in confirmed)
+        for leftover in gone:
+            for path in leftover.paths:
                 _remove_path(path)
     return Leftovers(found.out, gone)
 
@@ -134,7 +134,7 @@ def _merge_work_folder(out: Path) -> Path:
 def _find_interrupted_merge(out: Path) -> Iterator[Path]:
     """Yield that folder, if it is there, and the rest of one that was being removed."""
     beside = _merge_work_folder(out)
-    for path in (beside, beside.with_name(_removal_name(beside))):
+    for path in (beside, beside.with_name(_build_removal_name(beside))):
         if _is_folder(path):
             yield path
 
@@ -149,17 +149,17 @@ def _is_folder(path: Path) -> bool:
 
 
 def _find_all(out: Path) -> Leftovers:
-    place = OutFolder(out)
-    last = _read_last_run(place)
+    out_folder = OutFolder(out)
+    last = _read_last_run(out_folder)
     removable: list[Leftover] = []
     kept: list[Leftover] = []
-    if _is_run(place):
-        removable += _find_old_results(place, last)
-        kept += _find_links(place)
-        for one, needed in _find_work(place, last):
-            (kept if needed else removable).append(one)
-        if not any(_is_locked(path) for one in kept for path in one.paths):
-            removable += _find_unfinished_caches(place)
+    if _is_run(out_folder):
+        removable += _find_old_results(out_folder, last)
+        kept += _find_links(out_folder)
+        for leftover, needed in _find_work(out_folder, last):
+            (kept if needed else removable).append(leftover)
+        if not any(_is_locked(path) for leftover in kept for path in leftover.paths):
+            removable += _find_unfinished_caches(out_folder)
     removable += [
         _build_leftover(p, "interrupted merge", p.name) for p in _find_interrupted_merge(out)
     ]
@@ -259,8 +259,8 @@ def _is_locked(path: Path) -> bool:
 def _read_last_run(place: OutFolder) -> list[dict[str, Any]]:
     """Return what the steps of the last run came to; nothing where that cannot be read."""
     steps = _read_json(place.status).get("steps")
-    known = steps if isinstance(steps, list) else []
-    return [s for s in known if isinstance(s, dict) and {"id", "state"} <= s.keys()]
+    entries = steps if isinstance(steps, list) else []
+    return [s for s in entries if isinstance(s, dict) and {"id", "state"} <= s.keys()]
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -312,7 +312,7 @@ def _remove_path(path: Path) -> None:
         if not _is_folder(path):
             path.unlink()
             return
-        going = path.with_name(_removal_name(path))
+        going = path.with_name(_build_removal_name(path))
         if going != path:
             if going.is_dir():  # the rest of an earlier removal
                 shutil.rmtree(going)
@@ -326,6 +326,6 @@ def _remove_path(path: Path) -> None:
         ) from error
 
 
-def _removal_name(path: Path) -> str:
+def _build_removal_name(path: Path) -> str:
     """Return what a folder is called while it is removed."""
     return path.name if path.name.startswith(_GOING) else f"{_GOING}{path.name.lstrip('.')}"

@@ -80,12 +80,12 @@ def _find_parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[P
 
 def _read_weights(artifact: Artifact) -> dict[str, Any]:
     """Return weights by parent; None where no artifact states them."""
-    found = artifact.details.get("weights")
-    if isinstance(found, Mapping):
-        return {str(name): weight for name, weight in found.items()}
+    weights = artifact.details.get("weights")
+    if isinstance(weights, Mapping):
+        return {str(name): weight for name, weight in weights.items()}
     parents: Sequence[str] = artifact.parents
-    if isinstance(found, list) and len(found) == len(parents):
-        return dict(zip(parents, found, strict=True))
+    if isinstance(weights, list) and len(weights) == len(parents):
+        return dict(zip(parents, weights, strict=True))
     return dict.fromkeys(parents)
 
 
@@ -148,8 +148,8 @@ def _find_folder(name: str, revision: str | None, origin: Path | None) -> Path |
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(name, README, revision=revision)
-    return Path(found).parent if isinstance(found, str) else None
+    card = try_to_load_from_cache(name, README, revision=revision)
+    return Path(card).parent if isinstance(card, str) else None
 
 
 def _read_texts(value: Any) -> tuple[str, ...]:
@@ -172,18 +172,20 @@ def ancestry(artifact: Artifact, out: Path, origin: Path | None) -> Ancestry:
     data: dict[str, Trained] = {}
     waiting, met = [artifact], set[str]()
     while waiting:
-        one = waiting.pop(0)
-        for found in _list_training_data(one, out):
-            known = data.get(found.name)
-            if known is None or (found.rows or 0) > (known.rows or 0):
-                data[found.name] = found
-        for parent in _find_parents(one, out, origin):
-            made = read_artifact(_find_result_link(parent.name, out)) if parent.step else None
-            if made is None:
+        current = waiting.pop(0)
+        for trained in _list_training_data(current, out):
+            listed = data.get(trained.name)
+            if listed is None or (trained.rows or 0) > (listed.rows or 0):
+                data[trained.name] = trained
+        for parent in _find_parents(current, out, origin):
+            parent_artifact = (
+                read_artifact(_find_result_link(parent.name, out)) if parent.step else None
+            )
+            if parent_artifact is None:
                 roots.setdefault(parent.name, parent)
             elif parent.name not in met:
                 met.add(parent.name)
-                waiting.append(made)
+                waiting.append(parent_artifact)
     parents = _find_parents(artifact, out, origin)
     return Ancestry(parents, tuple(roots.values()), tuple(data.values()))
 
@@ -197,12 +199,12 @@ def _find_result_link(text: str, out: Path) -> Path:
 
 def _list_training_data(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
     """Return the data sets that a training used any rows of, with the licences that catalogues state."""
-    found = artifact.details.get("datasets")
-    if not isinstance(found, Mapping):
+    datasets = artifact.details.get("datasets")
+    if not isinstance(datasets, Mapping):
         return ()
     licences = dict(_read_licences(out))
     listed = (
-        _build_trained(str(name), used, licences.get(str(name))) for name, used in found.items()
+        _build_trained(str(name), used, licences.get(str(name))) for name, used in datasets.items()
     )
     return tuple(one for one in listed if one.rows != 0)
 
@@ -240,8 +242,8 @@ def _read_licences(out: Path) -> Iterator[tuple[str, str]]:
 
 def _read_licence(entry: Any) -> str | None:
     """Return the licence that an entry of a catalogue, or the source it names, states."""
-    found = (entry.get("licence") or entry.get("license")) if isinstance(entry, Mapping) else None
-    return str(found) if found and str(found) != "unknown" else None
+    licence = (entry.get("licence") or entry.get("license")) if isinstance(entry, Mapping) else None
+    return str(licence) if licence and str(licence) != "unknown" else None
 
 
 def results_in(out: Path) -> list[Path]:

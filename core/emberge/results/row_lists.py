@@ -54,11 +54,11 @@ def rows_seen(folder: Path) -> dict[str, Rows]:
         raise DataError(
             f"{folder}: no training left it; ask for the folder of a member, not of their merge"
         )
-    found: dict[str, Rows] = {}
+    rows_by_dataset: dict[str, Rows] = {}
     for name, used in datasets.items():
         rows, whole, bag = int(used["rows"]), int(used["of"]), used.get("bag")
         if bag is None and rows in (0, whole):
-            found[str(name)] = range(rows)
+            rows_by_dataset[str(name)] = range(rows)
             continue
         if bag is None:
             raise DataError(f"{folder}: keeps no row numbers of '{name}', of which it saw {rows}")
@@ -70,5 +70,5 @@ def rows_seen(folder: Path) -> dict[str, Rows]:
             raise DataError(
                 f"{folder / bag}: holds {len(numbers)} rows of '{name}', and the training saw {rows}"
             )
-        found[str(name)] = numbers
-    return found
+        rows_by_dataset[str(name)] = numbers
+    return rows_by_dataset

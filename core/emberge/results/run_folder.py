@@ -202,7 +202,7 @@ def artifact_record(
         **facts,
         "component": component,
         "seconds": round(seconds, 3),
-        "inputs": [_input_entry(one) for one in inputs],
+        "inputs": [_build_input_entry(one) for one in inputs],
         "files": {name: content.plain() for name, content in files.items()},
     }
     try:
@@ -214,7 +214,7 @@ def artifact_record(
     return record
 
 
-def _input_entry(one: Input) -> dict[str, Any]:
+def _build_input_entry(one: Input) -> dict[str, Any]:
     entry = dataclasses.asdict(one)
     return entry if one.only else {k: v for k, v in entry.items() if k != "only"}
 
@@ -283,14 +283,14 @@ def _find_differences(
 ) -> Iterator[str]:
     """Yield each file that is not as it was published, with what is wrong."""
     for name, entry in listed.items():
-        path, known = folder / name, FileContent.from_plain(entry)
+        path, recorded = folder / name, FileContent.from_plain(entry)
         if name in CHANGING:
             continue
-        if known is None or ".." in path.parts:
+        if recorded is None or ".." in path.parts:
             yield f"{ARTIFACT} (its entry of {printable(name)})"
         elif path.is_symlink() or not path.is_file():
             yield f"{printable(name)} is missing"
-        elif path.stat().st_size != known.size or hashes.of(path) != known.hash:
+        elif path.stat().st_size != recorded.size or hashes.of(path) != recorded.hash:
             yield f"{printable(name)} was changed"
     for path in hashed_files(folder) if record.get("kind") == "model" else ():
         name = path.relative_to(folder).as_posix()

@@ -54,10 +54,12 @@ class CheckReport:
     @property
     def unseen_places(self) -> Mapping[str, Sequence[str]]:
         """The places of each thing that could not be looked at, by its message."""
-        found: dict[str, list[str]] = {}
+        places_by_message: dict[str, list[str]] = {}
         for problem in self.of("unseen"):
-            found.setdefault(problem.message, []).append(problem.where)
-        return {message: list(dict.fromkeys(places)) for message, places in found.items()}
+            places_by_message.setdefault(problem.message, []).append(problem.where)
+        return {
+            message: list(dict.fromkeys(places)) for message, places in places_by_message.items()
+        }
 
     @property
     def unseen_counts(self) -> str:
@@ -144,8 +146,8 @@ class _Lookup:
             (r.text, r.folder): r for r in named if isinstance(r, ModelRef) and r.step is None
         }
         with request_threads(8) as (threads, _):
-            found = threads.map(self._look, outside.values())
-            self._seen.update(zip(outside, found, strict=True))
+            results = threads.map(self._look, outside.values())
+            self._seen.update(zip(outside, results, strict=True))
 
     def _look(self, reference: ModelRef) -> LocatedModel | Problem:
         if not self.deep and _is_elsewhere(reference.main):
@@ -193,13 +195,13 @@ class _StepCheck:
     def model(self, reference: ModelRef, *, weights: bool = True) -> Path | None:
         if reference.step is not None and reference.adapter is None:
             return None
-        found = self._lookup.model(reference)
-        if isinstance(found, LocatedModel):
-            missing = missing_weights(reference, found) if weights else None
+        located = self._lookup.model(reference)
+        if isinstance(located, LocatedModel):
+            missing = missing_weights(reference, located) if weights else None
             if missing is not None:
                 self._note(Problem(missing), reference)
-            return None if reference.step is not None else found.folder
-        self._note(found, reference)
+            return None if reference.step is not None else located.folder
+        self._note(located, reference)
         return None
 
     def whole_model(self, reference: ModelRef) -> Path | None:
@@ -212,8 +214,8 @@ class _StepCheck:
     def adapter(self, reference: ModelRef) -> Path | None:
         if reference.adapter is None:
             return None
-        found = self._lookup.model(reference)
-        return found.adapter if isinstance(found, LocatedModel) else None
+        located = self._lookup.model(reference)
+        return located.adapter if isinstance(located, LocatedModel) else None
 
     def data(self, reference: DataRef | FileRef) -> Path | None:
         if reference.step is not None:
@@ -249,21 +251,24 @@ class _StepCheck:
     def problems(self) -> list[Problem]:
         """Return all problems of the step: those of its references, then those that it finds itself."""
         for reference in references(self._step.step):
-            self._reference(reference)
+            self._check_reference(reference)
         try:
-            found = list(self._step.step.check(self))
+            step_problems = list(self._step.step.check(self))
         except ConnectionError as error:
-            found = [Problem(str(error), self._step.where, "unseen")]
+            step_problems = [Problem(str(error), self._step.where, "unseen")]
         except RecipeError as error:
-            found = list(error.problems)
+            step_problems = list(error.problems)
         except EmbergeError as error:
-            found = [Problem(str(error), self._step.where)]
+            step_problems = [Problem(str(error), self._step.where)]
         if self._missing_model:
             self.notes.clear()
-        known = {problem.message for problem in self._own}
-        return [*self._own, *(problem for problem in found if problem.message not in known)]
+        messages = {problem.message for problem in self._own}
+        return [
+            *self._own,
+            *(problem for problem in step_problems if problem.message not in messages),
+        ]
 
-    def _reference(self, reference: Reference) -> None:
+    def _check_reference(self, reference: Reference) -> None:
         if reference.step is not None:
             self._check_kind(reference)
         if isinstance(reference, ModelRef):
@@ -277,11 +282,11 @@ class _StepCheck:
         if earlier is None:
             self._note(Problem(f"there is no step '{reference.step}'"), reference)
             return
-        makes, wanted = type(earlier.step).produces, reference.accepts
-        if wanted and makes not in wanted:
-            words = " or ".join(wanted)
-            made, needed = _describe_kind(makes), _describe_kind(words)
-            message = f"${reference.step} makes {made}, and {needed} is needed here"
+        makes, accepted = type(earlier.step).produces, reference.accepts
+        if accepted and makes not in accepted:
+            words = " or ".join(accepted)
+            produced, needed = _describe_kind(makes), _describe_kind(words)
+            message = f"${reference.step} makes {produced}, and {needed} is needed here"
             self._note(Problem(message), reference)
 
     def _ask_about_folder(self, reference: ModelRef) -> None:
@@ -315,8 +320,8 @@ def _describe_kind(kind: str) -> str:
 
 def _find_option(reference: Reference, value: Any) -> str:
     """Return the path of the option that names a reference, such as `models.0.model`; "" if none does."""
-    found = (path for path, part in parts_of(value, Reference) if part == reference)
-    return next(found, "")
+    names = (path for path, part in parts_of(value, Reference) if part == reference)
+    return next(names, "")
 
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
@@ -329,16 +334,16 @@ def missing_weights(reference: ModelRef, found: LocatedModel) -> str | None:
     others to find.
     """
     model = (
-        _missing_model_weights(reference.main, found.folder) if is_folder(reference.main) else None
+        _describe_missing_model(reference.main, found.folder) if is_folder(reference.main) else None
     )
     text = reference.adapter
     if model is not None or text is None or found.adapter is None or not is_folder(text):
         return model
-    there = any(found.adapter.glob(f"{Path(ADAPTER_WEIGHTS).stem}.*"))
-    return None if there else _describe_missing_weights(text, ADAPTER_WEIGHTS, found.adapter)
+    has_weights = any(found.adapter.glob(f"{Path(ADAPTER_WEIGHTS).stem}.*"))
+    return None if has_weights else _describe_missing_weights(text, ADAPTER_WEIGHTS, found.adapter)
 
 
-def _missing_model_weights(text: str, folder: Path) -> str | None:
+def _describe_missing_model(text: str, folder: Path) -> str | None:
     checkpoint = Checkpoint(folder)
     try:
         if checkpoint.has_weights:

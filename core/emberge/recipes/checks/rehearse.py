@@ -75,11 +75,11 @@ def rehearse(
     watch = _RehearsalWatch({step.id: RehearsedStep(step.id) for step in recipe.steps}, machine)
     watch.here = launcher is None
     error: Exception | None = None
-    with _rehearsal_folder(out) as place, _registered_listener(plugins, watch):
+    with _open_rehearsal_folder(out) as folder, _register_listener(plugins, watch):
         try:
             run_recipe(
                 recipe,
-                place,
+                folder,
                 plugins,
                 machine=machine,
                 rehearsal=limits or Rehearsal(),
@@ -112,7 +112,7 @@ class _RehearsalWatch:
         if not self.here:
             return
         _reset_peak_memory()
-        for device in self._torch_devices():
+        for device in self._list_torch_devices():
             sys.modules["torch"].cuda.reset_peak_memory_stats(device)
 
     @hookimpl
@@ -131,8 +131,8 @@ class _RehearsalWatch:
         """Keep the error that ended the step."""
         self._measure(self.steps[step])
         self.steps[step].state = "failed"
-        known = isinstance(error, EmbergeError)
-        self.steps[step].message = str(error) if known else f"{type(error).__name__}: {error}"
+        is_ours = isinstance(error, EmbergeError)
+        self.steps[step].message = str(error) if is_ours else f"{type(error).__name__}: {error}"
 
     @hookimpl
     def step_warned(self, step: str, message: str) -> None:
@@ -146,10 +146,12 @@ class _RehearsalWatch:
         if not self.here:
             return
         step.memory = _read_peak_memory()
-        peaks = [sys.modules["torch"].cuda.max_memory_allocated(d) for d in self._torch_devices()]
+        peaks = [
+            sys.modules["torch"].cuda.max_memory_allocated(d) for d in self._list_torch_devices()
+        ]
         step.device_memory = max(peaks, default=None)
 
-    def _torch_devices(self) -> list[str]:
+    def _list_torch_devices(self) -> list[str]:
         return self._devices if "torch" in sys.modules else []
 
 
@@ -173,7 +175,7 @@ def _read_peak_memory() -> int | None:
 
 
 @contextmanager
-def _rehearsal_folder(out: Path | None) -> Iterator[Path]:
+def _open_rehearsal_folder(out: Path | None) -> Iterator[Path]:
     if out is not None:
         yield out
         return
@@ -182,7 +184,7 @@ def _rehearsal_folder(out: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _registered_listener(plugins: Plugins, listener: object) -> Iterator[None]:
+def _register_listener(plugins: Plugins, listener: object) -> Iterator[None]:
     plugins.manager.register(listener)
     try:
         yield

@@ -71,15 +71,15 @@ def status(out: Path) -> Status:
     Raises:
         EmbergeError: when there is no run in `out`.
     """
-    place = OutFolder(Path(out))
+    out_folder = OutFolder(Path(out))
     try:
-        steps = [_check_entry(step) for step in read_json(place.status)["steps"]]
+        steps = [_check_entry(step) for step in read_json(out_folder.status)["steps"]]
     except (FileNotFoundError, NotADirectoryError):
         raise NoRunError(f"{out} holds no run of a recipe") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise NoRunError(f"{place.status} is damaged; run the recipe again") from error
-    holder = lock_holder(place.lock)
-    shown = tuple(_read_step(step, place, alive=holder is not None) for step in steps)
+        raise NoRunError(f"{out_folder.status} is damaged; run the recipe again") from error
+    holder = lock_holder(out_folder.lock)
+    shown = tuple(_read_step(step, out_folder, alive=holder is not None) for step in steps)
     return Status(shown, str(holder) if holder else None)
 
 
@@ -102,32 +102,32 @@ def _check_entry(step: Any) -> dict[str, Any]:
 
 def _read_step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepStatus:
     state: State = step["state"]
-    known = StepStatus(step["id"], step["kind"], state, note=step.get("error", ""))
+    listed = StepStatus(step["id"], step["kind"], state, note=step.get("error", ""))
     if state == "done":
-        return _read_finished_step(known, place.path / step["folder"])
+        return _read_finished_step(listed, place.path / step["folder"])
     if state not in ("running", "stopped"):
-        return known
+        return listed
     work = place.work / step["work"] if "work" in step else place.work
     progress = _read_progress(work / PROGRESS) if "work" in step else {}
     return StepStatus(
-        known.id,
-        known.kind,
+        listed.id,
+        listed.kind,
         state if alive else "stopped",
         size=_measure_folder(work) if "work" in step else 0,
         done=progress.get("done"),
         total=progress.get("total"),
         unit=progress.get("unit", ""),
         note=progress.get("note", ""),
-        left=_seconds_left(progress) if alive and state == "running" else None,
+        left=_estimate_seconds_left(progress) if alive and state == "running" else None,
     )
 
 
 def _read_progress(path: Path) -> dict[str, Any]:
     """Return a working step's note of its progress without what is neither a number nor a text there."""
-    found = _read_record(path)
-    texts = {key: found[key] for key in ("unit", "note") if isinstance(found.get(key), str)}
-    numbers = {key: found[key] for key in ("done", "total", "time") if _is_number(found.get(key))}
-    since = found.get("since")
+    record = _read_record(path)
+    texts = {key: record[key] for key in ("unit", "note") if isinstance(record.get(key), str)}
+    numbers = {key: record[key] for key in ("done", "total", "time") if _is_number(record.get(key))}
+    since = record.get("since")
     pair = isinstance(since, list) and len(since) == 2 and all(map(_is_number, since))
     return {**texts, **numbers, **({"since": since} if pair else {})}
 
@@ -136,7 +136,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) < 1e15  # neither NaN nor infinite
 
 
-def _seconds_left(progress: dict[str, Any]) -> float | None:
+def _estimate_seconds_left(progress: dict[str, Any]) -> float | None:
     """Return the seconds left at the rate since the step began to count, or continued."""
     try:
         began, first = progress["since"]
@@ -217,9 +217,9 @@ def results_shown(out: Path, recipe: Recipe) -> list[str]:
         done = {step.id for step in status(out).steps if step.state == "done"}
     except EmbergeError:
         return []  # it ended before it began
-    place, lines = OutFolder(out), []
+    out_folder, lines = OutFolder(out), []
     for step in recipe.steps:
-        link = place.link(step.id)
+        link = out_folder.link(step.id)
         artifact = read_artifact(link) if step.id in done else None
         if artifact is None:
             continue
@@ -235,13 +235,17 @@ def run_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:
         steps = {step.id: step for step in status(out).steps}
     except EmbergeError:
         steps = {}  # it ended before it began
-    place = OutFolder(Path(out))
+    out_folder = OutFolder(Path(out))
     shown = [steps[step.id] for step in recipe.steps if step.id in steps]
-    lines = [*_outcome_lines(recipe, error), *_table_lines(shown, place), *_cost_lines(shown)]
+    lines = [
+        *_describe_outcome(recipe, error),
+        *_format_tables(shown, out_folder),
+        *_format_costs(shown),
+    ]
     return "\n".join(lines).strip() + "\n"
 
 
-def _outcome_lines(recipe: Recipe, error: BaseException | None) -> Iterator[str]:
+def _describe_outcome(recipe: Recipe, error: BaseException | None) -> Iterator[str]:
     name = prose(recipe.path.name if recipe.path is not None else "recipe")
     if error is None:
         yield f"## {name}: done"
@@ -257,7 +261,7 @@ def _outcome_lines(recipe: Recipe, error: BaseException | None) -> Iterator[str]
         yield ""
 
 
-def _table_lines(steps: list[StepStatus], place: OutFolder) -> Iterator[str]:
+def _format_tables(steps: list[StepStatus], place: OutFolder) -> Iterator[str]:
     """Yield the table of each finished result that has one."""
     for step in steps:
         link = place.link(step.id)
@@ -266,7 +270,7 @@ def _table_lines(steps: list[StepStatus], place: OutFolder) -> Iterator[str]:
             yield from (f"### {prose(step.id)}", "", table, "")
 
 
-def _cost_lines(steps: list[StepStatus]) -> Iterator[str]:
+def _format_costs(steps: list[StepStatus]) -> Iterator[str]:
     if not steps:
         return
     rows = [

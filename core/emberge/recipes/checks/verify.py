@@ -115,12 +115,12 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read as JSON ({error}); {_AGAIN}") from None
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         raise CheckpointError(f"{path}: is no record of a result; {_AGAIN}")
-    return found
+    return record
 
 
 def _describe_result(record: Mapping[str, Any] | None) -> str:
@@ -139,9 +139,9 @@ def _check_files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Fin
     if not isinstance(listed, Mapping):
         yield Finding(ARTIFACT, "not seen", "lists no files: an older release wrote it")
         return
-    there = contents_of(folder, leave=(ARTIFACT,))
+    contents = contents_of(folder, leave=(ARTIFACT,))
     for name, entry in listed.items():
-        yield _check_file(name, FileContent.from_plain(entry), there.get(name))
+        yield _check_file(name, FileContent.from_plain(entry), contents.get(name))
     if record.get("kind") == "model":
         decisive = (path.relative_to(folder).as_posix() for path in hashed_files(folder))
         extra = [name for name in decisive if name not in listed]
@@ -190,16 +190,16 @@ def _describe_tensor_changes(known: FileContent, found: FileContent) -> str:
 
 def _read_headers(folder: Path) -> dict[str, dict[str, Any] | None]:
     """Return the provenance in each weight file's header, by the file's name; None where there is none."""
-    found: dict[str, dict[str, Any] | None] = {}
+    headers: dict[str, dict[str, Any] | None] = {}
     for path in sorted(folder.rglob("*.safetensors")):
         name = path.relative_to(folder)
         if any(part.startswith(".") for part in name.parts):
             continue
         try:
-            found[name.as_posix()] = read_provenance(read_header(path)[1])
+            headers[name.as_posix()] = read_provenance(read_header(path)[1])
         except CheckpointError:
-            found[name.as_posix()] = None
-    return found
+            headers[name.as_posix()] = None
+    return headers
 
 
 def _check_weights(folder: Path, headers: Mapping[str, Any]) -> Iterator[Finding]:
@@ -261,8 +261,8 @@ def _check_provenance(
 def _describe_differences(header: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
     for key in _KNOWN:
         if key in header and header[key] != record.get(key):
-            here, there = _shorten(record.get(key)), _shorten(header[key])
-            yield f"its {key} is {here} and the weights' header has {there}"
+            recorded, in_header = _shorten_value(record.get(key)), _shorten_value(header[key])
+            yield f"its {key} is {recorded} and the weights' header has {in_header}"
     details = record.get("details")
     if isinstance(details, Mapping):
         yield from _describe_method_differences(header, details)
@@ -273,24 +273,25 @@ def _describe_method_differences(
 ) -> Iterator[str]:
     for key in ("strategy", "rules"):
         if key in details and header.get(key) != details[key]:
-            stated = _shorten(header.get(key))
-            yield f"its {key} is {_shorten(details[key])} and the weights' header has {stated}"
-    there = header.get("models")
-    if not isinstance(there, Mapping):
+            stated = _shorten_value(header.get(key))
+            yield f"its {key} is {_shorten_value(details[key])} and the weights' header has {stated}"
+    models = header.get("models")
+    if not isinstance(models, Mapping):
         return
     for key, part, words in (
         ("weights", "weight", "weights"),
         ("models", "content", "models' hashes"),
     ):
         here = details.get(key)
-        values = [one.get(part) for one in there.values() if isinstance(one, Mapping)]
+        values = [model.get(part) for model in models.values() if isinstance(model, Mapping)]
         if isinstance(here, Mapping) and not all(value in values for value in here.values()):
             yield f"its {words} are not those of the weights' header"
 
 
 def _describe_merge(header: Mapping[str, Any]) -> str:
     links = [
-        next(iter(one)) if isinstance(one, Mapping) else one for one in header.get("strategy", ())
+        next(iter(link)) if isinstance(link, Mapping) else link
+        for link in header.get("strategy", ())
     ]
     models = header.get("models")
     count = count_noun(len(models) if isinstance(models, Mapping) else 1, "model")
@@ -299,7 +300,7 @@ def _describe_merge(header: Mapping[str, Any]) -> str:
     return f"{' → '.join(map(str, links))} of {count}, seed {header.get('seed')}{by}"
 
 
-def _shorten(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
@@ -322,9 +323,9 @@ def verify_inputs(folder: Path, plugins: Plugins, beside: Path) -> Iterator[Find
         yield Finding("inputs", "not seen", "nothing here says which they were")
         return
     look = _InputLookup(folder.resolve().parent, plugins, beside)
-    for one in inputs:
-        if isinstance(one, Mapping) and {"reference", "name", "content"} <= one.keys():
-            yield look.at(one)
+    for entry in inputs:
+        if isinstance(entry, Mapping) and {"reference", "name", "content"} <= entry.keys():
+            yield look.at(entry)
 
 
 class _InputLookup:
@@ -338,17 +339,17 @@ class _InputLookup:
         text = str(one["reference"])
         what = f"input {text if one['name'] in text else one['name']}"
         try:
-            found = self._content(one, text)
+            content = self._hash_input(one, text)
         except (EmbergeError, ConnectionError, OSError) as error:
             return Finding(what, "not seen", str(error))
-        if found == one["content"]:
+        if content == one["content"]:
             return Finding(what, "holds", "as it was")
         words = (
             "is not what it was when this was made; to make the same again, get that version of it"
         )
         return Finding(what, "differs", words)
 
-    def _content(self, one: Mapping[str, Any], text: str) -> str:
+    def _hash_input(self, one: Mapping[str, Any], text: str) -> str:
         kind = one.get("kind", "model")
         if kind == "data":
             entry = DataEntry(path=DataRef(text, self.beside), only=tuple(one.get("only", ())))
@@ -357,26 +358,26 @@ class _InputLookup:
             )
             return str(value["content"])
         if kind == "step":
-            record = read_record(self._result(ModelRef(text)))
+            record = read_record(self._find_result(ModelRef(text)))
             return str((record or {}).get("fingerprint"))
-        return self._model(ModelRef(text, self.beside), str(one["name"]))
+        return self._hash_model(ModelRef(text, self.beside), str(one["name"]))
 
-    def _model(self, reference: ModelRef, name: str) -> str:
+    def _hash_model(self, reference: ModelRef, name: str) -> str:
         if reference.step is not None:
-            folder = self._result(reference)
+            folder = self._find_result(reference)
             if reference.part is not None:
-                kept = {path.name: path for path in kept_checkpoints(folder)}
-                folder = kept.get(name.rpartition("/")[2], folder / "checkpoints")
+                checkpoints = {path.name: path for path in kept_checkpoints(folder)}
+                folder = checkpoints.get(name.rpartition("/")[2], folder / "checkpoints")
             adapter = locate_adapter(reference, self.plugins) if reference.adapter else None
-            found = LocatedModel(name, folder, adapter)
+            located = LocatedModel(name, folder, adapter)
         else:
-            found = locate_model(reference, self.plugins, "metadata")
-        checkpoint = Checkpoint(found.folder)
+            located = locate_model(reference, self.plugins, "metadata")
+        checkpoint = Checkpoint(located.folder)
         if not checkpoint.has_weights or not checkpoint.specs:  # raises when a shard is missing
             raise CheckpointError("its weights are not on this machine")
-        return model_fingerprint(found.folder, self.hashes, found.adapter)
+        return model_fingerprint(located.folder, self.hashes, located.adapter)
 
-    def _result(self, reference: ModelRef) -> Path:
+    def _find_result(self, reference: ModelRef) -> Path:
         link = self.out.link(str(reference.step))
         if not link.is_dir():
             raise CheckpointError(f"the step's result is not beside this one, in {self.out.path}")

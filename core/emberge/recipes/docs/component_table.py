@@ -53,18 +53,18 @@ def _filter_by_words(
         PluginError: when there is none, with the name that may have been meant.
     """
     docs = {(c.kind, c.full_name): c.doc for c in plugins.components}
-    found = []
+    rows_found = []
     for row in rows:
         key = (row["kind"], row["full_name"])
         text = "\n".join((*key, docs[key])).casefold()
         if all(word.casefold() in text for word in words):
-            found.append(row)
-    if not found:
+            rows_found.append(row)
+    if not rows_found:
         hint = suggest(words[0], [row["name"] for row in rows]) or "; `emberge list` names all"
         raise PluginError(
             f"no component has '{' '.join(words)}' in its name or documentation{hint}"
         )
-    return found
+    return rows_found
 
 
 def _format_table(rows: Sequence[dict[str, Any]], long: bool, width: int | None) -> Iterator[str]:
@@ -93,8 +93,8 @@ def _format_name(row: Mapping[str, Any]) -> str:
 
 
 def _format_line(row: Mapping[str, Any], names: int, width: int | None) -> str:
-    own = row["distribution"] == _OWN_DISTRIBUTION
-    mark = "" if own or row["clash"] else f" ({row['plugin']})"
+    is_ours = row["distribution"] == _OWN_DISTRIBUTION
+    mark = "" if is_ours or row["clash"] else f" ({row['plugin']})"
     start = f"  {_format_name(row):<{names}}  "
     summary = row["summary"]
     if width is not None:

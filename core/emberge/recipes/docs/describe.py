@@ -30,12 +30,12 @@ def component_rows(plugins: Plugins) -> list[dict[str, Any]]:
 
     `clash` is what to write instead of a bare name that two plugins give.
     """
-    place = {kind: index for index, kind in enumerate(KINDS)}
-    ordered = sorted(plugins.components, key=lambda c: (place[c.kind], c.name, c.plugin))
-    return [_component_row(component, plugins) for component in ordered]
+    order = {kind: index for index, kind in enumerate(KINDS)}
+    ordered = sorted(plugins.components, key=lambda c: (order[c.kind], c.name, c.plugin))
+    return [_build_component_row(component, plugins) for component in ordered]
 
 
-def _component_row(component: Component, plugins: Plugins) -> dict[str, Any]:
+def _build_component_row(component: Component, plugins: Plugins) -> dict[str, Any]:
     return {
         "kind": component.kind,
         "name": component.name,
@@ -45,7 +45,9 @@ def _component_row(component: Component, plugins: Plugins) -> dict[str, Any]:
         "version": component.version,
         "summary": component.summary,
         "clash": _has_name_twice(component, plugins),
-        "options": [_option_row(option, plugins) for option in _list_options(component, plugins)],
+        "options": [
+            _build_option_row(option, plugins) for option in _list_options(component, plugins)
+        ],
     }
 
 
@@ -54,7 +56,7 @@ def _list_options(component: Component, plugins: Plugins) -> list[Documented]:
     return [] if component.kind == "reader" else documented_options(component, plugins)
 
 
-def _option_row(
+def _build_option_row(
     option: Documented, plugins: Plugins, inside: tuple[type, ...] = ()
 ) -> dict[str, Any]:
     """Return an option as plain data, with the options of the mapping that it takes, if it takes one."""
@@ -69,7 +71,7 @@ def _option_row(
     record = _find_record(option.form)
     if record is not None and record not in inside:
         nested = documented_options(record, plugins)
-        row["options"] = [_option_row(one, plugins, (*inside, record)) for one in nested]
+        row["options"] = [_build_option_row(one, plugins, (*inside, record)) for one in nested]
     return row
 
 
@@ -78,8 +80,8 @@ def _find_record(form: Any) -> type | None:
     if isinstance(form, forms.Record):
         return form.type
     inner = form.forms if isinstance(form, forms.Either) else [getattr(form, "item", None)]
-    found = (_find_record(one) for one in inner if one is not None)
-    return next((one for one in found if one is not None), None)
+    records = (_find_record(form_) for form_ in inner if form_ is not None)
+    return next((form_ for form_ in records if form_ is not None), None)
 
 
 def _has_name_twice(component: Component, plugins: Plugins) -> str:
@@ -101,10 +103,10 @@ def option_line(option: Mapping[str, Any]) -> str:
     """Return an option in one line: name, type, default."""
     if option["required"]:
         return f"{option['name']}: {option['type']}, required"
-    return f"{option['name']}: {option['type']} = {_default_text(option['default'])}"
+    return f"{option['name']}: {option['type']} = {_format_default(option['default'])}"
 
 
-def _default_text(default: Any) -> str:
+def _format_default(default: Any) -> str:
     """Return a default as a recipe writes it."""
     if isinstance(default, str):
         return default or "''"
@@ -138,16 +140,16 @@ def component_page(plugins: Plugins, name: str) -> list[dict[str, Any]]:
     Raises:
         PluginError: when there is none, with a suggestion.
     """
-    found = [c for c in plugins.components if name in (c.name, c.full_name)]
-    if not found:
-        known = {word for c in plugins.components for word in (c.name, c.full_name)}
-        hint = suggest(name, sorted(known)) or "; `emberge list` names all that are installed"
+    components = [c for c in plugins.components if name in (c.name, c.full_name)]
+    if not components:
+        names = {word for c in plugins.components for word in (c.name, c.full_name)}
+        hint = suggest(name, sorted(names)) or "; `emberge list` names all that are installed"
         raise PluginError(f"there is no component '{name}'{hint}")
     pages = []
-    for component in found:
+    for component in components:
         doc, example = _split_example(component.doc)
-        row = _component_row(component, plugins)
-        pages.append({**row, "doc": doc, "example": example, "suffixes": _suffixes(component)})
+        row = _build_component_row(component, plugins)
+        pages.append({**row, "doc": doc, "example": example, "suffixes": _list_suffixes(component)})
     return pages
 
 
@@ -163,7 +165,7 @@ def _split_example(doc: str) -> tuple[str, str]:
     return prose, example
 
 
-def _suffixes(component: Component) -> list[str]:
+def _list_suffixes(component: Component) -> list[str]:
     return list(component.type.suffixes) if component.kind == "reader" else []
 
 
@@ -186,13 +188,13 @@ def _build_page(page: dict[str, Any]) -> Iterator[str]:
         yield from ["", f"Reads files that end with {', '.join(page['suffixes'])}."]
     if page["options"]:
         yield from ["", "Options"]
-    yield from _option_lines(page["options"], 2)
+    yield from _format_options(page["options"], 2)
     if page["example"]:
         yield from ["", "Example", textwrap.indent(page["example"].rstrip(), "  ")]
 
 
-def _option_lines(options: list[dict[str, Any]], indent: int) -> Iterator[str]:
+def _format_options(options: list[dict[str, Any]], indent: int) -> Iterator[str]:
     for option in options:
         yield from wrapped(option_line(option), indent, hanging=4)
         yield from wrapped(option["doc"], indent + 4)
-        yield from _option_lines(option.get("options", []), indent + 4)
+        yield from _format_options(option.get("options", []), indent + 4)

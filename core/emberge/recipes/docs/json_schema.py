@@ -82,12 +82,12 @@ class _SchemaWriting:
 
     def named(self, contracts: tuple[type, ...]) -> dict[str, Component]:
         """Return the components that follow the contracts, by every name that a recipe may use."""
-        found: dict[str, Component] = {}
+        by_name: dict[str, Component] = {}
         for name, components in self.plugins.of(*kinds_of(contracts)).items():
             if len(components) == 1:
-                found[name] = components[0]
-            found |= {component.full_name: component for component in components}
-        return found
+                by_name[name] = components[0]
+            by_name |= {component.full_name: component for component in components}
+        return by_name
 
     def step(self) -> Schema:
         """Return the schema of a step: `kind: {options}`, with foreach beside it."""
@@ -122,7 +122,7 @@ class _SchemaWriting:
             name,
             lambda: self.options(documented_options(component, self.plugins), component.summary),
         )
-        first = _first_option_schema(component)
+        first = _find_short_form(component)
         choices = [reference, {"type": "null"}]
         if first is not None:
             choices.append(_exclude_mappings(self.form(first)))
@@ -171,15 +171,15 @@ class _SchemaWriting:
     def form(self, form: Form, within: tuple[float, float] | None = None) -> Schema:
         """Return the schema of a form's values; any of them may be a `$variable`."""
         if isinstance(form, forms.Schedule):
-            return _any_of(_schedule_schema(within), _VARIABLE)
+            return _join_choices(_schedule_schema(within), _VARIABLE)
         schema = _FORMS[type(form)](self, form)
         any_text = not schema or schema.get("type") == "string" or isinstance(form, forms.Part)
-        return schema if any_text else _any_of(schema, _VARIABLE)
+        return schema if any_text else _join_choices(schema, _VARIABLE)
 
     def parts(self, form: forms.Parts) -> Schema:
         """Return the schema of a component, a list of them, or, without an order, a mapping by name."""
-        one = self.part(form.contracts)
-        choices = [one, {"type": "array", "items": one, "minItems": 1}]
+        part = self.part(form.contracts)
+        choices = [part, {"type": "array", "items": part, "minItems": 1}]
         if not form.ordered:
             # Defined once under a name, since such a component may take others of its kind.
             name = "-and-".join(contract.__name__ for contract in form.contracts)
@@ -188,8 +188,8 @@ class _SchemaWriting:
 
     def together(self, contracts: tuple[type, ...]) -> Schema:
         """Return the schema of several components with their options, by name."""
-        given = {name: self.given(c) for name, c in self.named(contracts).items()}
-        return {"type": "object", "properties": given, "additionalProperties": False}
+        properties = {name: self.given(c) for name, c in self.named(contracts).items()}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
 
     def record(self, form: forms.Record) -> Schema:
         """Return the schema of a nested dataclass: a mapping of its fields, or the first one's value."""
@@ -197,7 +197,7 @@ class _SchemaWriting:
         options = documented_options(owner, self.plugins)
         summary = (owner.__doc__ or "").partition("\n")[0]
         reference = self.define(self.record_name(owner), lambda: self.options(options, summary))
-        first = _schema_of_first(owner)
+        first = _find_first_form(owner)
         return {"anyOf": [reference, _exclude_mappings(self.form(first))]} if first else reference
 
     def by_data(self, form: forms.ByData) -> Schema:
@@ -214,17 +214,17 @@ class _SchemaWriting:
             "additionalProperties": False,
             "minProperties": 1,
         }
-        return _any_of(item, long)
+        return _join_choices(item, long)
 
 
-def _schema_of_first(owner: type) -> Form | None:
+def _find_first_form(owner: type) -> Form | None:
     first = first_option(owner)
     return first.form if first else None
 
 
-def _first_option_schema(component: Component) -> Form | None:
+def _find_short_form(component: Component) -> Form | None:
     links = getattr(component.type, "links", None) or (component.type,)
-    return next((form for form in map(_schema_of_first, links) if form is not None), None)
+    return next((form for form in map(_find_first_form, links) if form is not None), None)
 
 
 def _exclude_mappings(schema: Schema) -> Schema:
@@ -232,7 +232,7 @@ def _exclude_mappings(schema: Schema) -> Schema:
     return {"allOf": [{"not": {"type": "object"}}, schema]}
 
 
-def _any_of(*schemas: Schema) -> Schema:
+def _join_choices(*schemas: Schema) -> Schema:
     """Return the schema of a choice, with choices among the schemas taken apart."""
     choices: list[Schema] = []
     for schema in schemas:
@@ -240,7 +240,7 @@ def _any_of(*schemas: Schema) -> Schema:
     return {"anyOf": [c for i, c in enumerate(choices) if c not in choices[:i]]}
 
 
-def _value_schema(_: _SchemaWriting, form: forms.Value) -> Schema:
+def _build_value_schema(_: _SchemaWriting, form: forms.Value) -> Schema:
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticInvalidForJsonSchema
 
@@ -256,49 +256,49 @@ def _schedule_schema(within: tuple[float, float] | None) -> Schema:
     number: Schema = {"type": "number"}
     if within:
         number |= {"minimum": within[0], "maximum": within[1]}
-    number = _any_of(number, _VARIABLE)
+    number = _join_choices(number, _VARIABLE)
     depth = {"type": "array", "items": number, "minItems": 1}
     entry = {
         "type": "object",
-        "properties": {"filter": {"type": "string"}, "value": _any_of(number, depth)},
+        "properties": {"filter": {"type": "string"}, "value": _join_choices(number, depth)},
         "required": ["value"],
         "additionalProperties": False,
     }
-    return _any_of(number, depth, {"type": "array", "items": entry, "minItems": 1})
+    return _join_choices(number, depth, {"type": "array", "items": entry, "minItems": 1})
 
 
-def _reference_schema(_: _SchemaWriting, form: forms.Ref) -> Schema:
+def _build_reference_schema(_: _SchemaWriting, form: forms.Ref) -> Schema:
     step_only = {"scores", "report"} <= set(form.type.accepts)
     return {"type": "string", "pattern": r"^\$" if step_only else "."}
 
 
 def _list_schema(writing: _SchemaWriting, form: forms.Many) -> Schema:
     item = writing.form(form.item)
-    return _any_of(item, {"type": "array", "items": item})
+    return _join_choices(item, {"type": "array", "items": item})
 
 
-def _tuple_schema(writing: _SchemaWriting, form: forms.Fixed) -> Schema:
+def _build_tuple_schema(writing: _SchemaWriting, form: forms.Fixed) -> Schema:
     items = [writing.form(item) for item in form.items]
     count = len(items)
     return {"type": "array", "prefixItems": items, "minItems": count, "maxItems": count}
 
 
 _FORMS: Mapping[type, Callable[[_SchemaWriting, Any], Schema]] = {
-    forms.Value: _value_schema,
+    forms.Value: _build_value_schema,
     forms.Choice: lambda _, form: {"enum": list(form.values)},
     forms.Anything: lambda _w, _f: {},
     forms.Folder: lambda _w, _f: {"type": "string"},
-    forms.Ref: _reference_schema,
+    forms.Ref: _build_reference_schema,
     forms.Part: lambda writing, form: writing.part(form.contracts),
     forms.Parts: _SchemaWriting.parts,
     forms.Record: _SchemaWriting.record,
     forms.Many: _list_schema,
-    forms.Fixed: _tuple_schema,
+    forms.Fixed: _build_tuple_schema,
     forms.Table: lambda writing, form: {
         "type": "object",
         "additionalProperties": writing.form(form.item),
     },
     forms.ByData: _SchemaWriting.by_data,
-    forms.Maybe: lambda writing, form: _any_of(writing.form(form.item), {"type": "null"}),
-    forms.Either: lambda writing, form: _any_of(*(writing.form(one) for one in form.forms)),
+    forms.Maybe: lambda writing, form: _join_choices(writing.form(form.item), {"type": "null"}),
+    forms.Either: lambda writing, form: _join_choices(*(writing.form(one) for one in form.forms)),
 }

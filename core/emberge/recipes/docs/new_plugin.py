@@ -72,21 +72,21 @@ def _list_own_plugins() -> set[str]:
 
 def _find_example() -> Path:
     package = Path(__file__).parents[2]
-    for place in (package, package.parents[1]):  # the wheel, a checkout
-        folder = place / "examples" / "third_party_plugin"
+    for root in (package, package.parents[1]):  # the wheel, a checkout
+        folder = root / "examples" / "third_party_plugin"
         if folder.is_dir():
             return folder
     raise PluginError(f"{package / 'examples'} is missing; install emberge again")
 
 
 def _list_files(source: Path) -> list[Path]:
-    found = []
+    files = []
     for file in sorted(source.rglob("*")):
         parts = file.relative_to(source).parts
         hidden = any(part.startswith((".", "__pycache__")) or part in _SKIPPED for part in parts)
         if file.is_file() and not hidden and not any(p.endswith(".egg-info") for p in parts):
-            found.append(file)
-    return found
+            files.append(file)
+    return files
 
 
 def _rename_example(text: str, name: str) -> str:

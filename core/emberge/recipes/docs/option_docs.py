@@ -56,29 +56,31 @@ def documented_options(component: Component | type, plugins: Plugins) -> list[Do
     """
     owner = component.type if isinstance(component, Component) else component
     if not isinstance(owner, ChainSpec):
-        return _required_first([_documented(option, owner, plugins) for option in _sorted(owner)])
-    found: dict[str, Documented] = {}
+        return _put_required_first(
+            [_document_option(option, owner, plugins) for option in _sort_options(owner)]
+        )
+    by_name: dict[str, Documented] = {}
     for link in owner.links:
-        for option in _sorted(link):
-            one = _documented(option, link, plugins)
+        for option in _sort_options(link):
+            documented = _document_option(option, link, plugins)
             if option.name in owner.defaults:
                 default = plain_default(owner.defaults[option.name], plugins)
-                one = dataclasses.replace(one, default=default)
-            found.setdefault(option.name, one)
-    return list(found.values())
+                documented = dataclasses.replace(documented, default=default)
+            by_name.setdefault(option.name, documented)
+    return list(by_name.values())
 
 
-def _sorted(owner: type) -> list[Option]:
+def _sort_options(owner: type) -> list[Option]:
     """Return options as they are declared, those that the class adds before those it inherits."""
     depth = {one: index for index, one in enumerate(owner.__mro__)}
     return sorted(options_of(owner).values(), key=lambda option: depth[option.owner])
 
 
-def _required_first(options: list[Documented]) -> list[Documented]:
+def _put_required_first(options: list[Documented]) -> list[Documented]:
     return sorted(options, key=lambda option: not option.required)
 
 
-def _documented(option: Option, owner: type, plugins: Plugins) -> Documented:
+def _document_option(option: Option, owner: type, plugins: Plugins) -> Documented:
     default: Any = MISSING
     if option.component is not None:
         default = plain_default(option.component, plugins)
@@ -107,10 +109,10 @@ def plain_default(value: Any, plugins: Plugins) -> Any:
                 return {component.name: options} if options else component.name
         return options
 
-    return to_plain(value, _plain_leaf, record, (Reference,))
+    return to_plain(value, _convert_leaf, record, (Reference,))
 
 
-def _plain_leaf(value: Any) -> Any:
+def _convert_leaf(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, PerTensor):
@@ -123,33 +125,35 @@ def _plain_leaf(value: Any) -> Any:
 
 def option_doc(owner: type, name: str) -> str:
     """Return the documentation of an option, "" if its author wrote none."""
-    for one in owner.__mro__:
-        doc = _below_field(one).get(name) or _in_docstring(vars(one).get("__doc__") or "", name)
+    for class_ in owner.__mro__:
+        doc = _read_field_docs(class_).get(name) or _find_in_docstring(
+            vars(class_).get("__doc__") or "", name
+        )
         if doc:
             return doc
     return ""
 
 
 @functools.cache
-def _below_field(owner: Any) -> Mapping[str, str]:
+def _read_field_docs(owner: Any) -> Mapping[str, str]:
     """Return the string literals right below the fields of a class, by field."""
     try:
         tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner)))
     except (OSError, TypeError, SyntaxError):
         return {}
     body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else []
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for field, below in itertools.pairwise(body):
         if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
             continue
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
             text = below.value.value
             if isinstance(text, str):
-                found[field.target.id] = " ".join(text.split())
-    return found
+                docs[field.target.id] = " ".join(text.split())
+    return docs
 
 
-def _in_docstring(text: str, name: str) -> str:
+def _find_in_docstring(text: str, name: str) -> str:
     """Return the first sentence that names the option in backticks, preferably one that begins with it."""
     paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(text))
     sentences = [

@@ -121,7 +121,7 @@ def _list_choices(form: Form) -> Iterator[Any]:
     if isinstance(form, forms.Choice):
         yield from form.values
     elif isinstance(form, forms.Either):
-        for one in form.forms:
-            yield from _list_choices(one)
+        for inner in form.forms:
+            yield from _list_choices(inner)
     elif isinstance(form, forms.Maybe):
         yield from _list_choices(form.item)

@@ -63,7 +63,7 @@ def _build_dataclass(build: Builder, owner: type, label: str, named: _Named, at:
     if fields is None:
         return BROKEN
     _refuse_unknown(build, label, fields, options_of(owner))
-    return _construct(build, owner, _GivenOptions(label, fields, named.where), at)
+    return _build_instance(build, owner, _GivenOptions(label, fields, named.where), at)
 
 
 def _read_fields(
@@ -92,7 +92,7 @@ def _refuse_unknown(build: Builder, label: str, given: Fields, known: Iterable[s
             build.refuse(has, given.line(name))
 
 
-def _construct(build: Builder, owner: type, given: _GivenOptions, at: OptionPath) -> Any:
+def _build_instance(build: Builder, owner: type, given: _GivenOptions, at: OptionPath) -> Any:
     """Build the dataclass of the options once all of them are sound; else return BROKEN."""
     options = options_of(owner)
     values: dict[str, Any] = dict(given.ready)
@@ -111,7 +111,7 @@ def _construct(build: Builder, owner: type, given: _GivenOptions, at: OptionPath
         return BROKEN
     if _has_idle_options(build, options, values, given):
         return BROKEN
-    return _instantiate(build, owner, values, given)
+    return _call_class(build, owner, values, given)
 
 
 def _has_idle_options(
@@ -168,14 +168,14 @@ def _build_default(build: Builder, option: Option, where: str, at: OptionPath) -
     return build.value(option.form, node, at)
 
 
-def _instantiate(build: Builder, owner: type, values: dict[str, Any], given: _GivenOptions) -> Any:
+def _call_class(build: Builder, owner: type, values: dict[str, Any], given: _GivenOptions) -> Any:
     try:
         return owner(**values)
     except (ValueError, EmbergeError) as error:
         spoken = re.findall(r"\w+", str(error))
         named = [name for name in given.fields.entries if name in spoken]
-        place = given.fields.line(named[0]) if len(named) == 1 else given.where
-        return build.refuse(f"{given.label}: {error}", place)
+        where = given.fields.line(named[0]) if len(named) == 1 else given.where
+        return build.refuse(f"{given.label}: {error}", where)
     except Exception as error:
         raise PluginError(f"{given.where}: {given.label} cannot be made: {error!r}") from error
 
@@ -203,7 +203,7 @@ def build_component(
     if named is None:
         return None
     try:
-        found = build.plugins.find(named.name, *kinds_of(contracts))
+        component = build.plugins.find(named.name, *kinds_of(contracts))
     except PluginError as error:
         build.refuse(
             _describe_other_kind(build, contracts, named.name, at) or str(error), named.where
@@ -211,16 +211,18 @@ def build_component(
         return None
     inner = at.under(named.name, entry=False, default=None)
     build.lines.setdefault(inner.written, named.where)
-    if not _is_accepted(found, contracts):
-        wanted = " or a ".join(contract.__name__ for contract in contracts)
-        what = "chain" if isinstance(found.type, ChainSpec) else _name_contract(found.type)
-        message = f"{_label_component(found)} is a {what}, and {at.label} takes a {wanted}"
+    if not _is_accepted(component, contracts):
+        contract_names = " or a ".join(contract.__name__ for contract in contracts)
+        what = "chain" if isinstance(component.type, ChainSpec) else _name_contract(component.type)
+        message = (
+            f"{_label_component(component)} is a {what}, and {at.label} takes a {contract_names}"
+        )
         build.refuse(message, named.where)
         return None
-    if isinstance(found.type, ChainSpec):
-        return found, _build_chain(build, found, named, inner)
-    value = _build_dataclass(build, found.type, _label_component(found), named, inner)
-    return found, value
+    if isinstance(component.type, ChainSpec):
+        return component, _build_chain(build, component, named, inner)
+    value = _build_dataclass(build, component.type, _label_component(component), named, inner)
+    return component, value
 
 
 def _describe_other_kind(
@@ -228,11 +230,11 @@ def _describe_other_kind(
 ) -> str | None:
     """Return the message for a name that another kind of component has; None if none has it."""
     kinds = kinds_of(contracts)
-    known = [c.kind for c in build.plugins.components if name in (c.name, c.full_name)]
-    if not known or set(known) & set(kinds):
+    named_kinds = [c.kind for c in build.plugins.components if name in (c.name, c.full_name)]
+    if not named_kinds or set(named_kinds) & set(kinds):
         return None
-    wanted = article(" or ".join(kinds))
-    return f"'{name}' is {article(known[0])}, and {at.label} takes {wanted}"
+    accepted = article(" or ".join(kinds))
+    return f"'{name}' is {article(named_kinds[0])}, and {at.label} takes {accepted}"
 
 
 def _read_name(build: Builder, node: Node, at: OptionPath) -> _Named | None:
@@ -272,13 +274,11 @@ def _build_part(build: Builder, form: forms.Part, node: Node, at: OptionPath) ->
     built = build_component(build, form.contracts, node, at)
     if built is None:
         return BROKEN
-    found, value = built
-    if not isinstance(found.type, ChainSpec) or value is BROKEN:
+    component, value = built
+    if not isinstance(component.type, ChainSpec) or value is BROKEN:
         return value
     if len(value) > 1:
-        message = (
-            f"{_label_component(found)} is a chain of {len(value)} links, and {at.label} takes one"
-        )
+        message = f"{_label_component(component)} is a chain of {len(value)} links, and {at.label} takes one"
         return build.refuse(message, node.where)
     return value[0]
 
@@ -297,19 +297,19 @@ def _build_chain(build: Builder, found: Component, named: _Named, at: OptionPath
     _refuse_unknown(build, label, fields, union)
     links = []
     for index, link in enumerate(spec.links):
-        given = _select_options(spec, link, _GivenOptions(label, fields, named.where))
-        links.append(_construct(build, link, given, _shift_place(at, index)))
-    known = all(name in union for name in fields.entries)
-    return tuple(links) if known and all(link is not BROKEN for link in links) else BROKEN
+        options = _select_options(spec, link, _GivenOptions(label, fields, named.where))
+        links.append(_build_instance(build, link, options, _shift_place(at, index)))
+    all_known = all(name in union for name in fields.entries)
+    return tuple(links) if all_known and all(link is not BROKEN for link in links) else BROKEN
 
 
 def _select_options(spec: ChainSpec, link: type, given: _GivenOptions) -> _GivenOptions:
     """Return the options that a link has, with the chain's defaults where the user gave nothing."""
-    own = options_of(link)
-    entries = {name: node for name, node in given.fields.entries.items() if name in own}
+    link_options = options_of(link)
+    entries = {name: node for name, node in given.fields.entries.items() if name in link_options}
     ready: dict[str, Any] = {}
     for name, value in spec.defaults.items():
-        if name in own and name not in entries:
+        if name in link_options and name not in entries:
             node = node_of(value, given.where)
             if node is None:
                 ready[name] = value
@@ -337,10 +337,10 @@ def _build_parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) 
         if built is None or built[1] is BROKEN:
             sound = False
             continue
-        found, value = built
+        component, value = built
         where = _find_name_place(item)
-        values = value if isinstance(found.type, ChainSpec) else (value,)
-        links += [_Link(one, _label_component(found), where) for one in values]
+        values = value if isinstance(component.type, ChainSpec) else (value,)
+        links += [_Link(part, _label_component(component), where) for part in values]
     if not nodes:
         return build.refuse(f"{at.label} is an empty list", node.where)
     if sound and not _check_order(build, form, links):
@@ -388,14 +388,14 @@ def _check_stages(build: Builder, links: list[_Link]) -> None:
 def _check_samplers(build: Builder, links: list[_Link]) -> None:
     *before, last = links
     for link in before:
-        if _makes_batches(link.value) and type(link.value).select is Sampler.select:
+        if _overrides_batches(link.value) and type(link.value).select is Sampler.select:
             build.refuse(f"{link.label} makes batches and can only stand last", link.where)
-    if not _makes_batches(last.value):
+    if not _overrides_batches(last.value):
         message = f"{last.label} only selects; end the chain with a sampler that makes batches"
         build.refuse(message, last.where)
 
 
-def _makes_batches(sampler: Sampler) -> bool:
+def _overrides_batches(sampler: Sampler) -> bool:
     return type(sampler).batches is not Sampler.batches
 
 

@@ -186,8 +186,8 @@ def kinds_of(contracts: tuple[type, ...]) -> tuple[str, ...]:
     """Return the kinds of component that follow one of the contracts."""
     return tuple(
         kind
-        for kind, (_, known) in KINDS.items()
-        if any(issubclass(k, contracts) for k in known if k is not ChainSpec)
+        for kind, (_, kind_contracts) in KINDS.items()
+        if any(issubclass(k, contracts) for k in kind_contracts if k is not ChainSpec)
     )
 
 
@@ -309,7 +309,7 @@ def options_of(owner: type) -> Mapping[str, Option]:
 
 @functools.cache
 def _read_options(owner: Any) -> Mapping[str, Option]:
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for option in dataclasses.fields(owner):
         if not option.init or option.name.startswith("_"):
             continue
@@ -318,7 +318,7 @@ def _read_options(owner: Any) -> Mapping[str, Option]:
         if option.default_factory is not MISSING:
             default = option.default_factory()
         hint = _read_field_type(declared, option.name)
-        found[option.name] = Option(
+        options[option.name] = Option(
             option.name,
             hint.form,
             declared,
@@ -328,18 +328,18 @@ def _read_options(owner: Any) -> Mapping[str, Option]:
         )
     # A dataclass keeps the place of a field that it declares anew; its first own option is meant otherwise.
     declared_first = [
-        found[name]
-        for one in owner.__mro__
-        for name in inspect.get_annotations(one)
-        if name in found and found[name].owner is one
+        options[name]
+        for class_ in owner.__mro__
+        for name in inspect.get_annotations(class_)
+        if name in options and options[name].owner is class_
     ]
     return types.MappingProxyType({option.name: option for option in declared_first})
 
 
 def _find_declaring_class(owner: type, name: str) -> type:
-    for one in owner.__mro__:
-        if name in inspect.get_annotations(one):
-            return one
+    for class_ in owner.__mro__:
+        if name in inspect.get_annotations(class_):
+            return class_
     return owner
 
 
@@ -352,22 +352,22 @@ class _FieldType:
 def _read_field_type(owner: type, name: str) -> _FieldType:
     annotation = inspect.get_annotations(owner)[name]
     module = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
-    one = SimpleNamespace(__annotations__={name: annotation})
-    place = f"{owner.__module__}.{owner.__qualname__}: the type of option '{name}'"
+    holder = SimpleNamespace(__annotations__={name: annotation})
+    label = f"{owner.__module__}.{owner.__qualname__}: the type of option '{name}'"
     try:
         hints = typing.get_type_hints(
-            one, globalns=dict(vars(owner)), localns=dict(module), include_extras=True
+            holder, globalns=dict(vars(owner)), localns=dict(module), include_extras=True
         )
         marks = getattr(hints[name], "__metadata__", ())
         requires = next((mark for mark in marks if isinstance(mark, Requires)), None)
         return _FieldType(form_of(hints[name]), requires)
     except NameError as error:
         raise PluginError(
-            f"{place} names '{error.name}', which is not there when the plugin runs; "
+            f"{label} names '{error.name}', which is not there when the plugin runs; "
             "import it outside `if TYPE_CHECKING`"
         ) from error
     except TypeError as error:
-        raise PluginError(f"{place} cannot be used: {error}") from error
+        raise PluginError(f"{label} cannot be used: {error}") from error
 
 
 def first_option(owner: type) -> Option | None:
@@ -376,10 +376,10 @@ def first_option(owner: type) -> Option | None:
     A class that declares none takes that of the nearest class above it that does, short of a contract.
     """
     options = options_of(owner)
-    for one in owner.__mro__:
-        if one in CONTRACTS:
+    for class_ in owner.__mro__:
+        if class_ in CONTRACTS:
             return None
         for option in options.values():
-            if option.owner is one:
+            if option.owner is class_:
                 return option
     return None

@@ -47,10 +47,10 @@ def _build_value(build: Builder, form: forms.Value, node: Node, at: OptionPath) 
 
 def _has_sound_numbers(build: Builder, node: Node, at: OptionPath) -> bool:
     """Return whether every number inside a node is one that options take; note the first that is not."""
-    for one in _find_scalars(node):
-        wrong = unsound_number(one.value)
+    for scalar in _find_scalars(node):
+        wrong = unsound_number(scalar.value)
         if wrong:
-            build.refuse(f"{at.label} needs {wrong}, not {words(one)}", one.where)
+            build.refuse(f"{at.label} needs {wrong}, not {words(scalar)}", scalar.where)
             return False
     return True
 
@@ -59,8 +59,8 @@ def _find_scalars(node: Node) -> Iterator[Scalar]:
     if isinstance(node, Scalar):
         yield node
     elif isinstance(node, Items | Fields):
-        for one in node.items if isinstance(node, Items) else node.entries.values():
-            yield from _find_scalars(one)
+        for inner in node.items if isinstance(node, Items) else node.entries.values():
+            yield from _find_scalars(inner)
 
 
 @functools.cache
@@ -89,8 +89,8 @@ def _find_uses(node: Node) -> Iterator[StepUse]:
         yield node
     elif isinstance(node, Items | Fields):
         inner = node.items if isinstance(node, Items) else node.entries.values()
-        for one in inner:
-            yield from _find_uses(one)
+        for item in inner:
+            yield from _find_uses(item)
 
 
 def _build_path(build: Builder, form: forms.Folder, node: Node, at: OptionPath) -> Any:
@@ -128,8 +128,8 @@ def _build_reference(build: Builder, form: forms.Ref, node: Node, at: OptionPath
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value.strip():
         return build.misfit(form, node, at)
     if set(form.type.accepts) >= {"scores", "report"}:
-        known = ", ".join(f"${group}" for group in build.targets)
-        hint = f"; earlier steps: {known}" if known else ""
+        group_names = ", ".join(f"${group}" for group in build.targets)
+        hint = f"; earlier steps: {group_names}" if group_names else ""
         return build.refuse(
             f"{at.label} needs a step, not the text {node.text!r}{hint}", node.where
         )
@@ -139,26 +139,25 @@ def _build_reference(build: Builder, form: forms.Ref, node: Node, at: OptionPath
 
 
 def _build_step_reference(build: Builder, form: forms.Ref, node: StepUse, at: OptionPath) -> Any:
-    found = _find_candidates(build, node.group)
-    if not found and not build.targets.get(node.group):
+    candidates = _find_candidates(build, node.group)
+    if not candidates and not build.targets.get(node.group):
         return BROKEN  # the step is faulty itself, which has been noted
-    if not found:
+    if not candidates:
         names = ", ".join(f"{name}={value}" for name, value in build.variables.items())
         return build.refuse(f"no step of ${node.group} has {names}", node.where)
-    if len(found) > 1:
+    if len(candidates) > 1:
         if at.entry:
-            raise _SeveralSteps(node.group, found)
-        few = ", ".join(one.id for one in found[:3]) + (", …" if len(found) > 3 else "")
+            raise _SeveralSteps(node.group, candidates)
+        few = ", ".join(step.id for step in candidates[:3]) + (", …" if len(candidates) > 3 else "")
         return build.refuse(
-            f"{at.label} takes one, and ${node.group} is {len(found)} steps ({few})", node.where
+            f"{at.label} takes one, and ${node.group} is {len(candidates)} steps ({few})",
+            node.where,
         )
-    (one,) = found
-    if not _is_accepted(form, node, one):
-        message = (
-            f"{node.text} makes {article(one.produces)}, and {at.label} takes {describe_form(form)}"
-        )
+    (step,) = candidates
+    if not _is_accepted(form, node, step):
+        message = f"{node.text} makes {article(step.produces)}, and {at.label} takes {describe_form(form)}"
         return build.refuse(message, node.where)
-    return form.type(f"${one.id}{node.part}{node.rest}", build.folder)
+    return form.type(f"${step.id}{node.part}{node.rest}", build.folder)
 
 
 def _is_accepted(form: forms.Ref, node: StepUse, one: Instance) -> bool:
@@ -172,13 +171,17 @@ def _find_candidates(build: Builder, group: str) -> list[Instance]:
     """Return the group's instances that agree with this step's variables and with those chosen so far."""
     if group in build.chosen:
         return [build.chosen[group]]
-    known = dict(build.variables)
-    for one in build.chosen.values():
-        known.update(one.variables)
-    return [one for one in build.targets.get(group, ()) if _agree(one.variables, known)]
+    variables = dict(build.variables)
+    for step in build.chosen.values():
+        variables.update(step.variables)
+    return [
+        step
+        for step in build.targets.get(group, ())
+        if _have_equal_values(step.variables, variables)
+    ]
 
 
-def _agree(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+def _have_equal_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     return all(
         a[name] == b[name] and isinstance(a[name], bool) == isinstance(b[name], bool)
         for name in a.keys() & b.keys()
@@ -209,8 +212,8 @@ def _build_entries(
         return [build.value(form, node, at.under(None, position))]
     except _SeveralSteps as spread:
         values: list[Any] = []
-        for one in spread.candidates:
-            build.chosen[spread.group] = one
+        for candidate in spread.candidates:
+            build.chosen[spread.group] = candidate
             try:
                 values += _build_entries(build, form, node, at, position + len(values))
             finally:
@@ -282,21 +285,21 @@ def _build_optional(build: Builder, form: forms.Maybe, node: Node, at: OptionPat
 def _build_alternative(build: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
     """Build the value by the first form that fits; note the problems of the nearest one where none does."""
     tries: list[tuple[Form, list[Problem]]] = []
-    for one in form.forms:
+    for alternative in form.forms:
         trial = dataclasses.replace(build, problems=[], lines={})
-        value = trial.value(one, node, at)
+        value = trial.value(alternative, node, at)
         if value is not BROKEN:
             build.lines.update(trial.lines)
             return value
-        tries.append((one, trial.problems))
-    near = [problems for one, problems in tries if _resembles(one, node)]
+        tries.append((alternative, trial.problems))
+    near = [problems for alternative, problems in tries if _may_take(alternative, node)]
     if len(near) != 1:
         return build.misfit(form, node, at)
     build.problems += near[0]
     return BROKEN
 
 
-def _resembles(form: Form, node: Node) -> bool:
+def _may_take(form: Form, node: Node) -> bool:
     """Return whether a form takes nodes of this shape at all."""
     shapes: dict[type, tuple[type, ...]] = {
         forms.Record: (Fields,),

@@ -91,15 +91,15 @@ def _multiply_lists(node: Fields, problems: list[Problem]) -> list[dict[str, Nod
 
 def _build_logspace(node: Node, where: str, problems: list[Problem]) -> tuple[Node, ...]:
     """Return numbers from first to last, each as many times the one before, as numbers of four digits."""
-    found = plain(node)
-    if not _is_logspace(found):
+    value = plain(node)
+    if not _is_logspace(value):
         message = (
             "logspace is [first, last, count]: two numbers above 0 and a whole one from 2 to "
             f"{_MOST_ROWS:,}"
         )
-        problems.append(Problem(f"foreach: {message}, not {found!r}", where))
+        problems.append(Problem(f"foreach: {message}, not {value!r}", where))
         return ()
-    first, last, count = found
+    first, last, count = value
     ratio = (last / first) ** (1 / (count - 1))
     texts = [f"{first * ratio**place:.4g}" for place in range(count)]
     return tuple(Scalar(float(text), text, where) for text in texts)
@@ -148,13 +148,13 @@ def _build_slugs(column: Sequence[Node]) -> list[str]:
         if not any(_is_same(plain(node), known) for known in distinct):
             distinct.append(plain(node))
     places = [next(i for i, v in enumerate(distinct) if _is_same(plain(n), v)) for n in column]
-    first = [column[places.index(place)] for place in range(len(distinct))]
+    first = [column[places.index(index)] for index in range(len(distinct))]
     names = [_build_slug(node) for node in first]
     folded = [name.casefold() for name in names]
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if not name or len(name) > _LONGEST or folded.count(name.casefold()) > 1:
-            names[place] = f"{place}"
-    return [names[place] for place in places]
+            names[index] = f"{index}"
+    return [names[index] for index in places]
 
 
 def _is_same(a: Any, b: Any) -> bool:
@@ -192,42 +192,42 @@ class Substitution:
         if isinstance(node, Items):
             return Items(tuple(self(item) for item in node.items), node.where)
         if isinstance(node, Fields):
-            return self._fields(node)
+            return self._fill_fields(node)
         if isinstance(node, Scalar) and isinstance(node.value, str) and "$" in node.value:
-            return self._scalar(node, node.value)
+            return self._fill_scalar(node, node.value)
         return node
 
-    def _fields(self, node: Fields) -> Fields:
+    def _fill_fields(self, node: Fields) -> Fields:
         entries: dict[str, Node] = {}
         lines: dict[str, str] = {}
         for key, value in node.entries.items():
-            name = self._text(key, node.line(key)) if "$" in key else key
+            name = self._fill_text(key, node.line(key)) if "$" in key else key
             if name in entries:
                 self.problems.append(Problem(f"'{name}' comes twice", node.line(key)))
             entries[name], lines[name] = self(value), node.line(key)
         return Fields(entries, node.where, lines)
 
-    def _scalar(self, node: Scalar, text: str) -> Node:
+    def _fill_scalar(self, node: Scalar, text: str) -> Node:
         whole = _USE.fullmatch(text)
         if whole:
-            name, part, rest = whole.groups(default="")
-            if name in self.variables and not part and not rest:
+            name, part, remainder = whole.groups(default="")
+            if name in self.variables and not part and not remainder:
                 self.used.add(name)
                 return self.variables[name]
             if name in self.steps:
-                return StepUse(name, part, rest, node.where)
+                return StepUse(name, part, remainder, node.where)
         before = len(self.problems)
-        replaced = self._text(text, node.where)
+        replaced = self._fill_text(text, node.where)
         if len(self.problems) > before:
             return StepUse("", "", "", node.where)
         if text.startswith("$$"):  # a text, and no step's name
             return Scalar(replaced, text, node.where)
         return Scalar(replaced, replaced, node.where)
 
-    def _text(self, text: str, where: str) -> str:
-        return _DOLLAR.sub(lambda match: self._inside(match[1], text, where), text)
+    def _fill_text(self, text: str, where: str) -> str:
+        return _DOLLAR.sub(lambda match: self._fill_word(match[1], text, where), text)
 
-    def _inside(self, word: str, text: str, where: str) -> str:
+    def _fill_word(self, word: str, text: str, where: str) -> str:
         if word == "$":
             return "$"
         for name in _list_prefixes(word):
@@ -267,5 +267,5 @@ def uses(node: Node) -> Iterator[StepUse]:
         yield node
     elif isinstance(node, Items | Fields):
         inner = node.items if isinstance(node, Items) else tuple(node.entries.values())
-        for one in inner:
-            yield from uses(one)
+        for item in inner:
+            yield from uses(item)

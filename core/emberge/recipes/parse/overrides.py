@@ -42,10 +42,10 @@ def _set_step_option(root: Fields, keys: list[str], value: Node, problems: list[
         hint = hint or f"; there are {', '.join(steps.entries)}"
         problems.append(Problem(f"there is no step '{keys[0]}'{hint}", where))
         return root
-    known = list(step.entries) if isinstance(step, Fields) else []
-    if len(keys) < 2 or keys[1] not in [*known, "foreach"]:
-        hint = suggest(keys[1], known) if len(keys) > 1 else ""
-        hint = hint or f"; its options are set as {keys[0]}.{(known or ['kind'])[-1]}.…"
+    names = list(step.entries) if isinstance(step, Fields) else []
+    if len(keys) < 2 or keys[1] not in [*names, "foreach"]:
+        hint = suggest(keys[1], names) if len(keys) > 1 else ""
+        hint = hint or f"; its options are set as {keys[0]}.{(names or ['kind'])[-1]}.…"
         what = ".".join(keys[:2])
         problems.append(Problem(f"nothing is called '{what}'{hint}", where))
         return root
@@ -62,10 +62,10 @@ def _put_value(node: Node | None, keys: list[str], value: Node, problems: list[P
     """Return the node with `value` at the path; an unknown option on the way is left to the grammar."""
     if not keys:
         return value
-    key, *rest = keys
+    key, *inner_keys = keys
     if isinstance(node, Items):
         return _put_list_item(node, keys, value, problems)
-    if isinstance(node, Scalar) and node.value == key and rest:
+    if isinstance(node, Scalar) and node.value == key and inner_keys:
         node = Fields({key: Fields({}, node.where)}, node.where)  # `name` is `name: {}`
     if node is None or (isinstance(node, Scalar) and node.value is None):
         node = Fields({}, value.where)
@@ -73,19 +73,19 @@ def _put_value(node: Node | None, keys: list[str], value: Node, problems: list[P
         message = f"'{key}' is no part of {words(node)}"
         problems.append(Problem(message, value.where))
         return node
-    inner = _put_value(node.entries.get(key), rest, value, problems)
+    inner = _put_value(node.entries.get(key), inner_keys, value, problems)
     return _replace_entry(
-        node, key, inner, value.where if not rest else node.lines.get(key, value.where)
+        node, key, inner, value.where if not inner_keys else node.lines.get(key, value.where)
     )
 
 
 def _put_list_item(node: Items, keys: list[str], value: Node, problems: list[Problem]) -> Node:
-    key, *rest = keys
+    key, *inner_keys = keys
     if not key.isdecimal() or int(key) >= len(node.items):
         last = len(node.items) - 1
         message = f"'{key}' stands for a list; give an index from 0 to {last}"
         problems.append(Problem(message, value.where))
         return node
     items = list(node.items)
-    items[int(key)] = _put_value(items[int(key)], rest, value, problems)
+    items[int(key)] = _put_value(items[int(key)], inner_keys, value, problems)
     return Items(tuple(items), node.where)

@@ -45,8 +45,8 @@ def translate(text: str, plugins: Plugins, path: Path | None = None) -> Translat
     Raises:
         RecipeError: for what is wrong with the other tool's recipe.
     """
-    found = plugins.hook.read_recipe(text=text, path=path)
-    return TranslatedRecipe(found) if isinstance(found, str) else found
+    translation = plugins.hook.read_recipe(text=text, path=path)
+    return TranslatedRecipe(translation) if isinstance(translation, str) else translation
 
 
 def to_recipe_text(
@@ -79,9 +79,9 @@ def parse_recipe(
     Raises:
         RecipeError: with every problem of the recipe, each with `file:line`.
     """
-    ours, place = to_recipe_text(text, plugins, path)
+    ours, label = to_recipe_text(text, plugins, path)
     problems: list[Problem] = []
-    root = read_yaml(ours, place, problems)
+    root = read_yaml(ours, label, problems)
     if root is not None and not isinstance(root, Fields):
         problems.append(
             Problem(f"a recipe is a mapping with `steps`, not {words(root)}", root.where)
@@ -104,11 +104,11 @@ def build_recipe(
     reading = _RecipeReading(plugins, folder, [*problems])
     recipe = reading.recipe(root)
     if reading.problems:
-        raise RecipeError(sorted(dict.fromkeys(reading.problems), key=_line_key))
+        raise RecipeError(sorted(dict.fromkeys(reading.problems), key=_sort_key))
     return recipe
 
 
-def _line_key(problem: Problem) -> tuple[bool, int]:
+def _sort_key(problem: Problem) -> tuple[bool, int]:
     """Problems in the order of the file, those of `--set` first."""
     line = problem.where.rpartition(":")[2]
     return (line.isdecimal(), int(line) if line.isdecimal() else 0)
@@ -151,42 +151,42 @@ class _RecipeReading:
                 hint = suggest(key, ["seed", "steps"])
                 hint = hint or "; it has seed, steps and x-… of your own"
                 self.refuse(f"a recipe has no '{key}'{hint}", root.line(key))
-        seed = self._seed(root.entries.get("seed"))
+        seed = self._read_seed(root.entries.get("seed"))
         written = root.entries.get("steps")
         if not isinstance(written, Fields) or not written.entries:
             self.refuse("a recipe needs `steps: {id: {kind: options}}`", root.line("steps"))
             return Recipe(seed, ())
-        groups = self._groups(written)
+        groups = self._read_groups(written)
         self._refuse_unused(groups)
-        for group in self._in_order(groups):
+        for group in self._sort_groups(groups):
             self._build(group)
         if not self.problems:
             self._refuse_twins()
         return Recipe(seed, tuple(self.steps))
 
-    def _in_order(self, groups: Sequence[_Group]) -> Iterator[_Group]:
+    def _sort_groups(self, groups: Sequence[_Group]) -> Iterator[_Group]:
         """Yield each group after those that it needs, otherwise in the order of the file.
 
         Of a ring of groups that need one another a problem is noted, and none of it is given.
         """
-        place = {group.id: index for index, group in enumerate(groups)}
-        sorter = TopologicalSorter({group.id: group.needs & place.keys() for group in groups})
+        index_by_id = {group.id: index for index, group in enumerate(groups)}
+        sorter = TopologicalSorter({group.id: group.needs & index_by_id.keys() for group in groups})
         try:
             sorter.prepare()
         except CycleError as error:
             # graphlib names each before those that need it, and may begin anywhere in the ring.
             ring: list[str] = error.args[1][:0:-1]
-            start = ring.index(min(ring, key=place.__getitem__))
+            start = ring.index(min(ring, key=index_by_id.__getitem__))
             ring = [*ring[start:], *ring[: start + 1]]
-            self.refuse(_describe_ring(ring), groups[place[ring[0]]].where)
+            self.refuse(_describe_ring(ring), groups[index_by_id[ring[0]]].where)
         ready: list[str] = []
         while ready := [*ready, *sorter.get_ready()]:
-            first = min(ready, key=place.__getitem__)
+            first = min(ready, key=index_by_id.__getitem__)
             ready.remove(first)
-            yield groups[place[first]]
+            yield groups[index_by_id[first]]
             sorter.done(first)
 
-    def _seed(self, node: Node | None) -> int:
+    def _read_seed(self, node: Node | None) -> int:
         if node is None:
             return 0
         value = node.value if isinstance(node, Scalar) else None
@@ -197,7 +197,7 @@ class _RecipeReading:
 
     # ── steps as they are written ───────────────────────────────────────────────────────────────
 
-    def _groups(self, written: Fields) -> list[_Group]:
+    def _read_groups(self, written: Fields) -> list[_Group]:
         folded: dict[str, str] = {}
         groups: list[_Group] = []
         for name, node in written.entries.items():
@@ -214,7 +214,7 @@ class _RecipeReading:
     def _group(self, name: str, node: Node, where: str, steps: list[str]) -> _Group | None:
         kinds = [k for k in node.entries if k != "foreach"] if isinstance(node, Fields) else []
         if len(kinds) != 1 or not isinstance(node, Fields):
-            self._no_kind(name, node, kinds, where)
+            self._refuse_kinds(name, node, kinds, where)
             return None
         (kind,) = kinds
         rows = rows_of(node.entries.get("foreach"), self.problems)
@@ -243,9 +243,9 @@ class _RecipeReading:
                 message = f"the variable '{name}' is never used; write ${name} where it belongs"
                 self.refuse(message, group.where)
 
-    def _no_kind(self, name: str, node: Node, kinds: list[str], where: str) -> None:
-        known = self.plugins.of("step")
-        real = [kind for kind in kinds if kind.rpartition(":")[2] in known]
+    def _refuse_kinds(self, name: str, node: Node, kinds: list[str], where: str) -> None:
+        components = self.plugins.of("step")
+        real = [kind for kind in kinds if kind.rpartition(":")[2] in components]
         if len(kinds) > 1 and len(real) == 1:
             for other in (kind for kind in kinds if kind not in real):
                 hint = suggest(other, ["foreach"])
@@ -256,7 +256,7 @@ class _RecipeReading:
             listed = ", ".join(kinds)
             self.refuse(f"step '{name}' is of one kind, not {listed}; make a step of each", where)
         else:
-            listed = ", ".join(sorted(known)) or "none is installed"
+            listed = ", ".join(sorted(components)) or "none is installed"
             self.refuse(f"step '{name}' needs `kind: {{options}}`; kinds: {listed}", where)
 
     # ── steps as they are built ─────────────────────────────────────────────────────────────────
@@ -274,24 +274,24 @@ class _RecipeReading:
                 produced = built[0].type.produces if built else ""
                 produces.append(Instance(group.id + row.suffix, row.values, produced))
                 continue
-            found, step = built
+            component, step = built
             lines = _remove_kind(builder.lines, group.kind)
             whole = RecipeStep(
                 group.id + row.suffix,
                 group.id,
-                found.full_name,
+                component.full_name,
                 step,
                 row.values,
                 group.where,
                 lines,
             )
-            parts, gathering = self._expanded(whole)
+            parts, gathering = self._expand_step(whole)
             self.steps += [*parts, *gathering]
-            for one in gathering or parts:
-                produces.append(Instance(one.id, one.variables, one.step.produces))
+            for part in gathering or parts:
+                produces.append(Instance(part.id, part.variables, part.step.produces))
         self.instances[group.id] = produces
 
-    def _expanded(self, whole: RecipeStep) -> tuple[list[RecipeStep], list[RecipeStep]]:
+    def _expand_step(self, whole: RecipeStep) -> tuple[list[RecipeStep], list[RecipeStep]]:
         """Return the independent steps of a step, usually itself alone, and the step that gathers them."""
         parts = whole.step.expand()
         if set(parts) == {""}:
@@ -303,29 +303,31 @@ class _RecipeReading:
         if type(whole.step).gather is Step.gather:
             return [*steps.values()], []
         # A part that another step of the recipe has too is run once, for both.
-        known = {name: self._known(part) or part for name, part in steps.items()}
-        new = [part for name, part in steps.items() if known[name] is part]
-        part_uses = {name: StepRef(f"${part.id}", self.folder) for name, part in known.items()}
+        equal_steps = {name: self._find_equal_step(part) or part for name, part in steps.items()}
+        new = [part for name, part in steps.items() if equal_steps[name] is part]
+        part_uses = {
+            name: StepRef(f"${part.id}", self.folder) for name, part in equal_steps.items()
+        }
         last = whole.step.gather(part_uses)
         return new, [replace(whole, step=last)] if last is not None else []
 
-    def _known(self, part: RecipeStep) -> RecipeStep | None:
+    def _find_equal_step(self, part: RecipeStep) -> RecipeStep | None:
         """Return an earlier step that is the same run as this one, or None."""
         alike = (one for one in self.steps if one.kind == part.kind and one.id != part.id)
         return next((one for one in alike if one.step == part.step), None)
 
     def _refuse_twins(self) -> None:
         seen: dict[tuple[str, str], list[RecipeStep]] = {}
-        for one in self.steps:
-            alike = seen.setdefault((one.kind, repr(one.step)), [])
+        for step in self.steps:
+            alike = seen.setdefault((step.kind, repr(step.step)), [])
             for other in alike:
-                if one.step == other.step:
-                    message = f"'{other.id}' and '{one.id}' are the same run"
-                    seeded = hasattr(one.step, "seed")
+                if step.step == other.step:
+                    message = f"'{other.id}' and '{step.id}' are the same run"
+                    seeded = hasattr(step.step, "seed")
                     hint = "vary `seed`" if seeded else "leave one out"
-                    self.refuse(f"{message}; {hint}", one.where)
+                    self.refuse(f"{message}; {hint}", step.where)
                     break
-            alike.append(one)
+            alike.append(step)
 
 
 def _describe_ring(ring: list[str]) -> str:
@@ -337,6 +339,6 @@ def _describe_ring(ring: list[str]) -> str:
 def _remove_kind(lines: dict[str, str], kind: str) -> dict[str, str]:
     """Paths of options as a step knows them: `sampler.0.ratio`, not `train.sampler.0.ratio`."""
     prefix = f"{kind}."
-    own = {path: where for path, where in lines.items() if not path.startswith(prefix)}
+    own_lines = {path: where for path, where in lines.items() if not path.startswith(prefix)}
     written = {p.removeprefix(prefix): w for p, w in lines.items() if p.startswith(prefix)}
-    return {**written, **own}
+    return {**written, **own_lines}

@@ -84,7 +84,7 @@ class ParallelRun:
             try:
                 while self._waiting or self._ready or self._running:
                     self._find_ready()
-                    self._launch_ready(pool)
+                    self._start_ready_steps(pool)
                     self._follow_running()
                     if self._running:
                         time.sleep(TICK)
@@ -115,15 +115,15 @@ class ParallelRun:
                 self._ready.append(_Ready(step, fingerprint))
         run.hashes.save()
 
-    def _launch_ready(self, pool: StepPool) -> None:
+    def _start_ready_steps(self, pool: StepPool) -> None:
         while self._ready and pool.has_room:
             ready = self._ready.pop(0)
             try:
-                self._running.append(self._launch(pool, ready))
+                self._running.append(self._start_step(pool, ready))
             except (EmbergeError, OSError) as error:
                 self.run.fail(ready.step, error)
 
-    def _launch(self, pool: StepPool, ready: _Ready) -> _Attempt:
+    def _start_step(self, pool: StepPool, ready: _Ready) -> _Attempt:
         run, step = self.run, ready.step
         work = run.place.work_of(step.id, ready.fingerprint).absolute()
         name = f".worker-{uuid.uuid4().hex[:12]}"
@@ -213,7 +213,7 @@ class ParallelRun:
         step, retries = attempt.step, self.launcher.retries
         code = ended.code
         if code is not None and code >= 0 and code not in _ASKED_TO_END:
-            self.run.fail(step, self._unexplained(ended))
+            self.run.fail(step, self._build_unexplained_error(ended))
         elif attempt.number < retries:
             again = attempt.number + 1
             self._ready.insert(0, _Ready(step, attempt.fingerprint, again))
@@ -228,13 +228,13 @@ class ParallelRun:
                 EmbergeError(f"{_describe_end(ended)}{times}; the same command goes on from there"),
             )
 
-    def _unexplained(self, ended: Ended) -> EmbergeError:
+    def _build_unexplained_error(self, ended: Ended) -> EmbergeError:
         """Return the error of a process that ended by itself without an event that explains it."""
         lines = [line.removeprefix("error: ") for line in ended.last_lines.splitlines()]
         message = "; ".join(lines) or f"its process ended with exit code {ended.code} and no result"
         if shutil.disk_usage(self.run.place.path).free < _NOTHING_FREE:
-            place = self.run.place.path
-            message = f"the disk of {place} is full; make room and run again: what is done is kept"
+            out = self.run.place.path
+            message = f"the disk of {out} is full; make room and run again: what is done is kept"
         return LaunchedError(message, ended.code or EmbergeError.exit_code)
 
     # ── the end before the end ──────────────────────────────────────────────────────────────────

@@ -68,15 +68,15 @@ class RankTeam:
             self._broken = self._ended() or str(error)
             raise RanksError(f"{self._broken}; the same command goes on from here") from error
         except Exception as error:
-            self._agree(str(error))
+            self._exchange_outcome(str(error))
             raise
-        self._agree("")
+        self._exchange_outcome("")
 
-    def _agree(self, failure: str) -> None:
-        self.ranks.send(_outcome_key(self._calls, 0), failure)
+    def _exchange_outcome(self, failure: str) -> None:
+        self.ranks.send(_build_outcome_key(self._calls, 0), failure)
         for rank in range(1, self.ranks.size):
             try:
-                theirs = self.ranks.receive(_outcome_key(self._calls, rank), AGREEMENT)
+                theirs = self.ranks.receive(_build_outcome_key(self._calls, rank), AGREEMENT)
             except RanksError as error:
                 self._broken = self._ended() or f"rank {rank} is out of step ({error})"
                 continue
@@ -111,21 +111,21 @@ class RankTeam:
             if call["recipe"] != recipe.hash:
                 raise RecipeError("this rank was given another recipe than the first one")
             failure = ""
-            place = OutFolder(out or Path(call["out"]))
-            place.prepare()
+            out_folder = OutFolder(out or Path(call["out"]))
+            out_folder.prepare()
             try:
                 _enter_step(
-                    steps[call["step"]], call, recipe, place, plugins, self.machine(machine)
+                    steps[call["step"]], call, recipe, out_folder, plugins, self.machine(machine)
                 )
             except LostRankError:
                 raise
             except Exception as error:
                 failure = str(error) or type(error).__name__
-                ranks.send(_outcome_key(number, ranks.rank), failure)
+                ranks.send(_build_outcome_key(number, ranks.rank), failure)
                 if not _has_failed_too(ranks, number):
                     raise EmbergeError(f"rank {ranks.rank}: {failure}") from error
             else:
-                ranks.send(_outcome_key(number, ranks.rank), "")
+                ranks.send(_build_outcome_key(number, ranks.rank), "")
             number += 1
         ranks.send(f"left/{ranks.rank}", True)
         leave_ranks()
@@ -133,14 +133,14 @@ class RankTeam:
 
 def _has_failed_too(ranks: Ranks, number: int) -> bool:
     try:
-        return bool(ranks.receive(_outcome_key(number, 0), AGREEMENT))
+        return bool(ranks.receive(_build_outcome_key(number, 0), AGREEMENT))
     except LostRankError:
         raise
     except RanksError:
         return False
 
 
-def _outcome_key(number: int, rank: int) -> str:
+def _build_outcome_key(number: int, rank: int) -> str:
     return f"over/{number}/{rank}"
 
 

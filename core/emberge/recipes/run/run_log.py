@@ -168,20 +168,20 @@ class RunLog:
         self._save()
 
     def _save(self) -> None:
-        with _ignoring_disk_errors():
+        with _ignore_disk_errors():
             write_json(self.place.status, {"steps": list(self._states.values())}, durable=False)
 
     def _write(self, text: str) -> None:
         text = text.replace(str(self.place.path.absolute()), ".").rstrip()
         # A line that a message goes on with is indented: it cannot pass for a line of the log.
         text = printable_lines(text).replace("\n", "\n  ")
-        with _ignoring_disk_errors():
+        with _ignore_disk_errors():
             line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n"
             self._log.write(line.encode("utf-8", "backslashreplace"))
             self._log.flush()
 
 
-def _ignoring_disk_errors() -> contextlib.AbstractContextManager[None]:
+def _ignore_disk_errors() -> contextlib.AbstractContextManager[None]:
     """Return a context that drops OSErrors: notes of a run neither end it nor hide the error that ends it."""
     return contextlib.suppress(OSError)
 

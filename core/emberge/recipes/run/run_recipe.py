@@ -51,14 +51,14 @@ def run_recipe(
         StepsFailedError: when several steps failed; a single failure is raised as it is.
     """
     recipe.require_upload_allowed(allow_upload or rehearsal is not None)
-    place = OutFolder(Path(out))
-    place.prepare()
-    with explain_disk_full(place), lock_folder(place.lock):
+    out_folder = OutFolder(Path(out))
+    out_folder.prepare()
+    with explain_disk_full(out_folder), lock_folder(out_folder.lock):
         if recipe.text:
-            write_text(place.path / "recipe.yaml", recipe.kept_text)
+            write_text(out_folder.path / "recipe.yaml", recipe.kept_text)
         loads = [name for step in recipe.steps for name in step.step.loads]
         run = RunState(
-            *(recipe, place, plugins, machine or find_machine(), rehearsal),
+            *(recipe, out_folder, plugins, machine or find_machine(), rehearsal),
             loads=loads if launcher is None else (),
         )
         _fetch_models(run)
@@ -73,7 +73,7 @@ def run_recipe(
             run.end(error)
             raise
         run.end(None)
-    return {step.id: place.link(step.id) for step in recipe.steps}
+    return {step.id: out_folder.link(step.id) for step in recipe.steps}
 
 
 def _fetch_models(run: RunState) -> None:

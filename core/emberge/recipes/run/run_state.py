@@ -85,7 +85,7 @@ class RunState:
             NotOursError: when another user made that result.
             UnsoundResultError: when it is not as its step left it.
         """
-        fingerprint = self._fingerprint(step)
+        fingerprint = self._compute_fingerprint(step)
         artifact = result_of(self.place, step.id, fingerprint)
         if artifact is not None:
             require_sound_result(self.place.result(step.id, fingerprint), self.hashes)
@@ -119,9 +119,9 @@ class RunState:
             error.add_note(f"in step '{step}'")
             raise error
         unmet = [
-            f"step '{step}': {one}"
+            f"step '{step}': {requirement}"
             for step, artifact in self.finished.items()
-            for one in artifact.details.get("unmet", ())
+            for requirement in artifact.details.get("unmet", ())
         ]
         if unmet:
             raise RequirementError("\n".join(unmet))
@@ -143,7 +143,7 @@ class RunState:
         self.log.run_finished(error, details)
         self.log.close()
 
-    def _fingerprint(self, step: RecipeStep) -> str:
+    def _compute_fingerprint(self, step: RecipeStep) -> str:
         return stable_hash(
             {
                 "kind": step.kind,
@@ -172,7 +172,7 @@ def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry],
         return {**_name_component(item, plugins), "options": options}
 
     def leaf(item: Any) -> Any:
-        return refer(item) if isinstance(item, Reference) else _plain_leaf(item)
+        return refer(item) if isinstance(item, Reference) else _convert_leaf(item)
 
     return to_plain(value, leaf, record, (Reference,))
 
@@ -185,7 +185,7 @@ def _name_component(item: Any, plugins: Plugins) -> dict[str, Any]:
     return {"is": name, "revision": getattr(item, "revision", 1)}
 
 
-def _plain_leaf(item: Any) -> Any:
+def _convert_leaf(item: Any) -> Any:
     if isinstance(item, PerTensor):
         return [[e.filter, e.value] for e in item.entries]
     if isinstance(item, enum.Enum):

@@ -96,11 +96,11 @@ def run_step(
         OutInUseError: when another process still works on this step.
     """
     began = time.monotonic()
-    place, targets = context.place, context.targets
-    with explain_disk_full(place), _locked_work_folder(place.work_of(step.id, fingerprint)):
+    out_folder, targets = context.place, context.targets
+    with explain_disk_full(out_folder), _lock_work_folder(out_folder.work_of(step.id, fingerprint)):
         import_modules(step.step.loads)
         workspace = StepWorkspace(step, fingerprint, context)
-        _empty_folder(workspace.folder)
+        _clear_folder(workspace.folder)
         try:
             with noting_contents() as notes:
                 with inside or contextlib.nullcontext(), exits_refused(f"step '{step.id}'"):
@@ -115,7 +115,7 @@ def run_step(
             files = contents_of(workspace.folder, leave=(ARTIFACT,), known=notes.of)
             inputs = targets.inputs(step.step)
             content = artifact_record(artifact, workspace.provenance, inputs, files, seconds)
-            folder = place.publish(step.id, fingerprint, content)
+            folder = out_folder.publish(step.id, fingerprint, content)
             targets.hashes.learn({folder / name: one.hash for name, one in files.items()})
         finally:
             workspace.close()
@@ -126,15 +126,15 @@ def run_step(
 def _add_plugin_files(workspace: StepWorkspace, artifact: Artifact) -> None:
     """Add the files of plugins to what the step has made, which none of them can lose."""
     plugins, folder = workspace.context.targets.plugins, workspace.folder
-    found = plugins.completing("complete_result", folder=folder, artifact=artifact)
-    for name, text in found.files.items():
+    completion = plugins.completing("complete_result", folder=folder, artifact=artifact)
+    for name, text in completion.files.items():
         if os.path.lexists(folder / name):
-            found.failures.append(
+            completion.failures.append(
                 f"a plugin adds {name}, which the step has written; the step's is kept"
             )
         else:
             write_text(folder / name, text)
-    for failure in found.failures:
+    for failure in completion.failures:
         workspace.warn(failure)
 
 
@@ -158,7 +158,7 @@ def explain_disk_full(place: OutFolder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _locked_work_folder(work: Path) -> Iterator[None]:
+def _lock_work_folder(work: Path) -> Iterator[None]:
     """Lock the work folder against every other process, also one whose machine was taken for lost.
 
     Raises:
@@ -172,7 +172,7 @@ def _locked_work_folder(work: Path) -> Iterator[None]:
         yield
 
 
-def _empty_folder(folder: Path) -> None:
+def _clear_folder(folder: Path) -> None:
     """Remove what a run left that was killed between filling its folder and being published."""
     for left in folder.iterdir():
         if left.is_dir() and not left.is_symlink():

@@ -99,12 +99,16 @@ def error_of(event: Mapping[str, Any]) -> Exception:
     kind, message, code = event["kind"], event["message"], event["exit_code"]
     if code is None:
         # A class of the same name, so that it is shown like an error of this process.
-        found: Exception = type(kind, (Exception,), {})(message)
-        found.add_note(event["traceback"])
-        return found
-    known = getattr(errors, kind, None) if kind in errors.__all__ else None
-    if isinstance(known, type) and issubclass(known, EmbergeError) and known.exit_code == code:
-        return known(message)
+        unknown_error: Exception = type(kind, (Exception,), {})(message)
+        unknown_error.add_note(event["traceback"])
+        return unknown_error
+    our_error = getattr(errors, kind, None) if kind in errors.__all__ else None
+    if (
+        isinstance(our_error, type)
+        and issubclass(our_error, EmbergeError)
+        and our_error.exit_code == code
+    ):
+        return our_error(message)
     return LaunchedError(message, code)
 
 
@@ -147,10 +151,10 @@ class StepCall:
     @classmethod
     def read(cls, line: bytes) -> StepCall:
         """Read a call from its line of JSON."""
-        given = json.loads(line)
+        values = json.loads(line)
         for name in ("overrides", "plugins", "block"):
-            given[name] = tuple(given[name])
-        return cls(**given)
+            values[name] = tuple(values[name])
+        return cls(**values)
 
     def plain(self) -> dict[str, Any]:
         """Return the call as JSON values."""
@@ -165,18 +169,18 @@ class StepCall:
         plugins = load_plugins([Path(file) for file in self.plugins], block=self.block)
         path = Path(self.path) if self.path else None
         recipe = parse_recipe(self.text, plugins, path=path, overrides=self.overrides)
-        found = [step for step in recipe.steps if step.id == self.step]
-        if not found:
+        matching = [step for step in recipe.steps if step.id == self.step]
+        if not matching:
             raise RecipeError(f"the recipe has no step '{self.step}' here; are all plugins alike?")
-        return recipe, found[0], plugins
+        return recipe, matching[0], plugins
 
     def context(self, recipe: Recipe, plugins: Plugins, listener: StepListener) -> RunContext:
         """Build the step's RunContext: folder, results, machine and seed."""
         machine = dict(self.machine or {})
-        place = OutFolder(Path(self.out))
+        out_folder = OutFolder(Path(self.out))
         return RunContext(
-            place=place,
-            targets=finished_targets(recipe, place, plugins, self.finished),
+            place=out_folder,
+            targets=finished_targets(recipe, out_folder, plugins, self.finished),
             listener=listener,
             machine=Machine(**{**machine, "devices": tuple(machine.get("devices", ("cpu",)))}),
             seed=recipe.seed,
@@ -204,8 +208,8 @@ def finished_targets(
 def work(line: bytes) -> int:
     """Run the step of a call, a line of JSON, writing its events, and return the exit code."""
     call = StepCall.read(line)
-    place = OutFolder(Path(call.out))
-    events = EventWriter(place.work_of(call.step, call.fingerprint) / call.events)
+    out_folder = OutFolder(Path(call.out))
+    events = EventWriter(out_folder.work_of(call.step, call.fingerprint) / call.events)
     try:
         recipe, step, plugins = call.load()
         context = call.context(recipe, plugins, events)

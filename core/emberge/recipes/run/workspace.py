@@ -114,8 +114,8 @@ class StepWorkspace:
 
     @property
     def seed(self) -> int:
-        own = getattr(self.step.step, "seed", None)
-        return self.context.seed if own is None else own
+        step_seed = getattr(self.step.step, "seed", None)
+        return self.context.seed if step_seed is None else step_seed
 
     @property
     def machine(self) -> Machine:
@@ -206,11 +206,11 @@ class StepWorkspace:
 
 def plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:
     """Return the plugins of a component and its parts, each with its distribution and version."""
-    found = {}
+    versions = {}
     for type_ in dict.fromkeys(type(part) for _, part in parts_of(component)):
         try:
-            one = plugins.component_of(type_)
+            added = plugins.component_of(type_)
         except PluginError:
             continue  # a part of a component's options
-        found[one.plugin] = f"{one.distribution} {one.version}".strip()
-    return dict(sorted(found.items()))
+        versions[added.plugin] = f"{added.distribution} {added.version}".strip()
+    return dict(sorted(versions.items()))
