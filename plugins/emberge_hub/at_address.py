@@ -78,30 +78,30 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
         root = (reference if revision is None else f"{reference}@{revision}").rstrip("/")
         _require_plain(root)
     with request_threads(_AT_ONCE) as (threads, stop):
-        found = (
+        server_files = (
             _ask_for_files(root, threads, stop)
             if root.startswith(_WEB)
             else _list_files(root, stop)
         )
-        wanted = [*metadata_among(found), *weights_among(found)]
-        _require_model(root, wanted, files)
-        chosen = {name: found[name] for name in dict.fromkeys(wanted)}
-        for name in chosen:
+        model_files = [*metadata_among(server_files), *weights_among(server_files)]
+        _require_model(root, model_files, files)
+        files_by_name = {name: server_files[name] for name in dict.fromkeys(model_files)}
+        for name in files_by_name:
             _require_inside(root, name)
-        facts = [(name, one.size, one.version) for name, one in sorted(chosen.items())]
+        facts = [(name, one.size, one.version) for name, one in sorted(files_by_name.items())]
         key = hashlib.sha256(json.dumps([root, facts]).encode()).hexdigest()[:32]
         kind = "whole" if files == "all" else "notes"
 
         def fill(folder: Path) -> None:
-            _fill_folder(folder, chosen, files == "all", threads)
+            _fill_folder(folder, files_by_name, files == "all", threads)
 
         return fill_once(ServerFile.cache() / kind / key, fill)
 
 
 def _list_files(root: str, stop: Stop) -> dict[str, ServerFile]:
     """Return the files below an address by their names, as the server lists them."""
-    found = ServerFile.listed(root, stop)
-    return {url.removeprefix(f"{root}/"): one for url, one in found.items()}
+    listed = ServerFile.listed(root, stop)
+    return {url.removeprefix(f"{root}/"): one for url, one in listed.items()}
 
 
 def _ask_for_files(root: str, threads: ThreadPoolExecutor, stop: Stop) -> dict[str, ServerFile]:
@@ -118,17 +118,17 @@ def _ask_for_files(root: str, threads: ThreadPoolExecutor, stop: Stop) -> dict[s
         files = threads.map(lambda name: ServerFile.look(f"{root}/{name}", stop), names)
         return {name: one for name, one in zip(names, files, strict=True) if one is not None}
 
-    found = look(_SIGNS)  # these first: a server that is away costs one wait
-    if found:
-        found |= look(name for name in _ASKED if name not in _SIGNS)
-    if "modules.json" in found:
-        found |= look(_names_of_modules(found["modules.json"].read_json()))
-    for index in [name for name in found if PurePosixPath(name).name == _INDEX]:
-        found |= look(_shards(index, found[index].read_json()))
-    return found
+    present = look(_SIGNS)  # these first: a server that is away costs one wait
+    if present:
+        present |= look(name for name in _ASKED if name not in _SIGNS)
+    if "modules.json" in present:
+        present |= look(_list_module_files(present["modules.json"].read_json()))
+    for index in [name for name in present if PurePosixPath(name).name == _INDEX]:
+        present |= look(_list_shards(index, present[index].read_json()))
+    return present
 
 
-def _names_of_modules(modules: Any) -> list[str]:
+def _list_module_files(modules: Any) -> list[str]:
     """Return the names of the files that modules.json's folders may have."""
     names = []
     for module in modules if isinstance(modules, list) else []:
@@ -139,7 +139,7 @@ def _names_of_modules(modules: Any) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _shards(index: str, content: Any) -> set[str]:
+def _list_shards(index: str, content: Any) -> set[str]:
     """Return the names of the files of weights that an index names."""
     weights = content.get("weight_map") if isinstance(content, Mapping) else None
     shards = weights.values() if isinstance(weights, Mapping) else ()
@@ -185,12 +185,12 @@ def _fill_folder(
     """Write the files of a model into a folder; of the weights, unless `whole`, notes."""
 
     def write(name: str) -> None:
-        place, file = folder / PurePosixPath(name), files[name]
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if not whole and place.match("*.safetensors") and not place.match("adapter_*"):
-            file.note().write(place)
+        path, file = folder / PurePosixPath(name), files[name]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not whole and path.match("*.safetensors") and not path.match("adapter_*"):
+            file.note().write(path)
         else:
-            file.copy(place)
+            file.copy(path)
 
     for _ in threads.map(write, files):
         pass

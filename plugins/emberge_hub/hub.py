@@ -75,24 +75,24 @@ def on_hub(reference: str, revision: str | None, files: Files) -> Path:
             reference, revision=revision, files_metadata=True, timeout=_PATIENCE[files]
         )
         siblings = info.siblings or ()
-        wanted = _wanted([file.rfilename for file in siblings], files)
+        names = _select_files([file.rfilename for file in siblings], files)
         sizes = {file.rfilename: file.size for file in siblings}
-        _require_sizes(reference, {name: sizes[name] for name in wanted})
-        with hub_client.largest_file(_largest([sizes[name] for name in wanted])):
-            patterns = _exactly(wanted)
+        _require_sizes(reference, {name: sizes[name] for name in names})
+        with hub_client.largest_file(_find_largest([sizes[name] for name in names])):
+            patterns = _escape_patterns(names)
             return Path(snapshot_download(reference, revision=revision, allow_patterns=patterns))
 
     try:
         return hub_client.ask(ask)
     except Exception as error:
-        fault = _refusal(reference, revision, error)
+        fault = _find_refusal(reference, revision, error)
         if fault is not None:
             raise fault from error
-        kept = _find_in_cache(reference, revision, files)
-        if kept is not None:
-            return kept
+        cached = _find_in_cache(reference, revision, files)
+        if cached is not None:
+            return cached
         raise ConnectionError(
-            f"the hub cannot be reached ({_reason(error)}) and its cache has no copy"
+            f"the hub cannot be reached ({_describe_reason(error)}) and its cache has no copy"
         ) from error
 
 
@@ -110,10 +110,10 @@ def commit_of(reference: str, revision: str | None) -> str:
             lambda: HfApi().model_info(reference, revision=revision, timeout=_PATIENCE["ranges"])
         )
     except Exception as error:
-        fault = _refusal(reference, revision, error)
+        fault = _find_refusal(reference, revision, error)
         if fault is not None:
             raise fault from error
-        raise ConnectionError(f"the hub cannot be reached ({_reason(error)})") from error
+        raise ConnectionError(f"the hub cannot be reached ({_describe_reason(error)})") from error
     commit = str(info.sha)
     if not re.fullmatch("[0-9a-f]{40}", commit):
         raise CheckpointError(
@@ -137,8 +137,8 @@ def _require_sizes(reference: str, sizes: Mapping[str, int | None]) -> None:
     from huggingface_hub.constants import HF_HUB_CACHE
 
     cache = Path(HF_HUB_CACHE)
-    there = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
-    needed, free = sum(size or 0 for size in sizes.values()), shutil.disk_usage(there).free
+    existing = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
+    needed, free = sum(size or 0 for size in sizes.values()), shutil.disk_usage(existing).free
     if needed > free:
         raise CheckpointError(
             f"'{reference}': has {human_size(needed)}, and the disk of {cache} has {human_size(free)} free; "
@@ -146,18 +146,18 @@ def _require_sizes(reference: str, sizes: Mapping[str, int | None]) -> None:
         )
 
 
-def _largest(sizes: Sequence[int | None]) -> int | None:
+def _find_largest(sizes: Sequence[int | None]) -> int | None:
     """Return the size of the largest file, None where the hub does not give it of all."""
-    known = [size for size in sizes if size is not None]
-    return max(known, default=0) if len(known) == len(sizes) else None
+    known_sizes = [size for size in sizes if size is not None]
+    return max(known_sizes, default=0) if len(known_sizes) == len(sizes) else None
 
 
-def _wanted(names: Sequence[str], files: str) -> list[str]:
-    chosen = metadata_among(names)
-    return chosen if files == "metadata" else [*chosen, *weights_among(names)]
+def _select_files(names: Sequence[str], files: str) -> list[str]:
+    metadata = metadata_among(names)
+    return metadata if files == "metadata" else [*metadata, *weights_among(names)]
 
 
-def _exactly(names: Iterable[str]) -> list[str]:
+def _escape_patterns(names: Iterable[str]) -> list[str]:
     return [re.sub(r"([*?\[])", r"[\1]", name) for name in names]
 
 
@@ -196,13 +196,13 @@ def _has_weights(folder: Path) -> bool:
     return any(True for suffix in (".safetensors", PICKLE) for _ in folder.rglob(f"*{suffix}"))
 
 
-def _refusal(reference: str, revision: str | None, error: Exception) -> CheckpointError | None:
+def _find_refusal(reference: str, revision: str | None, error: Exception) -> CheckpointError | None:
     """Return the hub's own reason to refuse a model as an error; None when it could not be asked."""
-    for one in _list_causes(
+    for cause in _list_causes(
         error
     ):  # the client may have another word for an answer that may not be taken
-        if isinstance(one, CheckpointError) and not isinstance(one, ConnectionError):
-            return one
+        if isinstance(cause, CheckpointError) and not isinstance(cause, ConnectionError):
+            return cause
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
@@ -239,7 +239,7 @@ def _list_causes(error: BaseException) -> Iterator[BaseException]:
         seen = seen.__cause__ or seen.__context__
 
 
-def _reason(error: Exception) -> str:
+def _describe_reason(error: Exception) -> str:
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     if isinstance(error, OfflineModeIsEnabled):

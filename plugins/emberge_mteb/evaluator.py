@@ -134,7 +134,7 @@ class Mteb(Evaluator):
         if self.dims and (min(self.dims) < 1 or len(set(self.dims)) < len(self.dims)):
             fault = f"dims are different sizes from 1 on, not {list(self.dims)}"
             yield context.problem(fault, "dims")
-        yield from self._domains().check(context)
+        yield from self._build_domains().check(context)
         for fault in index_faults(self.documents_of, self.backbone, context):
             yield context.problem(fault, "documents_of")
         yield from self._check_data(context)
@@ -150,7 +150,7 @@ class Mteb(Evaluator):
                 if limit is not None and limit < 1:
                     yield context.problem(f"a limit of {limit} leaves nothing to score", "data")
             sets, faults = check_eval_sets(context, entry.path, entry.only, entry.split)
-            seen += [f"evaluation set '{_local_name(one.name, entry.split)}'" for one in sets]
+            seen += [f"evaluation set '{_build_local_name(one.name, entry.split)}'" for one in sets]
             yield from (context.problem(fault, "data") for fault in faults)
         yield from _check_repeats(seen, lambda text: context.problem(text, "data"))
 
@@ -170,7 +170,7 @@ class Mteb(Evaluator):
             yield context.problem(str(error), option)
             return
         yield from (context.problem(fault, option) for fault in missing_packages(tasks))
-        self._domains().show([task.metadata.name for task in tasks], context)
+        self._build_domains().show([task.metadata.name for task in tasks], context)
         missing = [task.metadata.name for task in tasks if not cached(task)]
         if missing:
             listed = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
@@ -180,12 +180,12 @@ class Mteb(Evaluator):
             )
             yield Problem(message, context.where(option), "unseen", "task list")
 
-    def _domains(self) -> Domains:
+    def _build_domains(self) -> Domains:
         return Domains(self.in_domain, self.in_domain_of)
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         contents = index_contents(self.documents_of, workspace)
-        tasks = [source.info for source in self._sources(workspace)]
+        tasks = [source.info for source in self._list_sources(workspace)]
         return self._add_sizes(self._add_indexes(tasks, contents))
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterator[str]:
@@ -231,21 +231,23 @@ class Mteb(Evaluator):
         return [task.at_size(size) for task in tasks for size in self.dims] or list(tasks)
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
-        found: list[TaskInfo] = []
+        tasks: list[TaskInfo] = []
         try:
             for entry in self.data:
                 path = context.data(entry.path)
                 if path is None:
                     return None
-                found += [_local_info(one, entry.split) for one in pick_eval_sets(path, entry.only)]
+                tasks += [
+                    _build_local_info(one, entry.split) for one in pick_eval_sets(path, entry.only)
+                ]
             if self.tasks or self.benchmark:
                 from emberge_mteb.hub_tasks import hub_tasks
 
                 named = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
-                found += [_named_info(task) for task in named]
+                tasks += [_build_named_info(task) for task in named]
         except DataError:
             return None
-        return self._add_sizes(self._add_indexes(found))
+        return self._add_sizes(self._add_indexes(tasks))
 
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
@@ -255,7 +257,7 @@ class Mteb(Evaluator):
         from emberge_mteb.kept_index import Indexes
         from emberge_mteb.scoring import score_task, silence_mteb
 
-        sources = {source.info.name: source for source in self._sources(workspace)}
+        sources = {source.info.name: source for source in self._list_sources(workspace)}
         shown = _EvaluatorProgress(workspace, len(tasks))
         self._require_read(model, tasks, workspace)
         with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
@@ -271,10 +273,10 @@ class Mteb(Evaluator):
             for task in tasks:
                 source = sources[task.plain_name]
                 with silence_mteb():
-                    made, texts = source.make()
+                    mteb_task, texts = source.make()
                     searched = indexes.searched(task, source.asked)
                 shown.begin(task.name, texts)
-                score, units, result = score_task(made, searched)
+                score, units, result = score_task(mteb_task, searched)
                 if not math.isfinite(score):
                     workspace.warn(
                         f"{model.name} on {task.name}: mteb gives no defined {task.metric} "
@@ -294,35 +296,35 @@ class Mteb(Evaluator):
             return
         named = {task.plain_name for task in tasks}
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
-        for one in local_sets(self.data, workspace.data, rows):
-            name = _local_name(one.set.name, one.split)
-            kinds = local_media(one.load(workspace.readers)) if name in named else ()
+        for local in local_sets(self.data, workspace.data, rows):
+            name = _build_local_name(local.set.name, local.split)
+            kinds = local_media(local.load(workspace.readers)) if name in named else ()
             for fault in unread_media(self.backbone, model.folder, kinds, f"set '{name}'"):
                 raise DataError(f"{model.name}: {fault}")
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[Side, str]]:
-        sources = {source.info.name: source for source in self._sources(workspace)}
+        sources = {source.info.name: source for source in self._list_sources(workspace)}
         return sources[task.plain_name].texts()
 
-    def _sources(self, workspace: Workspace) -> list[_Source]:
+    def _list_sources(self, workspace: Workspace) -> list[_Source]:
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
         local = list(local_sets(self.data, workspace.data, rows))
-        sources = [self._local(one, workspace) for one in local]
+        sources = [self._build_local_source(one, workspace) for one in local]
         if self.tasks or self.benchmark:
             from emberge_mteb.hub_tasks import hub_tasks
 
             named = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
-            inside = self._domains().inside(workspace.data)
-            sources += [self._named(task, rows, inside) for task in named]
+            inside = self._build_domains().inside(workspace.data)
+            sources += [self._build_named_source(task, rows, inside) for task in named]
         for problem in _check_repeats([f"task '{s.info.name}'" for s in sources], DataError):
             raise problem
         return sources
 
-    def _local(self, one: LocalSet, workspace: Workspace) -> _Source:
+    def _build_local_source(self, one: LocalSet, workspace: Workspace) -> _Source:
         from emberge_mteb.local_tasks import local_task, text_count
 
         fingerprint = self._hash_task(one.fingerprint)
-        info = _local_info(one.set, one.split)
+        info = _build_local_info(one.set, one.split)
 
         def make() -> tuple[Any, int]:
             data = one.load(workspace.readers)
@@ -334,7 +336,7 @@ class Mteb(Evaluator):
         asked = {"instruction": one.set.instruction, "prompt": one.set.prompt}
         return _Source(info, make, lambda: eval_texts(one.load(workspace.readers)), asked)
 
-    def _named(self, task: Any, rows: int | None, inside: Collection[str]) -> _Source:
+    def _build_named_source(self, task: Any, rows: int | None, inside: Collection[str]) -> _Source:
         from emberge_mteb.hub_tasks import instruction_of, load_task, task_texts
 
         def make() -> tuple[Any, int]:
@@ -347,12 +349,12 @@ class Mteb(Evaluator):
 
         metadata = task.metadata
         domain: Literal["in", "out"] | None = None
-        if self._domains().known:
+        if self._build_domains().known:
             domain = "in" if metadata.name in inside else "out"
         revision = dict(metadata.dataset).get("revision")
         identity = f"{metadata.name} {revision} {task.hf_subsets} {task.eval_splits} {rows}"
         info = replace(
-            _named_info(task),
+            _build_named_info(task),
             domain=domain,
             note=f"at most {rows} rows" if rows else "",
             fingerprint=self._hash_task(identity),
@@ -385,13 +387,14 @@ class Mteb(Evaluator):
             raise RecipeError(f"{model.name}: {fault}")
         config = read_settings(model.folder)
         similarity = config.get("similarity_fn_name") or "cosine"
-        own = dict(encoder.prompts)
+        own_prompts = dict(encoder.prompts)
+        default_prompt = config.get("default_prompt_name") or ""
         return MtebModel(
             self._embed(model, encoder, workspace, shown),
             name=model.name,
             fingerprint=model.fingerprint,
             dimension=encoder.dimension,
-            prompts=Prompts(self.prompt, own, own.get(config.get("default_prompt_name") or "", "")),
+            prompts=Prompts(self.prompt, own_prompts, own_prompts.get(default_prompt, "")),
             similarity=similarity if similarity in SIMILARITIES else "cosine",
             count=shown.embedded,
             media=media,
@@ -408,7 +411,7 @@ class Mteb(Evaluator):
         if self.keep_embeddings:
             # As other steps name a model that computes in float32.
             computed = "" if self.dtype == "float32" else f" {self.dtype}"
-            kept = EmbeddingStore(
+            embeddings = EmbeddingStore(
                 workspace.store,
                 encoder,
                 model=f"{model.fingerprint} {self.backbone!r}{computed}",
@@ -416,7 +419,9 @@ class Mteb(Evaluator):
                 progress=shown.embedding,
                 name=model.name,
             )
-            return lambda texts, prompt: kept.embed(texts, prompt=prompt, max_length=length)[:]
+            return lambda texts, prompt: embeddings.embed(texts, prompt=prompt, max_length=length)[
+                :
+            ]
         embedder = TextEmbedder(
             encoder,
             store=workspace.store,
@@ -461,15 +466,15 @@ class _EvaluatorProgress:
         self._workspace.progress(self._done + 0.95 * share, self._tasks, "tasks", self._name)
 
 
-def _local_name(name: str, split: str) -> str:
+def _build_local_name(name: str, split: str) -> str:
     return name if split == "test" else f"{name}-{split}"
 
 
-def _local_info(one: EvalSet, split: Split) -> TaskInfo:
+def _build_local_info(one: EvalSet, split: Split) -> TaskInfo:
     from emberge_mteb.local_tasks import main_metric
 
     return TaskInfo(
-        name=_local_name(one.name, split),
+        name=_build_local_name(one.name, split),
         kind=one.task,
         metric=main_metric(one),
         languages=(one.language,),
@@ -478,7 +483,7 @@ def _local_info(one: EvalSet, split: Split) -> TaskInfo:
     )
 
 
-def _named_info(task: Any) -> TaskInfo:
+def _build_named_info(task: Any) -> TaskInfo:
     from emberge_mteb.hub_tasks import kind_of, split_of
 
     return TaskInfo(

@@ -94,14 +94,14 @@ def find_unknown(names: Sequence[str]) -> dict[str, str]:
 
     from emberge_mteb.scoring import silence_mteb
 
-    found: dict[str, str] = {}
+    nearest: dict[str, str] = {}
     with silence_mteb():
         for name in names:
             try:
                 mteb.get_task(name)
             except KeyError:
-                found[name] = nearest_tasks(name)
-    return found
+                nearest[name] = nearest_tasks(name)
+    return nearest
 
 
 def kind_of(task: Any) -> str:
@@ -219,12 +219,12 @@ def _cut_halves(task: Any, halves: Any, rows: int) -> Any:
 def _cut_search(half: dict[str, Any], rows: int) -> dict[str, Any]:
     """Keep the first queries with the documents they need, and some others."""
     judged = half["relevant_docs"]
-    kept = [query for query in half["queries"]["id"] if judged.get(query)][:rows]
-    chosen = set(kept)
-    needed = {document for query in kept for document in judged[query]}
+    queries_kept = [query for query in half["queries"]["id"] if judged.get(query)][:rows]
+    names = set(queries_kept)
+    needed = {document for query in queries_kept for document in judged[query]}
     ranked = half.get("top_ranked")
     if ranked:
-        ranked = {query: list(ranked[query]) for query in kept if query in ranked}
+        ranked = {query: list(ranked[query]) for query in queries_kept if query in ranked}
         needed.update(document for documents in ranked.values() for document in documents)
     documents: list[int] = []
     spare = rows
@@ -232,12 +232,12 @@ def _cut_search(half: dict[str, Any], rows: int) -> dict[str, Any]:
         if document in needed or spare > 0:
             spare -= document not in needed
             documents.append(row)
-    queries = [row for row, query in enumerate(half["queries"]["id"]) if query in chosen]
+    queries = [row for row, query in enumerate(half["queries"]["id"]) if query in names]
     return {
         **half,
         "corpus": half["corpus"].select(documents),
         "queries": half["queries"].select(queries),
-        "relevant_docs": {query: judged[query] for query in kept},
+        "relevant_docs": {query: judged[query] for query in queries_kept},
         "top_ranked": ranked,
     }
 
@@ -271,10 +271,10 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, folded, n=_OFFERED, cutoff=0.65)
     longer = [one for one in folded if word in one] if len(word) >= _SHORTEST_PART else []
     longer.sort(key=lambda one: (not one.startswith(word), "-" in one, len(one), one))
-    found = [folded[one] for one in dict.fromkeys([*longer, *close])][:_OFFERED]
-    if not found:
+    offered = [folded[one] for one in dict.fromkeys([*longer, *close])][:_OFFERED]
+    if not offered:
         return ""
-    *others, last = [f"'{one}'" for one in found]
+    *others, last = [f"'{one}'" for one in offered]
     return f"; did you mean {', '.join(others)} or {last}?" if others else f"; did you mean {last}?"
 
 
@@ -301,11 +301,11 @@ class Domains:
     def check(self, context: Preflight) -> Iterator[Problem]:
         """Yield problems with names that mteb does not have."""
         try:
-            found = in_domain_tasks(self.data, context.data)
+            named_by_data = in_domain_tasks(self.data, context.data)
         except DataError as error:
             yield context.problem(str(error), "in_domain_of")
             return
-        for option, names in (("in_domain", self.named), ("in_domain_of", found)):
+        for option, names in (("in_domain", self.named), ("in_domain_of", named_by_data)):
             for name, hint in (find_unknown(names) if names else {}).items():
                 yield context.problem(f"mteb has no task '{name}'{hint}", option)
 
@@ -324,7 +324,7 @@ def task_texts(task: Any) -> Iterator[tuple[Side, str]]:
     """Yield the texts of a loaded task's evaluation splits; those of an aggregate are its parts'."""
     for part in getattr(task, "tasks", None) or [task]:
         for half in _yield_halves(part):
-            yield from _search(half) if isinstance(half, Mapping) else _rows(part, half)
+            yield from _search(half) if isinstance(half, Mapping) else _read_rows(part, half)
 
 
 def _yield_halves(task: Any) -> Iterator[Any]:
@@ -338,7 +338,7 @@ def _yield_halves(task: Any) -> Iterator[Any]:
 
 def _search(half: Mapping[str, Any]) -> Iterator[tuple[Side, str]]:
     for row in _drop_media(half["queries"]):
-        for text in _texts(row.get("text")):
+        for text in _flatten_texts(row.get("text")):
             yield "query", text
     for row in _drop_media(half["corpus"]):
         text = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
@@ -351,22 +351,22 @@ def _drop_media(rows: Any) -> Any:
     return rows.remove_columns([name for name in ("image", "audio") if name in rows.column_names])
 
 
-def _rows(task: Any, half: Any) -> Iterator[tuple[Side, str]]:
+def _read_rows(task: Any, half: Any) -> Iterator[tuple[Side, str]]:
     named = [getattr(task, name) for name in _COLUMNS if hasattr(task, name)]
     columns = [
         column for names in named for column in ([names] if isinstance(names, str) else names)
     ]
-    known = [column for column in columns if column in half.column_names]
-    for column in known or half.column_names:
-        yield from (("query", text) for value in half[column] for text in _texts(value))
+    present = [column for column in columns if column in half.column_names]
+    for column in present or half.column_names:
+        yield from (("query", text) for value in half[column] for text in _flatten_texts(value))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _flatten_texts(value: Any) -> Iterator[str]:
     """Yield the texts in a text, a list of them, or the turns of a conversation."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        yield from _texts(value.get("content"))
+        yield from _flatten_texts(value.get("content"))
     elif isinstance(value, Iterable):
         for item in value:
-            yield from _texts(item)
+            yield from _flatten_texts(item)

@@ -61,12 +61,12 @@ def index_widths(
     indexes: Sequence[KeptIndex], backbone: Backbone, checkpoint: Path, context: Preflight
 ) -> Iterator[str]:
     """Yield the indexes that a model cannot search, because their vectors have another size than its own."""
-    wanted = backbone.describe(checkpoint).dimension
+    dimension = backbone.describe(checkpoint).dimension
     for index in indexes:
         folder = None if index.translations else context.model(index.model)
         width = None if folder is None else backbone.describe(folder).dimension
-        if None not in (width, wanted) and width != wanted:
-            yield width_problem(index.label, width, wanted)
+        if None not in (width, dimension) and width != dimension:
+            yield width_problem(index.label, width, dimension)
 
 
 def width_problem(label: str, width: int | None, wanted: int | None) -> str:
@@ -147,8 +147,8 @@ class Indexes:
 
         if not index.translations:
             return None
-        found = [read_space_map(self._workspace.data(one)) for one in index.translations]
-        way = _find_way(found, old.fingerprint, self._model.fingerprint)
+        translations = [read_space_map(self._workspace.data(one)) for one in index.translations]
+        way = _find_way(translations, old.fingerprint, self._model.fingerprint)
         if way is not None:
             return lambda rows: functools.reduce(lambda moved, one: one.apply(moved), way, rows)
         raise DataError(
@@ -162,10 +162,10 @@ def _find_way(found: Sequence[Any], source: str, target: str) -> list[Any] | Non
     """Return the fewest translations that lead from one model to another, in order; None without a way."""
     ways: dict[str, list[Any]] = {source: []}
     for _ in found:
-        for place, way in list(ways.items()):
-            for one in found:
-                if one.source == place:
-                    ways.setdefault(one.target, [*way, one])
+        for reached, way in list(ways.items()):
+            for translation in found:
+                if translation.source == reached:
+                    ways.setdefault(translation.target, [*way, translation])
     return ways.get(target)
 
 
@@ -201,10 +201,10 @@ class OnIndex:
             DataError: for vectors of another size than those of queries.
         """
         side = str(getattr(prompt_type, "value", prompt_type))
-        given = {"task_metadata": task_metadata, "prompt_type": prompt_type}
+        details = {"task_metadata": task_metadata, "prompt_type": prompt_type}
         if side != "document":
-            return self._queries.encode(inputs, **given)
-        rows = self._documents.whole(inputs, **given)
+            return self._queries.encode(inputs, **details)
+        rows = self._documents.whole(inputs, **details)
         if self._translate is not None:
             rows = self._translate(rows)
         if rows.shape[1] != self._queries.dimension:
@@ -232,19 +232,19 @@ def embed_first_hits(on_index: Any, own: Any, count: int) -> Any:
             self._search.index(corpus, **given)
 
         def search(self, queries: Any, **given: Any) -> Hits:
-            found: Hits = self._search.search(queries, **given)
-            first = {query: _first_names(hits, count) for query, hits in found.items()}
+            all_hits: Hits = self._search.search(queries, **given)
+            first = {query: _list_first_names(hits, count) for query, hits in all_hits.items()}
             anew = {document for some in first.values() for document in some}
             rows = [row for row, name in enumerate(self._corpus["id"]) if name in anew]
             embedded = SearchEncoderWrapper(own)
             embedded.index(self._corpus.select(rows), **self._given)
             ranked = embedded.search(queries, **{**given, "top_ranked": first})
-            return {query: _join_scores(found[query], ranked[query]) for query in found}
+            return {query: _join_scores(all_hits[query], ranked[query]) for query in all_hits}
 
     return _Refreshed()
 
 
-def _first_names(hits: Mapping[str, float], count: int) -> list[str]:
+def _list_first_names(hits: Mapping[str, float], count: int) -> list[str]:
     """Return the names of the first hits; of equal ones those that come first by name."""
     return sorted(hits, key=lambda name: (-hits[name], name))[:count]
 

@@ -32,8 +32,8 @@ class MtebLeaderboard(Leaderboard):
         from mteb.models.model_implementations import MODEL_REGISTRY
 
         meta = MODEL_REGISTRY.get(model)
-        found = meta.get_training_datasets() if meta is not None else None
-        return frozenset(found) if found is not None else None
+        datasets = meta.get_training_datasets() if meta is not None else None
+        return frozenset(datasets) if datasets is not None else None
 
     def write_entry(self, out: Path, model: Path, entry: BoardEntry) -> list[str]:
         from emberge_mteb.scoring import silence_mteb
@@ -46,7 +46,7 @@ class MtebLeaderboard(Leaderboard):
 def _write_entry(out: Path, model: Path, entry: BoardEntry) -> list[str]:
     from mteb.cache import ResultCache
 
-    meta = _model_meta(model, entry)
+    meta = _build_model_meta(model, entry)
     results = list(_read_results(entry.results))
     cache = ResultCache(out)
     folder = cache.get_task_result_path("any", meta).parent
@@ -62,7 +62,7 @@ def _write_entry(out: Path, model: Path, entry: BoardEntry) -> list[str]:
     return [path.relative_to(out).as_posix() for path in dict.fromkeys(written)]
 
 
-def _model_meta(model: Path, entry: BoardEntry) -> Any:
+def _build_model_meta(model: Path, entry: BoardEntry) -> Any:
     """Return the ModelMeta of a model's folder, which mteb has validated.
 
     Raises:
@@ -155,9 +155,10 @@ def _require_read_back(cache: Any, meta: Any, folder: Path, results: int) -> Non
 
     read = ModelMeta.model_validate_json_resolved((folder / "model_meta.json").read_bytes())
     loaded = cache.load_results([meta], validate_and_filter=True, include_remote=False)
-    found = sum(len(one.task_results) for one in loaded.model_results)
-    if read != meta or found != results:
+    result_count = sum(len(one.task_results) for one in loaded.model_results)
+    if read != meta or result_count != results:
+        model = "the" if read == meta else "another"
         raise DataError(
-            f"{folder}: mteb reads {found} of {results} results, and {'the' if read == meta else 'another'} "
+            f"{folder}: mteb reads {result_count} of {results} results, and {model} "
             "model; is its release another than the one that wrote them?"
         )

@@ -110,8 +110,8 @@ def local_sets(
         limits = SetLimits(entry.limit_queries, entry.limit_corpus)
         if rehearse is not None:
             limits = limits.tightened(rehearse)
-        for one in pick_eval_sets(resolve(entry.path), entry.only):
-            yield LocalSet(one, entry.split, limits)
+        for eval_set in pick_eval_sets(resolve(entry.path), entry.only):
+            yield LocalSet(eval_set, entry.split, limits)
 
 
 def cut(data: EvalData, limits: SetLimits, name: str) -> EvalData:
@@ -122,8 +122,10 @@ def cut(data: EvalData, limits: SetLimits, name: str) -> EvalData:
         case PairData() | RerankingData() | ClusteringData():
             columns = {f.name: getattr(data, f.name) for f in dataclasses.fields(data)}
             rows = _choose_rows(range(len(next(iter(columns.values())))), limits.queries, name)
-            kept = {key: value and [value[row] for row in rows] for key, value in columns.items()}
-            return type(data)(**kept)
+            columns_kept = {
+                key: value and [value[row] for row in rows] for key, value in columns.items()
+            }
+            return type(data)(**columns_kept)
         case ClassificationData():
             return _cut_classification(data, limits, name)
 
@@ -137,8 +139,8 @@ def _cut_retrieval(data: RetrievalData, limits: SetLimits, name: str) -> Retriev
         needed = {doc for judged in relevant.values() for doc, grade in judged.items() if grade > 0}
         others = [document for document in data.corpus if document not in needed]
         spare = max(0, limits.corpus - len(needed))
-        kept = needed.union(_choose_rows(others, spare, name))
-        documents = [document for document in data.corpus if document in kept]
+        kept_documents = needed.union(_choose_rows(others, spare, name))
+        documents = [document for document in data.corpus if document in kept_documents]
     return RetrievalData(
         {document: data.corpus[document] for document in documents},
         {query: data.queries[query] for query in queries},

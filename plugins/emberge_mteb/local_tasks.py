@@ -99,7 +99,7 @@ def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> An
     import mteb
 
     sides = media_sides(data)
-    fields, dataset = _task_content(one, data, split, sides)
+    fields, dataset = _build_task_content(one, data, split, sides)
     metadata = mteb.TaskMetadata(
         name=one.name,
         description=f"The {split} half of {one.name}, a local set.",
@@ -122,7 +122,7 @@ def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> An
     return task
 
 
-def _task_content(
+def _build_task_content(
     one: EvalSet, data: EvalData, split: str, sides: Sides | None
 ) -> tuple[dict[str, Any], Any]:
     """Return (the task's class and its attributes, the dataset in the layout that class reads)."""
@@ -138,11 +138,11 @@ def _task_content(
     match data:
         case RetrievalData():
             return {"parent": AbsTaskRetrieval}, {
-                "default": {split: _retrieval_content(data, sides=sides)}
+                "default": {split: _build_retrieval_content(data, sides=sides)}
             }
         case RerankingData():
             return {"parent": AbsTaskRetrieval}, {
-                "default": {split: _reranking_content(data, sides)}
+                "default": {split: _build_reranking_content(data, sides)}
             }
         case PairData():
             texts = {"sentence1": list(data.texts1), "sentence2": list(data.texts2)}
@@ -180,7 +180,7 @@ def _task_content(
             return fields, DatasetDict({split: rows})
 
 
-def _retrieval_content(
+def _build_retrieval_content(
     data: RetrievalData,
     top_ranked: Mapping[str, list[str]] | None = None,
     *,
@@ -190,14 +190,14 @@ def _retrieval_content(
 
     queries, documents = (["text"], ["text"]) if sides is None else sides
     return {
-        "corpus": Dataset.from_dict(_media_columns(data.corpus, documents)),
-        "queries": Dataset.from_dict(_media_columns(data.queries, queries)),
+        "corpus": Dataset.from_dict(_build_media_columns(data.corpus, documents)),
+        "queries": Dataset.from_dict(_build_media_columns(data.queries, queries)),
         "relevant_docs": {query: dict(data.relevant[query]) for query in data.queries},
         "top_ranked": top_ranked,
     }
 
 
-def _reranking_content(data: RerankingData, sides: Sides | None) -> Any:
+def _build_reranking_content(data: RerankingData, sides: Sides | None) -> Any:
     """Return a reranking dataset: equal texts are one document, and candidates are ranked per query."""
     corpus: dict[str, str] = {}
     for text in (t for texts in (*data.positives, *data.negatives) for t in texts):
@@ -211,10 +211,14 @@ def _reranking_content(data: RerankingData, sides: Sides | None) -> Any:
         candidates[f"q{row}"] = sorted(grades, key=lambda document: int(document[1:]))
     queries = {f"q{row}": text for row, text in enumerate(data.queries)}
     by_id = {document: text for text, document in corpus.items()}
-    return _retrieval_content(RetrievalData(by_id, queries, relevant), candidates, sides=sides)
+    return _build_retrieval_content(
+        RetrievalData(by_id, queries, relevant), candidates, sides=sides
+    )
 
 
-def _media_columns(texts: Mapping[str, str], modalities: Sequence[str]) -> dict[str, list[str]]:
+def _build_media_columns(
+    texts: Mapping[str, str], modalities: Sequence[str]
+) -> dict[str, list[str]]:
     """Return the columns that mteb reads: all of an input is in the first of its side's, in its order."""
     first, *others = modalities
     empty = {name: [""] * len(texts) for name in others}

@@ -112,15 +112,15 @@ def silence_mteb() -> Iterator[None]:
 
 def record_queries(task: Any) -> Queries:
     """Return a record of a retrieval task's figures by query, which fills while the task runs."""
-    kept: Queries = {}
+    scores_by_split: Queries = {}
     original = task.task_specific_scores
 
     def record(scores: Any, qrels: Any, results: Any, hf_split: str, hf_subset: str) -> Any:
-        kept[hf_split, hf_subset] = scores
+        scores_by_split[hf_split, hf_subset] = scores
         return original(scores, qrels, results, hf_split=hf_split, hf_subset=hf_subset)
 
     task.task_specific_scores = record
-    return kept
+    return scores_by_split
 
 
 def read_units(
@@ -135,7 +135,9 @@ def read_units(
     parts = [(split, entry) for split, entries in scores.items() for entry in entries]
     metric = task.metadata.main_score
     if isinstance(task, abstasks.AbsTaskRetrieval):
-        return _join_units("query", "mean", parts, lambda s, e: _queries(queries, metric, s, e))
+        return _join_units(
+            "query", "mean", parts, lambda s, e: _score_queries(queries, metric, s, e)
+        )
     file = folder / task.prediction_file_name
     if not file.is_file():
         return None
@@ -167,7 +169,7 @@ def read_units(
             "text",
             "mean",
             parts,
-            lambda s, e: _texts(of(s, e), rows(s, e)[task.label_column_name], metric),
+            lambda s, e: _score_texts(of(s, e), rows(s, e)[task.label_column_name], metric),
         )
     return None
 
@@ -184,7 +186,7 @@ def _join_units(
     groups: list[int] = []
     for number, (split, entry) in enumerate(parts):
         part = read(split, entry)
-        if part is None or not len(part[0]) or not _adds_up(statistic, part[0], entry):
+        if part is None or not len(part[0]) or not _is_mean_of_units(statistic, part[0], entry):
             return None
         values += [float(value) for value in part[0]]
         gold += [float(value) for value in part[1] or ()]
@@ -192,14 +194,16 @@ def _join_units(
     return Units(unit, statistic, values, gold or None, groups if len(parts) > 1 else None)
 
 
-def _adds_up(statistic: str, values: Sequence[float], entry: Mapping[str, Any]) -> bool:
+def _is_mean_of_units(statistic: str, values: Sequence[float], entry: Mapping[str, Any]) -> bool:
     """Return whether the mean of the units is the main score, up to mteb's rounding to five digits."""
     if statistic != "mean":
         return True
     return bool(abs(sum(values) / len(values) - entry["main_score"]) < 2e-5)
 
 
-def _queries(queries: Queries, metric: str, split: str, entry: Mapping[str, Any]) -> Part | None:
+def _score_queries(
+    queries: Queries, metric: str, split: str, entry: Mapping[str, Any]
+) -> Part | None:
     name = next((metric.replace(ours, trec) for ours, trec in _TREC.items() if ours in metric), "")
     by_query = queries.get((split, entry["hf_subset"]), {})
     if any(name not in figures for figures in by_query.values()):
@@ -223,7 +227,9 @@ def _pair_units(
     return [sign * value for value in predictions[name]], list(gold)
 
 
-def _texts(predictions: Sequence[Sequence[Any]], labels: Sequence[Any], metric: str) -> Part | None:
+def _score_texts(
+    predictions: Sequence[Sequence[Any]], labels: Sequence[Any], metric: str
+) -> Part | None:
     """Return how often each text was classified right, over mteb's repeated fits."""
     if metric != "accuracy":
         return None

@@ -78,9 +78,9 @@ def media_sides(data: EvalData) -> Sides | None:
 
 def _list_modalities(texts: Iterable[str]) -> list[str]:
     """Return the modalities of one side, media first, as mteb writes its pairs."""
-    found = list(texts)
-    worded = any(isinstance(part, str) for text in found for part in split_parts(text))
-    return [*media_kinds(found), *(["text"] if worded else [])]
+    text_list = list(texts)
+    worded = any(isinstance(part, str) for text in text_list for part in split_parts(text))
+    return [*media_kinds(text_list), *(["text"] if worded else [])]
 
 
 def batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str]:
@@ -95,13 +95,13 @@ def batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str]:
     if "video" in batch:
         raise DataError("a task of videos cannot be scored; leave it out")
     columns: list[Any] = [*_KINDS, "text"]
-    given = [column for column in columns if column in batch]
-    rows = zip(*(batch[column] for column in given), strict=True)
+    present = [column for column in columns if column in batch]
+    rows = zip(*(batch[column] for column in present), strict=True)
     return [
         join_parts(
             [
                 part
-                for column, value in zip(given, row, strict=True)
+                for column, value in zip(present, row, strict=True)
                 for part in _yield_parts(column, value, folder)
             ]
         )
@@ -113,8 +113,8 @@ def _yield_parts(column: Any, value: Any, folder: MediaFolder) -> Iterator[str |
     if isinstance(value, str):
         yield value
     elif isinstance(value, Sequence):
-        for one in value:
-            yield from _yield_parts(column, one, folder)
+        for part in value:
+            yield from _yield_parts(column, part, folder)
     elif column == "image":
         yield folder.add_image(value)
     elif value is not None:
@@ -123,12 +123,12 @@ def _yield_parts(column: Any, value: Any, folder: MediaFolder) -> Iterator[str |
 
 def first_tasks(tasks: Sequence[Any]) -> dict[MediaKind, str]:
     """Return the kinds of media that mteb's tasks have, each with the name of the first that has it."""
-    found: dict[MediaKind, str] = {}
+    first_by_kind: dict[MediaKind, str] = {}
     for kind in _KINDS:
         names = [task.metadata.name for task in tasks if kind in task.modalities]
         if names:
-            found[kind] = names[0]
-    return found
+            first_by_kind[kind] = names[0]
+    return first_by_kind
 
 
 def missing_packages(tasks: Sequence[Any]) -> Iterator[str]:

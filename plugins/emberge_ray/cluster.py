@@ -62,21 +62,21 @@ def connected(address: str, machine: Machine) -> Iterator[None]:
         "logging_level": "ERROR",
         "job_config": _build_job(),
     }
-    own = address == "local"
-    if own:
+    starts_cluster = address == "local"
+    if starts_cluster:
         gpus = [device for device in machine.devices if device != "cpu"]
         options |= {"num_cpus": machine.workers, "num_gpus": len(gpus), "include_dashboard": False}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with closed_cluster() if own else contextlib.nullcontext():
-        with _signals_kept():
+    with closed_cluster() if starts_cluster else contextlib.nullcontext():
+        with _keep_signal_handler():
             try:
                 _require_answer(address)
                 ray.init(address=address, **options)
             except (OSError, RuntimeError, ValueError) as error:
-                said = _first_line(error)
-                raise EmbergeError(f"no Ray cluster at '{address}': {said}") from error
+                reason = _shorten_error(error)
+                raise EmbergeError(f"no Ray cluster at '{address}': {reason}") from error
         try:
-            if own:
+            if starts_cluster:
                 _require_loopback()
             yield
         finally:
@@ -103,12 +103,12 @@ def closed_cluster() -> Iterator[None]:
     """
     from ray._private import ray_constants
 
-    told = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
+    variables = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
     if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
-        told |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    before = {name: os.environ.get(name) for name in told}
+        variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    before = {name: os.environ.get(name) for name in variables}
     anywhere = ray_constants.ENABLE_RAY_CLUSTER
-    os.environ.update(told)
+    os.environ.update(variables)
     ray_constants.ENABLE_RAY_CLUSTER = False
     _read_token_again()
     try:
@@ -225,9 +225,9 @@ def _read_outcome(reference: Any) -> Ended:
     try:
         ended: Ended = ray.get(reference)
     except RayTaskError as error:
-        return Ended(EmbergeError.exit_code, f"error: {_first_line(error.cause or error)}")
+        return Ended(EmbergeError.exit_code, f"error: {_shorten_error(error.cause or error)}")
     except RayError as error:
-        return Ended(None, _first_line(error))
+        return Ended(None, _shorten_error(error))
     return ended
 
 
@@ -239,13 +239,13 @@ def run_launch(launch: Launch, resources: Resources) -> Ended:
         return Ended(error.exit_code, f"error: {error}")
 
 
-def _first_line(error: BaseException) -> str:
+def _shorten_error(error: BaseException) -> str:
     lines = str(error).splitlines() or [type(error).__name__]
     return lines[0].partition(". ")[0].rstrip(".")
 
 
 @contextlib.contextmanager
-def _signals_kept() -> Iterator[None]:
+def _keep_signal_handler() -> Iterator[None]:
     """Restore the handler of SIGTERM after the block, as Ray sets its own and a run ends in another way."""
     before = signal.getsignal(signal.SIGTERM)
     try:

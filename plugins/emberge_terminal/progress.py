@@ -166,13 +166,13 @@ class PlainLines:
         self._shown: dict[str, int] = {}
 
     def __call__(self, view: StepView, event: str) -> None:
-        text = self._text(view, event)
+        text = self._describe_event(view, event)
         if text:
             print(f"{view.name}: {text}", file=self._stream, flush=True)
 
-    def _text(self, view: StepView, event: str) -> str:
+    def _describe_event(self, view: StepView, event: str) -> str:
         if event == "progress":
-            return self._progress(view)
+            return self._describe_progress(view)
         if event == "finished":
             return f"done in {duration(view.seconds or 0)}, {view.note}"
         texts = {
@@ -183,7 +183,7 @@ class PlainLines:
         }
         return texts.get(event, "")
 
-    def _progress(self, view: StepView) -> str:
+    def _describe_progress(self, view: StepView) -> str:
         tenth = int(view.share * _PLAIN_LINES + 1e-9)
         if tenth == self._shown.get(view.name, 0):
             return ""
@@ -283,7 +283,7 @@ def duration(seconds: float) -> str:
     """Return seconds as words: `8.2 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, left_over = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s"
+        return f"{minutes} min {left_over} s"
     return f"{minutes // 60} h {minutes % 60} min"

@@ -106,13 +106,13 @@ class _NodeReader:
     def mapping(self, node: yaml.Node) -> dict[str, tuple[yaml.Node, yaml.Node]]:
         if not isinstance(node, yaml.MappingNode):
             raise self.error(node, "expected names with values (name: value)")
-        found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        pairs_by_name: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, value in node.value:
             name = self.text(key)
-            if name in found:
+            if name in pairs_by_name:
                 raise self.error(key, f"'{name}' is written twice; keep one")
-            found[name] = (key, value)
-        return found
+            pairs_by_name[name] = (key, value)
+        return pairs_by_name
 
     def items(self, pair: tuple[yaml.Node, yaml.Node] | None) -> Iterator[yaml.Node]:
         if pair is None or (isinstance(pair[1], yaml.ScalarNode) and not pair[1].value):
@@ -174,18 +174,18 @@ class _NodeReader:
     def need(self, keys: Mapping[str, Any], name: str, node: yaml.Node) -> yaml.Node:
         if name not in keys:
             raise self.error(node, f"the set has no '{name}'; add it")
-        found: yaml.Node = keys[name][1]
-        return found
+        value: yaml.Node = keys[name][1]
+        return value
 
     def one_of(
         self, keys: Mapping[str, Any], names: tuple[str, ...], node: yaml.Node, needed: bool = True
     ) -> yaml.Node | None:
-        found = [name for name in names if name in keys]
-        if len(found) > 1:
-            raise self.error(node, f"'{found[0]}' and '{found[1]}' say the same; keep one")
-        if not found and needed:
+        present = [name for name in names if name in keys]
+        if len(present) > 1:
+            raise self.error(node, f"'{present[0]}' and '{present[1]}' say the same; keep one")
+        if not present and needed:
             raise self.error(node, f"the set has no '{names[0]}'; say where it lies")
-        return keys[found[0]][1] if found else None
+        return keys[present[0]][1] if present else None
 
 
 class _CatalogueReader(_NodeReader):

@@ -83,8 +83,10 @@ def _fill_prompt(entry: DataEntry, catalogued: str | None = None) -> DataEntry:
     """Return the entry with its prompt filled in; `catalogued` is the prompt of the set's catalogue."""
     if entry.prompt is None:
         return entry
-    own = instruction_prompt(entry.instruction) if catalogued is None else catalogued
-    prompt = entry.prompt.replace("{instruction}", entry.instruction).replace("{prompt}", own)
+    set_prompt = instruction_prompt(entry.instruction) if catalogued is None else catalogued
+    prompt = entry.prompt.replace("{instruction}", entry.instruction).replace(
+        "{prompt}", set_prompt
+    )
     return dataclasses.replace(entry, prompt=prompt)
 
 
@@ -113,17 +115,17 @@ def _list_catalogue_sources(
         )
     catalogue = load_catalogue(path)
     listed = _select_split(catalogue, entry)
-    chosen = pick(listed, entry.only)
+    sets = pick(listed, entry.only)
     if listed is not catalogue:
         entry = dataclasses.replace(entry, split="train")
-    if not chosen:
+    if not sets:
         raise DataError(f"{shown(catalogue.path)}: the catalogue has no training sets")
-    if entry.name is not None and len(chosen) > 1:
+    if entry.name is not None and len(sets) > 1:
         raise DataError(
-            f"{shown(catalogue.path)}: the name '{entry.name}' cannot stand for {len(chosen)} sets; leave "
+            f"{shown(catalogue.path)}: the name '{entry.name}' cannot stand for {len(sets)} sets; leave "
             "it out, or pick one with `only`"
         )
-    return [_build_set_source(entry, each, readers) for each in chosen]
+    return [_build_set_source(entry, each, readers) for each in sets]
 
 
 def _select_split(catalogue: Catalogue, entry: DataEntry) -> Catalogue:
@@ -199,8 +201,10 @@ def find_reader(path: Path, readers: Sequence[Reader]) -> Reader:
         if path.name.lower().endswith(suffix)
     ]
     if not fits:
-        known = ", ".join(sorted(suffix for reader in readers for suffix in reader.suffixes))
-        raise DataError(f"{shown(path)}: no reader for this kind of file; known: {known or 'none'}")
+        suffixes = ", ".join(sorted(suffix for reader in readers for suffix in reader.suffixes))
+        raise DataError(
+            f"{shown(path)}: no reader for this kind of file; known: {suffixes or 'none'}"
+        )
     return readers[max(fits)[1]]
 
 

@@ -70,16 +70,16 @@ def _read_sources(
         source for entry in entries for source in expand(entry, readers=readers, resolve=resolve)
     ]
     refuse_clashes(sources)
-    found: list[T] = []
+    results: list[T] = []
     problems: list[str] = []
     for source in sources:
         try:
-            found.append(read(source))
+            results.append(read(source))
         except DataError as error:
             problems.append(str(error))
     if problems:
         raise DataError("\n".join(problems))
-    return found
+    return results
 
 
 def _load_source(source: DataSource, limit: int | None, store: Path | None) -> StoredDataset:
@@ -98,8 +98,8 @@ def _load_source(source: DataSource, limit: int | None, store: Path | None) -> S
     decisions = decide_data(summary, source.entry)
     assert rows is not None  # decide_data has raised otherwise
     limits = [n for n in (limit, source.entry.limit) if n is not None]
-    chosen = sample_rows(len(rows), min(limits, default=None), source.name)
-    return StoredDataset(source.name, rows, chosen, decisions, source.entry)
+    numbers = sample_rows(len(rows), min(limits, default=None), source.name)
+    return StoredDataset(source.name, rows, numbers, decisions, source.entry)
 
 
 def step_datasets(

@@ -59,9 +59,9 @@ def open_rows(
     Without a store they are in a temporary folder, as long as the result exists. Nothing is kept of a file
     with bad rows: then only the summary is returned.
     """
-    kept = _read_kept(store, key) if store is not None and key is not None else None
-    if kept is not None and (kept / "summary.json").is_file():
-        rows = Rows(kept)
+    stored = _read_kept(store, key) if store is not None and key is not None else None
+    if stored is not None and (stored / "summary.json").is_file():
+        rows = Rows(stored)
         return rows, rows.summary
     if store is not None:
         store.mkdir(parents=True, exist_ok=True)
@@ -71,9 +71,9 @@ def open_rows(
         summary = write(folder)
         if summary.bad_row_count or not summary.rows:
             return None, summary
-        if kept is not None:
-            publish(folder, kept, once=True)
-            return Rows(kept), summary
+        if stored is not None:
+            publish(folder, stored, once=True)
+            return Rows(stored), summary
         rows = Rows(folder)
         weakref.finalize(rows, shutil.rmtree, folder, ignore_errors=True)
         lasts = True
@@ -86,10 +86,10 @@ def open_rows(
 def _read_kept(store: Path, key: str) -> Path:
     """Return the folder of rows with this key whose media are as they were read, or the first free one."""
     places = (store / (f"{key}-{turn}" if turn else key) for turn in itertools.count())
-    return next(place for place in places if not place.is_dir() or _media_unchanged(place))
+    return next(place for place in places if not place.is_dir() or _is_media_unchanged(place))
 
 
-def _media_unchanged(folder: Path) -> bool:
+def _is_media_unchanged(folder: Path) -> bool:
     """Return whether the files that rows refer to are where they were, with their sizes and times."""
     try:
         listed = json.loads((folder / _MEDIA).read_text(encoding="utf-8"))
@@ -186,10 +186,10 @@ class StoredDataset:
         if not -len(self) <= row < len(self):
             raise IndexError(f"{self.info.name} has {len(self)} rows, not {row}")
         number = self._chosen[row]
-        found = self._rows[number]
+        stored_row = self._rows[number]
         if self._labels is not None:
-            return self._labels.example(number, found)
-        return self._decisions.example(found)
+            return self._labels.example(number, stored_row)
+        return self._decisions.example(stored_row)
 
 
 def dataset_info(

@@ -51,12 +51,12 @@ def pick_eval_sets(path: Path, only: Sequence[str] = ()) -> list[EvalSet]:
 
 
 def _pick_named(sets: Sequence[EvalSet], only: Sequence[str], place: str) -> list[EvalSet]:
-    known = {one.name: one for one in sets}
+    sets_by_name = {one.name: one for one in sets}
     for name in only:
-        if name not in known:
-            hint = suggest(name, known) or f"; there are {', '.join(known)}"
+        if name not in sets_by_name:
+            hint = suggest(name, sets_by_name) or f"; there are {', '.join(sets_by_name)}"
             raise DataError(f"{place}: there is no evaluation set '{name}'{hint}")
-    return [known[name] for name in (only or tuple(known))]
+    return [sets_by_name[name] for name in (only or tuple(sets_by_name))]
 
 
 def check_eval_sets(
@@ -74,12 +74,12 @@ def check_eval_sets(
         expected = context.expected(reference) if reference.step is not None else None
         if expected is None or not expected.sets:
             return [], []
-        place = f"${reference.step}"
+        label = f"${reference.step}"
         to_come = [EvalSet(name=n, folder=Path(), task=t) for n, t in expected.sets.items()]
-        sets = _pick_named(to_come, only, place)
+        sets = _pick_named(to_come, only, label)
     except DataError as error:
         return [], [str(error)]
-    lacking = f"{place} makes no development halves; write split: test"
+    lacking = f"{label} makes no development halves; write split: test"
     return sets, [lacking] if split == "dev" else []
 
 
@@ -88,19 +88,23 @@ def lacking_half(one: EvalSet, split: Split) -> str | None:
     if not one.folder.is_dir():
         return f"{one.where}: there is no folder {one.folder}"
     # Not all that is below the folder, which may be anything.
-    there = [
+    file_names = [
         file.relative_to(one.folder).as_posix()
         for folder in (one.folder, one.folder / "qrels")
         for file in (folder.iterdir() if folder.is_dir() else ())
     ]
     judgements = ("qrels." if split == "test" else f"qrels_{split}.", f"qrels/{split}.")
-    wanted: dict[str, tuple[str, ...]] = {f"{split} file": (f"{split}.",)}
+    starts_by_file: dict[str, tuple[str, ...]] = {f"{split} file": (f"{split}.",)}
     if one.task == "classification":
-        wanted["train file"] = ("train.",)
+        starts_by_file["train file"] = ("train.",)
     if one.task == "retrieval":
-        wanted = {"corpus": ("corpus.",), "queries": ("queries.",), f"{split} qrels": judgements}
-    for word, starts in wanted.items():
-        if not any(name.startswith(starts) for name in there):
+        starts_by_file = {
+            "corpus": ("corpus.",),
+            "queries": ("queries.",),
+            f"{split} qrels": judgements,
+        }
+    for word, starts in starts_by_file.items():
+        if not any(name.startswith(starts) for name in file_names):
             return f"{one.where}: {one.folder} has no {word}"
     return None
 
@@ -158,22 +162,22 @@ class _Half:
             for suffix in reader.suffixes:
                 if (folder / f"{stem}{suffix}").is_file():
                     return folder / f"{stem}{suffix}"
-        there = (
+        listed_files = (
             printable(", ".join(sorted(path.name for path in folder.iterdir())), 200) or "nothing"
         )
         raise DataError(
             f"{_describe_place(self.eval_set)}{shown(folder)} has no {stem} file for a set of kind "
-            f"{self.eval_set.task}; it has {there}"
+            f"{self.eval_set.task}; it has {listed_files}"
         )
 
     def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield `file:line` and each row of a file."""
         path = self.file(stem)
-        place = shown(path)
+        file_label = shown(path)
         for line, row in find_reader(path, self.readers).rows(path):
             if isinstance(row, BadRow):
-                raise DataError(f"{place}:{line}: {printable(row.message)}")
-            yield f"{place}:{line}", row
+                raise DataError(f"{file_label}:{line}: {printable(row.message)}")
+            yield f"{file_label}:{line}", row
 
     def rows(self, stem: str, task: TaskKind) -> tuple[list[Row], DataDecisions]:
         """Read rows in the format of training files, checked as those are."""
@@ -194,8 +198,8 @@ class _Half:
         labels = [str(row.label) for row in rows]
         if not rows or rows[0].label is None:
             raise DataError(f"{shown(self.file(stem))}: the rows need the columns text and label")
-        kept = sample_labelled(labels, self.limit, self.eval_set.name)
-        return [rows[i].anchor for i in kept], [labels[i] for i in kept]
+        sample = sample_labelled(labels, self.limit, self.eval_set.name)
+        return [rows[i].anchor for i in sample], [labels[i] for i in sample]
 
 
 def _load_pairs(half: _Half) -> PairData:
@@ -209,12 +213,12 @@ def _load_pairs(half: _Half) -> PairData:
         if len(row.positives) != 1 or row.positive_scores is None:
             raise DataError(f"{where}: a pair needs one other text and one score")
     examples = half.sample([decisions.example(row) for row in rows])
-    kept = half.sample(subsets)
+    sample = half.sample(subsets)
     return PairData(
         [example.anchor for example in examples],
         [example.positives[0] for example in examples],
         [(example.positive_scores or (0.0,))[0] for example in examples],
-        [str(subset) for subset in kept] if all(s is not None for s in subsets) else None,
+        [str(subset) for subset in sample] if all(s is not None for s in subsets) else None,
     )
 
 
@@ -284,8 +288,8 @@ def read_retrieval(
     documents = _read_texts(corpus, media, titled=True)
     relevant: dict[str, dict[str, int]] = {}
     for line, (query, document, grade) in judged:
-        for kind, known, name in (("query", texts, query), ("document", documents, document)):
-            if name not in known:
+        for kind, texts_by_id, name in (("query", texts, query), ("document", documents, document)):
+            if name not in texts_by_id:
                 raise DataError(
                     f"{shown(path)}:{line}: there is no {kind} '{printable(name, 80)}'; remove the line"
                 )
@@ -298,17 +302,17 @@ def read_retrieval(
     names = [names[i] for i in sample_rows(len(names), limit, eval_set.name)]
     relevant = {name: relevant[name] for name in names}
     if limit is not None:
-        documents = _thin_corpus(documents, relevant, limit, eval_set.name)
+        documents = _reduce_corpus(documents, relevant, limit, eval_set.name)
     return RetrievalData(documents, {name: texts[name] for name in names}, relevant)
 
 
-def _thin_corpus(
+def _reduce_corpus(
     documents: dict[str, str], relevant: Mapping[str, Mapping[str, int]], limit: int, name: str
 ) -> dict[str, str]:
     needed = {document for grades in relevant.values() for document in grades}
     others = sorted((d for d in documents if d not in needed), key=lambda d: even_place(name, d))
-    kept = needed.union(others[:limit])
-    return {document: text for document, text in documents.items() if document in kept}
+    names = needed.union(others[:limit])
+    return {document: text for document, text in documents.items() if document in names}
 
 
 def _find_judgement_file(eval_set: EvalSet, split: str) -> Path:
@@ -322,7 +326,7 @@ def _find_judgement_file(eval_set: EvalSet, split: str) -> Path:
 
 
 def _read_judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
-    found = []
+    judgements = []
     for line, text in read_text_lines(path):
         cells = text.split("\t")
         if not text.strip() or (line == 1 and cells[-1] == "score"):
@@ -331,51 +335,52 @@ def _read_judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
             raise DataError(
                 f"{shown(path)}:{line}: expected query, document and a whole number between tabs"
             )
-        found.append((line, (cells[0], cells[1], int(cells[2]))))
-    if not found:
+        judgements.append((line, (cells[0], cells[1], int(cells[2]))))
+    if not judgements:
         raise DataError(f"{shown(path)}: there are no judgements")
-    return found
+    return judgements
 
 
 def _read_texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for where, row in rows:
         name, text = row.get("_id"), _read_text(where, row, media)
         title = row.get("title") if titled else None
         title = "" if title is None else title
         if not isinstance(text, str) or not isinstance(title, str):
-            there = printable(", ".join(row), 200)
+            columns = printable(", ".join(row), 200)
             raise DataError(
-                f"{where}: expected _id and text (columns: {there}); image or audio may be in "
+                f"{where}: expected _id and text (columns: {columns}); image or audio may be in "
                 "the text's place"
             )
         if isinstance(name, bool) or not isinstance(name, str | int):
             raise DataError(
                 f"{where}: the row needs an _id that is text or a whole number, not {printable(name, 40)}"
             )
-        if str(name) in found:
+        if str(name) in texts:
             raise DataError(
                 f"{where}: the id '{printable(name, 80)}' was given before; ids are unique"
             )
         joined = f"{plain_text(title)} {text}".strip()
         if not joined:
             raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
-        found[str(name)] = joined
-    return found
+        texts[str(name)] = joined
+    return texts
 
 
 def _read_text(where: str, row: Mapping[str, Any], media: MediaValues) -> Any:
     """Return a row's text with references to its media: those of a text column, or of others before it."""
     text = row.get("text")
-    given: dict[str, Any] = {
+    media_columns: dict[str, Any] = {
         kind: row[kind] for kind in MEDIA_KINDS if row.get(kind) not in (None, "")
     }
     try:
         if isinstance(text, Mapping):
             return media.input(text, "text")
-        if given:
+        if media_columns:
             return media.input(
-                given | ({"text": text} if text is not None else {}), next(iter(given))
+                media_columns | ({"text": text} if text is not None else {}),
+                next(iter(media_columns)),
             )
     except DataError as error:
         raise DataError(f"{where}: {printable(error)}") from None

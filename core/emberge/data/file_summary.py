@@ -84,9 +84,9 @@ class FileSummary:
             self.lowest = min(scores) if first else min(self.lowest, *scores)
             self.highest = max(scores) if first else max(self.highest, *scores)
             self.zero_or_one &= all(score in (0, 1) for score in scores)
-        for kept, value in ((self.prompts, row.prompt), (self.kinds, row.kind)):
-            if value not in kept and len(kept) < 3:
-                kept.append(value)
+        for samples, value in ((self.prompts, row.prompt), (self.kinds, row.kind)):
+            if value not in samples and len(samples) < 3:
+                samples.append(value)
 
     def add_media(self, line: int, row: Row, looks: Mapping[str, Look]) -> None:
         """Count the kind of a row's pair, and the facts of its media."""
@@ -163,8 +163,8 @@ def understood(
         try:
             if isinstance(row, BadRow):
                 raise RowError(row.message)
-            found = understand(row)
-            _require_within(found, entry.score_range)
+            understood_row = understand(row)
+            _require_within(understood_row, entry.score_range)
         except LayoutError as error:
             raise DataError(f"{summary.place}:{line}: {printable(error)}") from None
         except RowError as error:
@@ -174,9 +174,9 @@ def understood(
             summary.columns = understand.layout.describe()
             summary.labelled = understand.layout.labelled
             summary.single = understand.layout.single
-        summary.add(line, found)
-        summary.add_media(line, found, media.looks)
-        yield found
+        summary.add(line, understood_row)
+        summary.add_media(line, understood_row, media.looks)
+        yield understood_row
 
 
 def _require_within(row: Row, score_range: tuple[float, float] | None) -> None:
@@ -203,10 +203,11 @@ class DataDecisions:
 
     def example(self, row: Row) -> Example:
         """Return the row as an example, its scores scaled to 0–1."""
-        above, below = self._scaled(row.positive_scores), self._scaled(row.negative_scores)
+        above = self._scale_scores(row.positive_scores)
+        below = self._scale_scores(row.negative_scores)
         return Example(row.anchor, row.positives, row.negatives, above, below, row.label)
 
-    def _scaled(self, scores: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    def _scale_scores(self, scores: tuple[float, ...] | None) -> tuple[float, ...] | None:
         return None if scores is None else tuple(map(self.scaled, scores))
 
     def scaled(self, score: float) -> float:

@@ -50,9 +50,9 @@ class FirstRows:
     @property
     def lines(self) -> tuple[str, ...]:
         """The first example as understood, a part a line, long texts cut."""
-        return tuple(self._lines())
+        return tuple(self._format_lines())
 
-    def _lines(self) -> Iterator[str]:
+    def _format_lines(self) -> Iterator[str]:
         example = self.example
         if self.columns:
             yield f"columns: {printable(self.columns)}"
@@ -119,8 +119,8 @@ def check_entries(
             message = f"dataset {source.place} was not looked at"
             problems.append(Problem(message, severity="unseen", about="dataset"))
             continue
-        found, head = _look_at_source(source, limit_rows)
-        problems += found
+        source_problems, head = _look_at_source(source, limit_rows)
+        problems += source_problems
         heads += [head] if head is not None else []
     return CheckedData(tuple(problems), tuple(heads))
 

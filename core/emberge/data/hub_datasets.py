@@ -60,7 +60,7 @@ def _require_answer(entry: DataEntry) -> None:
     """
     if Path(str(entry.hub)).exists():  # a folder in a hub's place
         return
-    if not _answers(str(entry.hub), entry.revision, recently()):
+    if not _does_answer(str(entry.hub), entry.revision, recently()):
         raise ConnectionError(
             f"dataset {hub_name(entry)} cannot be looked up: the hub cannot be reached; connect, or give a "
             "file as path"
@@ -73,7 +73,7 @@ def recently() -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def _answers(hub: str, revision: str | None, when: int) -> bool:  # noqa: ARG001 - `when` ages the memory
+def _does_answer(hub: str, revision: str | None, when: int) -> bool:  # noqa: ARG001 - `when` ages the memory
     """Return whether the hub answers at all; that it has no such dataset is an answer too."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
@@ -91,30 +91,30 @@ def _load_stream(entry: DataEntry, *, streaming: bool) -> Any:
     import datasets
 
     with _explain_error(entry):
-        found = datasets.load_dataset(
+        stream = datasets.load_dataset(
             entry.hub,
             entry.subset,
             split=entry.split,
             revision=entry.revision,
             streaming=streaming,
         )
-    for name, feature in (found.features or {}).items():
+    for name, feature in (stream.features or {}).items():
         # Its own decoding of sounds needs a further package; bytes are read as those of any file.
-        if (plain := _undecoded(feature)) != feature:
-            found = found.cast_column(name, plain)
-    return found
+        if (plain := _disable_decoding(feature)) != feature:
+            stream = stream.cast_column(name, plain)
+    return stream
 
 
-def _undecoded(feature: Any) -> Any:
+def _disable_decoding(feature: Any) -> Any:
     """Return the type of a column whose images and sounds come as bytes and paths."""
     import datasets
 
     if isinstance(feature, datasets.Image | datasets.Audio):
         return dataclasses.replace(feature, decode=False)
     if isinstance(feature, datasets.List | datasets.LargeList):
-        return dataclasses.replace(feature, feature=_undecoded(feature.feature))
+        return dataclasses.replace(feature, feature=_disable_decoding(feature.feature))
     if isinstance(feature, dict):
-        return {name: _undecoded(one) for name, one in feature.items()}
+        return {name: _disable_decoding(one) for name, one in feature.items()}
     return feature
 
 

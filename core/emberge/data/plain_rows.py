@@ -54,12 +54,12 @@ def read_plain_rows(
     if len(sources) > 1:
         raise DataError(f"{sources[0].place}: one file is wanted here, not a catalogue of several")
     source = sources[0]
-    found = list(islice(source.rows(head=first is not None), first))
-    _refuse_bad_rows(source, found)
+    rows = list(islice(source.rows(head=first is not None), first))
+    _refuse_bad_rows(source, rows)
     limits = [n for n in (limit, entry.limit) if n is not None]
-    chosen = sample_rows(len(found), min(limits, default=None), source.name)
+    numbers = sample_rows(len(rows), min(limits, default=None), source.name)
     key = "" if first is not None else source.key()
-    return PlainRows(source.name, source.place, key, [found[row] for row in chosen])  # type: ignore[misc]
+    return PlainRows(source.name, source.place, key, [rows[row] for row in numbers])  # type: ignore[misc]
 
 
 def _refuse_bad_rows(

@@ -32,10 +32,12 @@ def sample_labelled(labels: Sequence[str], limit: int | None, name: str) -> Sequ
     by_label: dict[str, list[int]] = {}
     for row, label in enumerate(labels):
         by_label.setdefault(label, []).append(row)
-    kept = sorted(by_label, key=lambda label: even_place("label", label))[: max(2, limit // 8)]
+    labels_kept = sorted(by_label, key=lambda label: even_place("label", label))[
+        : max(2, limit // 8)
+    ]
     turns = [
         (turn, label, row)
-        for label in kept
+        for label in labels_kept
         for turn, row in enumerate(sorted(by_label[label], key=lambda row: even_place(name, row)))
     ]
     return sorted(row for _, _, row in sorted(turns)[:limit])

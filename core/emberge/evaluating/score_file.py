@@ -40,24 +40,24 @@ def write_scores(folder: Path, scores: Scores) -> Path:
     pooled = scores.pooled
     content = {
         "format": 1,
-        "models": [_model_entry(name, scores) for name in scores.models],
-        "tasks": [_task_entry(task) for task in scores.tasks],
+        "models": [_build_model_entry(name, scores) for name in scores.models],
+        "tasks": [_build_task_entry(task) for task in scores.tasks],
         "scores": scores.values,
         "intervals": {m: _select_tasks(row, scores) for m, row in scores.intervals.items()},
         "means": {m: dict.fromkeys(_MEANS) | dict(row) for m, row in scores.means.items()},
         "normalised_ranks": dict((pooled or scores).ranks),
         "mean_intervals": {m: _select_means(row, scores) for m, row in scores.intervals.items()},
-        "comparisons": _comparison_entries(scores.comparisons),
-        "forgetting": _comparison_entries(scores.forgetting),
-        "against_linear": _comparison_entries(scores.against_linear),
+        "comparisons": _build_comparison_entries(scores.comparisons),
+        "forgetting": _build_comparison_entries(scores.forgetting),
+        "against_linear": _build_comparison_entries(scores.against_linear),
         "headroom": list(scores.headroom),
-        "arms": [_arm_entry(name, pooled) for name in pooled.models] if pooled else [],
-        "arm_comparisons": _comparison_entries(pooled.comparisons) if pooled else [],
-        "arm_forgetting": _comparison_entries(pooled.forgetting) if pooled else [],
+        "arms": [_build_arm_entry(name, pooled) for name in pooled.models] if pooled else [],
+        "arm_comparisons": _build_comparison_entries(pooled.comparisons) if pooled else [],
+        "arm_forgetting": _build_comparison_entries(pooled.forgetting) if pooled else [],
         "gains_kept": [asdict(one) for one in scores.gains_kept],
-        "arm_against_linear": _comparison_entries(pooled.against_linear) if pooled else [],
+        "arm_against_linear": _build_comparison_entries(pooled.against_linear) if pooled else [],
         "arm_headroom": list(pooled.headroom) if pooled else [],
-        "curves": [_curve_entry(curve) for curve in scores.curves],
+        "curves": [_build_curve_entry(curve) for curve in scores.curves],
         "requirements": [asdict(verdict) for verdict in scores.requirements],
     }
     path = folder / SCORES_FILE
@@ -74,34 +74,34 @@ def _select_means(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
     return {mean: row[mean] for mean in means if mean in row}
 
 
-def _model_entry(name: str, scores: Scores) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "fingerprint": scores.fingerprints[name]}
+def _build_model_entry(name: str, scores: Scores) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": name, "fingerprint": scores.fingerprints[name]}
     if size := scores.sizes.get(name):
-        found["size"] = size
+        entry["size"] = size
     if count := scores.parameters.get(name):
-        found["parameters"] = asdict(count)
+        entry["parameters"] = asdict(count)
     if cost := scores.costs.get(name):
-        found["training_cost"] = {k: v for k, v in asdict(cost).items() if v is not None}
-    return found
+        entry["training_cost"] = {k: v for k, v in asdict(cost).items() if v is not None}
+    return entry
 
 
-def _task_entry(task: Task) -> dict[str, Any]:
+def _build_task_entry(task: Task) -> dict[str, Any]:
     return {**asdict(task), "languages": list(task.languages), "unit": task.unit or None}
 
 
-def _comparison_entries(comparisons: Iterable[Comparison]) -> list[dict[str, Any]]:
-    found = []
-    for one in comparisons:
-        values = asdict(one)
+def _build_comparison_entries(comparisons: Iterable[Comparison]) -> list[dict[str, Any]]:
+    entries = []
+    for comparison in comparisons:
+        values = asdict(comparison)
         by_seed = values.pop("by_seed")
         names = {"other": values.pop("reference"), "tasks": values.pop("on")}
         names["tasks"] = _GROUP_OF_MEAN.get(names["tasks"], names["tasks"])
         seeds = {} if by_seed is None else {"by_seed": dict(by_seed)}
-        found.append({"model": values.pop("model"), **names, **values, **seeds})
-    return found
+        entries.append({"model": values.pop("model"), **names, **values, **seeds})
+    return entries
 
 
-def _arm_entry(name: str, pooled: Scores) -> dict[str, Any]:
+def _build_arm_entry(name: str, pooled: Scores) -> dict[str, Any]:
     def estimate(on: str) -> dict[str, Any]:
         low, high = pooled.interval(name, on) or (None, None)
         value, spread = pooled.value(name, on), pooled.spread(name, on)
@@ -116,14 +116,14 @@ def _arm_entry(name: str, pooled: Scores) -> dict[str, Any]:
     }
 
 
-def _curve_entry(curve: ScoreCurve) -> dict[str, Any]:
+def _build_curve_entry(curve: ScoreCurve) -> dict[str, Any]:
     points = [
         {
-            "at": place.at,
-            "models": list(place.models),
-            "means": {on: asdict(one) for on, one in place.means.items()},
+            "at": point.at,
+            "models": list(point.models),
+            "means": {on: asdict(estimate) for on, estimate in point.means.items()},
         }
-        for place in curve.places
+        for point in curve.places
     ]
     return {"name": curve.name, "variable": curve.variable, "points": points}
 
@@ -204,13 +204,13 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], found: Mapping[str, Any]) 
         against_linear=_read_comparisons(found.get("arm_against_linear")),
         headroom=tuple(found.get("arm_headroom") or ()),
         requirements=(),
-        costs=_facts_of_first_models(scores.costs, arms),
-        parameters=_facts_of_first_models(scores.parameters, arms),
+        costs=_map_arms_to_facts(scores.costs, arms),
+        parameters=_map_arms_to_facts(scores.parameters, arms),
         curves=(),
     )
 
 
-def _facts_of_first_models(known: Mapping[str, _Fact], arms: Sequence[Any]) -> dict[str, _Fact]:
+def _map_arms_to_facts(known: Mapping[str, _Fact], arms: Sequence[Any]) -> dict[str, _Fact]:
     """Return by arm what is known of its first model."""
     first = {arm["name"]: arm["models"][0] for arm in arms}
     return {name: known[model] for name, model in first.items() if model in known}
@@ -266,15 +266,15 @@ def _read_intervals(found: Mapping[str, Any] | None) -> dict[str, dict[str, Inte
 def _read_comparisons(found: Iterable[Mapping[str, Any]] | None) -> tuple[Comparison, ...]:
     return tuple(
         Comparison(
-            model=one["model"],
-            reference=one["other"],
-            on=_MEAN_OF_GROUP.get(one["tasks"], one["tasks"]),
-            difference=float(one["difference"]),
-            low=one.get("low"),
-            high=one.get("high"),
-            confidence=float(one["confidence"]),
-            by_seed=one.get("by_seed"),
-            less=bool(one.get("less")),
+            model=entry["model"],
+            reference=entry["other"],
+            on=_MEAN_OF_GROUP.get(entry["tasks"], entry["tasks"]),
+            difference=float(entry["difference"]),
+            low=entry.get("low"),
+            high=entry.get("high"),
+            confidence=float(entry["confidence"]),
+            by_seed=entry.get("by_seed"),
+            less=bool(entry.get("less")),
         )
-        for one in found or ()
+        for entry in found or ()
     )

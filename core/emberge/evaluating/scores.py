@@ -256,10 +256,10 @@ class Scores:
         scores.
         """
         rows = [[self.values[m].get(task.name) for m in self.made] for task in self.tasks]
-        known = [[v for v in row if v is not None] for row in rows]
-        if self.less or len(self.made) < 3 or len(rows) < 2 or known != rows:
+        complete_rows = [[v for v in row if v is not None] for row in rows]
+        if self.less or len(self.made) < 3 or len(rows) < 2 or complete_rows != rows:
             return {}
-        ranks = [_normalise_ranks(row) for row in known]
+        ranks = [_normalise_ranks(row) for row in complete_rows]
         return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.made)}
 
     def task(self, on: str) -> Task | None:
@@ -268,11 +268,11 @@ class Scores:
 
     def tasks_by_domain(self) -> dict[str, list[str]]:
         """Return the names of the tasks of each domain that has any, by its title in `DOMAINS`."""
-        found = {
+        by_domain = {
             title: [task.name for task in self.tasks if task.domain == domain]
             for domain, title in DOMAINS.items()
         }
-        return {title: names for title, names in found.items() if names}
+        return {title: names for title, names in by_domain.items() if names}
 
     @property
     def means_known(self) -> tuple[str, ...]:
@@ -285,20 +285,20 @@ class Scores:
         Means over a single task are left out.
         """
         tasks = tuple(task.name for task in self.tasks)
-        means = tuple(m for m in self.means_known if self._adds_to_tasks(m))
+        means = tuple(m for m in self.means_known if self._is_needed_mean(m))
         return (*means, *tasks) if len(tasks) > FEW else (*tasks, *means)
 
     def forgotten(self, model: str) -> Estimate | None:
         """Return how much a model forgot, from 0 up for a loss of what its base could do; None if unknown."""
-        found = next((one for one in self.forgetting if one.reference == model), None)
-        if found is None:
+        comparison = next((one for one in self.forgetting if one.reference == model), None)
+        if comparison is None:
             return None
-        if not found.less:
-            return Estimate(found.difference, None, found.low, found.high)
-        low, high = (None if end is None else -end for end in (found.high, found.low))
-        return Estimate(-found.difference, None, low, high)
+        if not comparison.less:
+            return Estimate(comparison.difference, None, comparison.low, comparison.high)
+        low, high = (None if end is None else -end for end in (comparison.high, comparison.low))
+        return Estimate(-comparison.difference, None, low, high)
 
-    def _adds_to_tasks(self, mean: str) -> bool:
+    def _is_needed_mean(self, mean: str) -> bool:
         if mean == "type":
             return len({task.kind for task in self.tasks}) > 1
         if mean == "task":
@@ -316,9 +316,9 @@ class Scores:
         It has no interval where the evaluation made no such comparison.
         """
         reference = reference or self.reference
-        for found in self.comparisons:
-            if (found.model, found.reference, found.on) == (model, reference, on):
-                return found
+        for comparison in self.comparisons:
+            if (comparison.model, comparison.reference, comparison.on) == (model, reference, on):
+                return comparison
         if reference is None or model == reference:
             return None
         mine, other = self.value(model, on), self.value(reference, on)

@@ -44,14 +44,14 @@ def score_model(
 
     `place` is the model's among the `of` models that the step scores, for its progress.
     """
-    found: dict[str, TaskScore] = {}
+    scores: dict[str, TaskScore] = {}
     for column, (evaluator, tasks) in enumerate(plans):
         share = _ShareOfProgress(workspace, name, place * len(plans) + column, of * len(plans))
-        found |= score_tasks(evaluator, model, tasks, share)
+        scores |= score_tasks(evaluator, model, tasks, share)
         share.finish()
-    for task, score in found.items():
+    for task, score in scores.items():
         workspace.metric(f"score/{task}/{name}", score.score)
-    return found
+    return scores
 
 
 def score_tasks(
@@ -62,15 +62,15 @@ def score_tasks(
     The evaluator gets a whole model folder, also of an adapter on its base.
     """
     store = ScoreStore(workspace.store / "scores")
-    kept = {task.name: store.read(model, task) for task in tasks}
-    missing = [task for task in tasks if kept[task.name] is None]
+    scores = {task.name: store.read(model, task) for task in tasks}
+    missing = [task for task in tasks if scores[task.name] is None]
     if missing:
         with workspace.whole_model(model) as folder:
             whole = replace(model, folder=folder, adapter=None)
             for score in evaluator.evaluate(whole, missing, workspace):
                 store.write(model, score)
-                kept[score.task.name] = score
-    return {name: score for name, score in kept.items() if score is not None}
+                scores[score.task.name] = score
+    return {name: score for name, score in scores.items() if score is not None}
 
 
 class _ShareOfProgress:
@@ -108,14 +108,14 @@ class ScoreStore:
 
     def read(self, model: Model, task: TaskInfo) -> TaskScore | None:
         """Return the stored score of a model on a task; None when there is none that can be read."""
-        return read_score(self._path(model, task), task) if task.fingerprint else None
+        return read_score(self._build_path(model, task), task) if task.fingerprint else None
 
     def write(self, model: Model, score: TaskScore) -> None:
         """Store a score, so that a killed evaluation does not compute it again."""
         if score.task.fingerprint:
-            write_score(self._path(model, score.task), model, score)
+            write_score(self._build_path(model, score.task), model, score)
 
-    def _path(self, model: Model, task: TaskInfo) -> Path:
+    def _build_path(self, model: Model, task: TaskInfo) -> Path:
         name = f"{safe_file_name(task.name)}-{task.fingerprint[:32]}.json"
         return self.folder / safe_file_name(model.fingerprint) / name
 
@@ -123,9 +123,9 @@ class ScoreStore:
 def read_score(path: Path, task: TaskInfo) -> TaskScore | None:
     """Return the score on a task in a file; None when there is no file, or a damaged one."""
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        units = Units(**kept["units"]) if kept["units"] else None
-        return TaskScore(task, float(kept["score"]), units, kept["result"])
+        record = json.loads(path.read_text(encoding="utf-8"))
+        units = Units(**record["units"]) if record["units"] else None
+        return TaskScore(task, float(record["score"]), units, record["result"])
     except (OSError, ValueError, KeyError, TypeError):
         return None  # it is computed again
 
@@ -133,14 +133,14 @@ def read_score(path: Path, task: TaskInfo) -> TaskScore | None:
 def write_score(path: Path, model: Model, score: TaskScore) -> None:
     """Write a score into a file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept: dict[str, Any] = {
+    record: dict[str, Any] = {
         "model": model.name,
         "task": dataclasses.asdict(score.task),
         "score": score.score,
         "units": dataclasses.asdict(score.units) if score.units else None,
         "result": score.result,
     }
-    write_text(path, json.dumps(kept), shared=True)
+    write_text(path, json.dumps(record), shared=True)
 
 
 def safe_file_name(text: str) -> str:

@@ -31,7 +31,7 @@ def groups_with_means(tasks: Sequence[TaskInfo]) -> list[str]:
     return [*(group for group in MEAN_OF if parts_of_group(tasks, group)), *each]
 
 
-def _tasks_in_group(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
+def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
     """Return the tasks of a group: "all", of a domain ("in", "out", "elsewhere"), of one name or kind.
 
     The name of a task that is scored at several sizes of embeddings, under several seeds, or on several
@@ -57,8 +57,8 @@ def parts_of_group(tasks: Sequence[TaskInfo], group: str) -> list[list[TaskInfo]
     The group's score is the mean of the lists' means.
     """
     if group != "type":
-        chosen = _tasks_in_group(tasks, group)
-        return [chosen] if chosen else []
+        group_tasks = _select_tasks(tasks, group)
+        return [group_tasks] if group_tasks else []
     by_kind: dict[str, list[TaskInfo]] = {}
     for task in tasks:
         by_kind.setdefault(task.kind, []).append(task)
@@ -72,12 +72,12 @@ def means_over_tasks(
 
     A mean of `MEAN_OF` that is over no task is None.
     """
-    found: dict[str, float | None] = dict.fromkeys(MEAN_OF.values())
+    means: dict[str, float | None] = dict.fromkeys(MEAN_OF.values())
     for group in groups_with_means(tasks):
         kinds = [[scores[task.name] for task in part] for part in parts_of_group(tasks, group)]
         averages = [sum(values) / len(values) for values in kinds]
-        found[MEAN_OF.get(group, group)] = sum(averages) / len(averages)
-    return found
+        means[MEAN_OF.get(group, group)] = sum(averages) / len(averages)
+    return means
 
 
 # Words of a recipe for groups of tasks.
@@ -93,15 +93,15 @@ def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
     Raises:
         RecipeError: when there is none.
     """
-    chosen = [task for part in parts_of_group(tasks, GROUP_OF.get(word, word)) for task in part]
-    if chosen:
-        return chosen
+    matching = [task for part in parts_of_group(tasks, GROUP_OF.get(word, word)) for task in part]
+    if matching:
+        return matching
     if word in _WHERE:
         raise RecipeError(
             f"`tasks: {word}`: none of the tasks is {_WHERE[word]}; give `domain` in the catalogue"
         )
-    known = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
-    longer = [name for name in known if name.startswith(word)]  # development data have a name's end
-    hint = f"; did you mean '{longer[0]}'?" if longer else suggest(word, known)
-    there = hint or f"; there are {join_some(known, 8)}"
-    raise RecipeError(f"`tasks: {word}`: there is no such task or kind of task{there}")
+    names = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
+    longer = [name for name in names if name.startswith(word)]  # development data have a name's end
+    hint = f"; did you mean '{longer[0]}'?" if longer else suggest(word, names)
+    ending = hint or f"; there are {join_some(names, 8)}"
+    raise RecipeError(f"`tasks: {word}`: there is no such task or kind of task{ending}")

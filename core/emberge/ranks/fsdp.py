@@ -41,9 +41,9 @@ def split_weights(encoder: Encoder, ranks: Ranks) -> None:
 
 
 def _list_called_modules(encoder: Encoder) -> list[nn.Module]:
-    found: list[nn.Module] = []
+    called: list[nn.Module] = []
     hooks = [
-        module.register_forward_pre_hook(lambda m, _: found.append(m))
+        module.register_forward_pre_hook(lambda m, _: called.append(m))
         for module in encoder.module.modules()
     ]
     try:
@@ -54,7 +54,7 @@ def _list_called_modules(encoder: Encoder) -> list[nn.Module]:
     finally:
         for hook in hooks:
             hook.remove()
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(called))
 
 
 def _is_inside(module: nn.Module, other: nn.Module) -> bool:

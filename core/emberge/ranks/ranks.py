@@ -91,10 +91,10 @@ class Ranks:
         widest = max(counts)
         sent = own.new_zeros((widest, *own.shape[1:]))
         sent[: len(own)] = own.detach()
-        found = [torch.empty_like(sent) for _ in counts]
+        gathered_rows = [torch.empty_like(sent) for _ in counts]
         with _explain_lost_rank():
-            dist.all_gather(found, sent)
-        parts = [rows[:count] for rows, count in zip(found, counts, strict=True)]
+            dist.all_gather(gathered_rows, sent)
+        parts = [rows[:count] for rows, count in zip(gathered_rows, counts, strict=True)]
         parts[self.rank] = own
         return torch.cat(parts)
 
@@ -119,10 +119,10 @@ class Ranks:
         """Return the largest of every rank's numbers."""
         if self.size == 1:
             return number
-        found = torch.tensor([number], dtype=torch.int64)
+        maximum = torch.tensor([number], dtype=torch.int64)
         with _explain_lost_rank():
-            dist.all_reduce(found, op=dist.ReduceOp.MAX)
-        return int(found)
+            dist.all_reduce(maximum, op=dist.ReduceOp.MAX)
+        return int(maximum)
 
     def sum_gradients(self, parameters: Mapping[str, Tensor]) -> None:
         """Replace each gradient by the sum of all ranks'; one that no rank has stays away."""
@@ -154,10 +154,12 @@ class Ranks:
         marks = {name: mark(tensor) for name, tensor in tensors.items()}
         key = f"marks/{next(self._calls)}"
         self.send(f"{key}/{self.rank}", marks)
-        found = [self.receive(f"{key}/{rank}") for rank in range(self.size)]
+        facts_by_rank = [self.receive(f"{key}/{rank}") for rank in range(self.size)]
         self.any_of([False])  # the first rank serves the store: all have read before it leaves
-        names = sorted({name for one in found for name in one})
-        differing = [n for n in names if any(one.get(n) != found[0].get(n) for one in found)]
+        names = sorted({name for one in facts_by_rank for name in one})
+        differing = [
+            n for n in names if any(one.get(n) != facts_by_rank[0].get(n) for one in facts_by_rank)
+        ]
         if differing:
             raise RanksError(
                 f"the ranks differ in {what} of {join_some(differing, NAMED)}; every rank must "
@@ -209,7 +211,7 @@ class Ranks:
                 if patience is not None:
                     raise RanksError(f"no word of '{key}' after {patience}") from error
             except (dist.DistError, RuntimeError, OSError) as error:
-                raise _lost_rank_error(error) from error
+                raise _build_lost_rank_error(error) from error
 
     def broadcast(self, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
         """Return the first rank's tensors on the CPU, on every rank."""
@@ -218,14 +220,14 @@ class Ranks:
         shapes = None
         if tensors is not None:
             shapes = {name: (list(t.shape), _NAMES[t.dtype]) for name, t in tensors.items()}
-        known = self.on_first_rank(lambda: shapes) or {}
-        found = {}
-        for name, (shape, dtype) in known.items():
-            own = torch.empty(shape, dtype=_DTYPES[dtype]) if tensors is None else tensors[name]
-            found[name] = own.contiguous()
+        shapes_by_name = self.on_first_rank(lambda: shapes) or {}
+        received = {}
+        for name, (shape, dtype) in shapes_by_name.items():
+            tensor = torch.empty(shape, dtype=_DTYPES[dtype]) if tensors is None else tensors[name]
+            received[name] = tensor.contiguous()
             with _explain_lost_rank():
-                dist.broadcast(found[name], 0)
-        return found
+                dist.broadcast(received[name], 0)
+        return received
 
 
 ALONE = Ranks()
@@ -237,10 +239,10 @@ def _explain_lost_rank() -> Iterator[None]:
     try:
         yield
     except (dist.DistError, RuntimeError) as error:
-        raise _lost_rank_error(error) from error
+        raise _build_lost_rank_error(error) from error
 
 
-def _lost_rank_error(error: Exception) -> LostRankError:
+def _build_lost_rank_error(error: Exception) -> LostRankError:
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return LostRankError(
         f"another rank has ended ({line[:160]}); its own message names the reason, and the same "
@@ -316,7 +318,7 @@ def _join_group(device: str) -> Ranks:
             f"rank {os.environ.get('RANK', '?')} of {os.environ['WORLD_SIZE']} does not find the others "
             f"({line}); look at MASTER_ADDR, MASTER_PORT and RANK"
         ) from error
-    with _threads_kept():
+    with _keep_thread_count():
         PartialState(cpu=not on_gpu)
     if on_gpu:
         torch.cuda.set_device(torch.device(device))  # accelerate knows no choice of devices
@@ -324,7 +326,7 @@ def _join_group(device: str) -> Ranks:
 
 
 @contextlib.contextmanager
-def _threads_kept() -> Iterator[None]:
+def _keep_thread_count() -> Iterator[None]:
     """Keep accelerate from setting torch's threads: the session sets them, and OMP_NUM_THREADS stops it."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = before or str(torch.get_num_threads())

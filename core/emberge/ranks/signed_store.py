@@ -48,12 +48,12 @@ class SignedStore(Store):
 
     def set(self, key: str, value: bytes | str) -> None:
         plain = value.encode() if isinstance(value, str) else bytes(value)
-        self._inner.set(key, self._signature(key, plain) + plain)
+        self._inner.set(key, self._sign_value(key, plain) + plain)
 
     def get(self, key: str) -> bytes:
         signed = self._inner.get(key)
         plain: bytes = signed[_LENGTH:]
-        if not hmac.compare_digest(signed[:_LENGTH], self._signature(key, plain)):
+        if not hmac.compare_digest(signed[:_LENGTH], self._sign_value(key, plain)):
             raise ForgedError(
                 f"the message '{key}' was written by no rank of this run; look for another process that uses "
                 f"{self._place}, and start again"
@@ -83,13 +83,13 @@ class SignedStore(Store):
     @property
     def timeout(self) -> datetime.timedelta:
         """Time that a rank waits for a value."""
-        found: datetime.timedelta = self._inner.timeout
-        return found
+        limit: datetime.timedelta = self._inner.timeout
+        return limit
 
     def has_extended_api(self) -> bool:
         return False
 
-    def _signature(self, key: str, value: bytes) -> bytes:
+    def _sign_value(self, key: str, value: bytes) -> bytes:
         name = key.encode()
         return hmac.digest(self._secret, len(name).to_bytes(4, "big") + name + value, _DIGEST)
 
@@ -106,7 +106,7 @@ def join_store(patience: datetime.timedelta) -> tuple[SignedStore, int, int]:
     environment = os.environ
     rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
     host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
-    here = _all_here(environment)
+    here = _are_all_local(environment)
     if here:
         _keep_to_loopback()
     listener = None
@@ -119,7 +119,7 @@ def join_store(patience: datetime.timedelta) -> tuple[SignedStore, int, int]:
     return SignedStore(inner, environment.get(SECRET, ""), f"{host}:{port}"), rank, size
 
 
-def _all_here(environment: Mapping[str, str]) -> bool:
+def _are_all_local(environment: Mapping[str, str]) -> bool:
     """Return whether no rank is on another machine."""
     if environment.get("LOCAL_WORLD_SIZE") == environment["WORLD_SIZE"]:
         return True
@@ -147,8 +147,8 @@ def _open_listener(host: str, port: int, here: bool) -> socket.socket | None:
 
     None where that is no address of this machine itself, as behind a router: torch then listens on all.
     """
-    if kept := os.environ.get(LISTENER):
-        return socket.socket(fileno=os.dup(int(kept)))
+    if number := os.environ.get(LISTENER):
+        return socket.socket(fileno=os.dup(int(number)))
     for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         if not here and _is_loopback(str(address[0])):
             continue  # a name that is only here that of the loopback interface

@@ -48,7 +48,7 @@ def check_loss(
     Raises:
         AssertionError: beginning with the broken law's name.
     """
-    for trial in _trials(loss, filling):
+    for trial in _list_trials(loss, filling):
         trial.check_pure()
         trial.check_columns()
         trial.check_finite(one_row)
@@ -61,7 +61,7 @@ def check_loss(
         trial.check_ranks()
 
 
-def _trials(loss: Loss, filling: bool) -> Iterator[_LossTrial]:
+def _list_trials(loss: Loss, filling: bool) -> Iterator[_LossTrial]:
     shapes = [(2, 2), (1, 3)] if "negative" in loss.needs else [(2, 2), (1, 0)]
     for in_batch in (True, False):
         for positives, negatives in shapes:
@@ -77,12 +77,12 @@ def _trials(loss: Loss, filling: bool) -> Iterator[_LossTrial]:
             yield _LossTrial(loss, with_layers(loss, batch))
 
 
-def _are_close(first: Tensor, second: Tensor, tolerance: float = 2e-5) -> bool:
+def _is_close(first: Tensor, second: Tensor, tolerance: float = 2e-5) -> bool:
     scale = max(1e-3, float(first.abs().max()), float(second.abs().max()))
     return bool((first - second).abs().max() <= tolerance * scale)
 
 
-def _without_first_row(values: Tensor) -> Tensor:
+def _zero_first_row(values: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(values[:1]), values[1:]])
 
 
@@ -154,7 +154,7 @@ class _LossTrial:
         cases = {
             "a plain batch": batch,
             "zero vectors": change_embeddings(batch, torch.zeros_like),
-            "a row of zero vectors": change_embeddings(batch, _without_first_row),
+            "a row of zero vectors": change_embeddings(batch, _zero_first_row),
             "equal texts": dataclasses.replace(
                 change_embeddings(batch, lambda t: t * 0 + equal),
                 text_id=torch.zeros_like(batch.text_id),
@@ -174,10 +174,10 @@ class _LossTrial:
             self.value_and_gradient(self.batch),
             self.value_and_gradient(take_rows(self.batch, order)),
         )
-        assert _are_close(first, second), (
+        assert _is_close(first, second), (
             f"order of rows: it changes the loss from {float(first)} to {float(second)}"
         )
-        assert _are_close(pull[:, order], moved), "order of rows: it changes the gradient"
+        assert _is_close(pull[:, order], moved), "order of rows: it changes the gradient"
 
     def check_filling(self) -> None:
         batch = self.batch
@@ -193,23 +193,21 @@ class _LossTrial:
             self.value_and_gradient(batch),
             self.value_and_gradient(dataclasses.replace(other, text_id=twins)),
         )
-        assert _are_close(first, second), "filling: the content of masked places changes the loss"
+        assert _is_close(first, second), "filling: the content of masked places changes the loss"
         assert not pull2[:, empty].any(), "filling: a gradient reaches masked places"
-        assert _are_close(pull, pull2), "filling: the content of masked places changes the gradient"
+        assert _is_close(pull, pull2), "filling: the content of masked places changes the gradient"
         third = self.call(widened(self.loss, batch))
-        assert _are_close(first, third), (
-            "filling: how many masked places there are changes the loss"
-        )
+        assert _is_close(first, third), "filling: how many masked places there are changes the loss"
 
     def check_scale(self, lengths: bool) -> None:
         heavy = dataclasses.replace(self.loss, weight=2 * self.loss.weight)
         first, second = self.call(self.batch), _LossTrial(heavy, self.batch).call(self.batch)
-        assert _are_close(first, second), "weight: the runner applies it, not the loss"
+        assert _is_close(first, second), "weight: the runner applies it, not the loss"
         if lengths:
             longer = dataclasses.replace(
                 change_embeddings(self.batch, lambda t: t * 0.25), anchor=self.batch.anchor * 3
             )
-            assert _are_close(first, self.call(longer)), "lengths: those of the vectors matter"
+            assert _is_close(first, self.call(longer)), "lengths: those of the vectors matter"
 
     def check_parameters(self) -> None:
         learned = dict(self.loss.parameters())
@@ -232,7 +230,7 @@ class _LossTrial:
             whole = self.train(EncodePlan(10 if dropout else 10**6, None, dropout=dropout))
             cached = self.train(EncodePlan(10, 0, dropout=dropout))
             for name, grad in whole.items():
-                assert _are_close(grad, cached[name], 1e-5), (
+                assert _is_close(grad, cached[name], 1e-5), (
                     f"cache: the gradient of {name} differs from that of one pass"
                 )
 
@@ -245,7 +243,7 @@ class _LossTrial:
         for name, grad in whole.items():
             # What the loss learns itself every rank sees whole; of the model each adds its share.
             both = shares[0][name] + shares[1][name] if name == MODEL else shares[0][name]
-            assert _are_close(grad, both), f"ranks: two give {name} another gradient than one"
+            assert _is_close(grad, both), f"ranks: two give {name} another gradient than one"
 
     def train(self, plan: EncodePlan, shard: slice | None = None) -> dict[str, Tensor]:
         """Return gradients of an encoder and of the loss's own parameters, through the engine.

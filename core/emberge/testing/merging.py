@@ -100,14 +100,14 @@ class _MergeTrial:
         order: Sequence[int] | None = None,
         **settings: int,
     ) -> Model:
-        chosen = list(models or self.models)
+        members = list(models or self.models)
         origin = None if self.base is None else (base or self.base)
-        order = order or range(len(chosen))
+        order = order or range(len(members))
         factors = list(weights or self.weights)
         # Masks are keyed by name, so a model keeps its own at any place.
         try:
             return merge_state_dicts(
-                [chosen[i] for i in order],
+                [members[i] for i in order],
                 self.chain,
                 origin,
                 [factors[i] for i in order],

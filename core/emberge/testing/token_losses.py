@@ -73,14 +73,14 @@ class _TokenLossTrial:
 
     def check(self) -> None:
         hidden, labels, head = self._make_batch()
-        value, pull = self._value_and_gradient(hidden, labels, head)
+        value, pull = self._compute_gradient(hidden, labels, head)
         assert value.ndim == 0, f"scalar: the loss has the shape {list(value.shape)}"
         assert torch.isfinite(value), "finite: the loss is not"
         assert torch.isfinite(pull).all(), "finite: the gradient is not"
         assert pull.any(), "finite: the loss has no gradient"
         self._check_unscored(hidden, labels, head)
         self._check_parts(hidden, labels, head)
-        nothing, none = self._value_and_gradient(hidden, torch.full_like(labels, UNSCORED), head)
+        nothing, none = self._compute_gradient(hidden, torch.full_like(labels, UNSCORED), head)
         assert nothing == 0, "empty: without a scored place the loss is not 0"
         assert not none.any(), "empty: without a scored place there is a gradient"
 
@@ -97,7 +97,7 @@ class _TokenLossTrial:
                 nn.Linear(WIDTH, VOCABULARY).requires_grad_(False),
             )
 
-    def _value_and_gradient(
+    def _compute_gradient(
         self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
         leaf = hidden.clone().requires_grad_()
@@ -113,7 +113,7 @@ class _TokenLossTrial:
         near[:, :-1] |= scored[:, 1:]
         other = torch.where(near[..., None], hidden, torch.full_like(hidden, 7.0))
         (first, pull), (second, again) = (
-            self._value_and_gradient(states, labels, head) for states in (hidden, other)
+            self._compute_gradient(states, labels, head) for states in (hidden, other)
         )
         assert torch.allclose(first, second), "unscored: what is not scored changes the loss"
         assert not pull[~near].any(), "unscored: a gradient reaches what is not scored"

@@ -37,20 +37,20 @@ def check_sampler(sampler: Sampler, pool: Pool | None = None, *, repeats: bool =
         DatasetInfo("second", "sts", 64): range(64),
         DatasetInfo("third", "retrieval", 230): range(230),
     }
-    chosen, again = (_list_rows(sampler.select(pool, 7)) for _ in range(2))
-    assert chosen == again, "select with one seed chose different rows"
-    known = _list_rows(pool)
-    for name, rows in chosen.items():
-        assert set(rows) <= set(known[name]), f"select made up rows of '{name}'"
+    selection, again = (_list_rows(sampler.select(pool, 7)) for _ in range(2))
+    assert selection == again, "select with one seed chose different rows"
+    pool_rows = _list_rows(pool)
+    for name, rows in selection.items():
+        assert set(rows) <= set(pool_rows[name]), f"select made up rows of '{name}'"
         assert repeats or len(set(rows)) == len(rows), f"select took a row of '{name}' twice"
     if type(sampler).batches is Sampler.batches:
-        whole = all(rows == known[name] for name, rows in chosen.items())
-        assert _list_rows(sampler.select(pool, 8)) != chosen or whole, "select ignores its seed"
+        whole = all(rows == pool_rows[name] for name, rows in selection.items())
+        assert _list_rows(sampler.select(pool, 8)) != selection or whole, "select ignores its seed"
         return
     first, second, other = (list(sampler.batches(pool, seed)) for seed in (7, 7, 8))
     assert _list_parts(first) == _list_parts(second), "batches with one seed differ"
     assert _list_parts(first) != _list_parts(other), "batches ignore their seed"
-    _check_batches(first, known, repeats)
+    _check_batches(first, pool_rows, repeats)
 
 
 def _check_batches(
@@ -132,10 +132,10 @@ def _check_states(encoder: TokenEncoder, embedder: TextEmbedder) -> None:
     longest = max(len(text.ids) for text in tokens)
     assert shape[:2] == [len(tokens), longest], "states: they are not one for each token"
     together = dict(_read_states(embedder, tokens))
-    for place, text in enumerate(tokens):
-        assert torch.isfinite(together[place]).all(), "states: some are not finite"
+    for index, text in enumerate(tokens):
+        assert torch.isfinite(together[index]).all(), "states: some are not finite"
         ((_, alone),) = _read_states(embedder, [text])
-        assert (together[place] - alone).abs().max() <= 1e-5, (
+        assert (together[index] - alone).abs().max() <= 1e-5, (
             "states: they depend on a text's neighbours"
         )
 

@@ -91,12 +91,12 @@ class BatchOptions:
             raise ValueError(f"epochs must be above 0, not {self.epochs:g}")
 
     def _check_length(self, name: str) -> None:
-        given = getattr(self, name)
-        if not isinstance(given, PerDataset):
+        length = getattr(self, name)
+        if not isinstance(length, PerDataset):
             # A bare number is the default, in Python as in a recipe.
-            given = PerDataset(default=given)
-            object.__setattr__(self, name, given)
-        for value in (given.default, *given.by_task.values(), *given.by_dataset.values()):
+            length = PerDataset(default=length)
+            object.__setattr__(self, name, length)
+        for value in (length.default, *length.by_task.values(), *length.by_dataset.values()):
             if value is not None and value < 2:
                 raise ValueError(f"{name} must be at least 2, not {value}")
 
@@ -184,8 +184,8 @@ class FitOptions(BatchOptions):
         Options that the step does not have take their defaults; `changes` override both.
         """
         names = [one.name for one in dataclasses.fields(FitOptions)]
-        given = {name: getattr(options, name) for name in names if hasattr(options, name)}
-        return FitOptions(**{**given, **changes})
+        values = {name: getattr(options, name) for name in names if hasattr(options, name)}
+        return FitOptions(**{**values, **changes})
 
 
 def require_at_least(options: object, bounds: Mapping[str, float]) -> None:

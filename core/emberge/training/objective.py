@@ -37,21 +37,23 @@ class Objective:
         self._losses: dict[str, tuple[Loss, ...]] = {}
         self._token_losses: dict[str, tuple[TokenLoss, ...]] = {}
         for info in infos:
-            found = losses.of(info.name, info.task)
-            if not found:
+            dataset_losses = losses.of(info.name, info.task)
+            if not dataset_losses:
                 raise DataError(
                     f"dataset '{info.name}' ({info.task}) has no loss; "
                     f"give one under default, by_task: {{{info.task}: …}} or by_dataset"
                 )
-            for problem in kind_problems(found, info):
+            for problem in kind_problems(dataset_losses, info):
                 raise DataError(problem)
-            self._losses[info.name] = tuple(one for one in found if isinstance(one, Loss))
+            self._losses[info.name] = tuple(
+                loss for loss in dataset_losses if isinstance(loss, Loss)
+            )
             self._token_losses[info.name] = tuple(
-                one for one in found if isinstance(one, TokenLoss)
+                loss for loss in dataset_losses if isinstance(loss, TokenLoss)
             )
         self._learned: dict[int, dict[str, Tensor]] = {}
         self.parameters: dict[str, Tensor] = {}
-        for number, loss in enumerate(self._distinct()):
+        for number, loss in enumerate(self._list_distinct_losses()):
             self._check(loss)
             learned = {
                 name: value.detach().clone().to(device).requires_grad_()
@@ -60,7 +62,7 @@ class Objective:
             self._learned[id(loss)] = learned
             self.parameters |= {f"loss.{number}.{name}": v for name, v in learned.items()}
 
-    def _distinct(self) -> Iterator[Loss]:
+    def _list_distinct_losses(self) -> Iterator[Loss]:
         seen: set[int] = set()
         for losses in self._losses.values():
             for loss in losses:

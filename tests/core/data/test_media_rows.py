@@ -275,14 +275,14 @@ def test_evaluation_sets_have_media(folder: Path) -> None:
 
 def test_columns_of_the_hub_come_undecoded(tmp_path: Path) -> None:
     import datasets
-    from emberge.data.hub_datasets import _undecoded
+    from emberge.data.hub_datasets import _disable_decoding
 
     features = {
         "image": datasets.Image(),
         "clips": datasets.List(datasets.Audio()),
         "text": datasets.Value("string"),
     }
-    plain = {name: _undecoded(feature) for name, feature in features.items()}
+    plain = {name: _disable_decoding(feature) for name, feature in features.items()}
     assert plain["image"] == datasets.Image(decode=False)
     assert plain["clips"] == datasets.List(datasets.Audio(decode=False))
     assert plain["text"] == features["text"]

@@ -426,7 +426,7 @@ def test_a_hub_is_asked_with_patience_and_its_refusal_is_an_answer(
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     answers = [
-        hub_datasets._answers(f"o/{name}", "r", -number)
+        hub_datasets._does_answer(f"o/{name}", "r", -number)
         for number, name in enumerate(("right", "wrong", "slow"), 1)
     ]
     assert answers == [True, True, False]

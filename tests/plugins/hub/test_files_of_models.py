@@ -30,13 +30,13 @@ def test_a_folder_with_safetensors_needs_no_pickle() -> None:
     assert weights_among([*OTHERS, *names, "onnx/model.bin"]) == [
         *("model.safetensors", "3_D/c.safetensors", "2_Dense/b.bin"),
     ]
-    assert hub._wanted(["a.json", *names], "metadata") == ["a.json"]
-    assert hub._wanted(["a.json", "a.bin"], "all") == ["a.json", "a.bin"]
+    assert hub._select_files(["a.json", *names], "metadata") == ["a.json"]
+    assert hub._select_files(["a.json", "a.bin"], "all") == ["a.json", "a.bin"]
 
 
 def test_the_largest_file_is_known_where_the_hub_gives_all_sizes() -> None:
-    assert [hub._largest(sizes) for sizes in ([3, 9, 4], [], [3, None])] == [9, 0, None]
-    assert hub._exactly(["a.json", "b[1]*?.txt"]) == ["a.json", "b[[]1][*][?].txt"]
+    assert [hub._find_largest(sizes) for sizes in ([3, 9, 4], [], [3, None])] == [9, 0, None]
+    assert hub._escape_patterns(["a.json", "b[1]*?.txt"]) == ["a.json", "b[[]1][*][?].txt"]
 
 
 def test_a_model_in_the_cache_has_a_config_and_all_its_weights(tmp_path: Path) -> None:
@@ -69,9 +69,9 @@ def test_an_error_is_that_of_the_answer_behind_it() -> None:
     for name in ("__cause__", "__context__"):
         error = OSError("client")
         setattr(error, name, refused)
-        assert hub._refusal("o/m", None, error) is refused
-    assert hub._refusal("o/m", None, OSError("client")) is None
-    assert hub._reason(OSError("client")) == "OSError"
+        assert hub._find_refusal("o/m", None, error) is refused
+    assert hub._find_refusal("o/m", None, OSError("client")) is None
+    assert hub._describe_reason(OSError("client")) == "OSError"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_the_form_of_a_name_decides_who_is_asked(
 
 
 def test_folders_of_modules_are_asked_for_their_files() -> None:
-    names = at_address._names_of_modules
+    names = at_address._list_module_files
     trunk, head = {"path": "0_T", "type": "a.b.Transformer"}, {"path": "1_P", "type": "a.Pooling"}
     assert names([head, {"path": ""}, {}, "x", head]) == [
         "1_P/config.json",
@@ -105,13 +105,13 @@ def test_folders_of_modules_are_asked_for_their_files() -> None:
 def test_an_index_names_the_weights_beside_it() -> None:
     index = "0_T/model.safetensors.index.json"
     weights = {"a": "1.safetensors", "b": "2.safetensors", "c": "1.safetensors"}
-    assert at_address._shards(index, {"weight_map": weights}) == {
+    assert at_address._list_shards(index, {"weight_map": weights}) == {
         "0_T/1.safetensors",
         "0_T/2.safetensors",
     }
     wrong: tuple[Any, ...] = ([], {}, {"weight_map": ["1.safetensors"]})
     for content in wrong:
-        assert at_address._shards(index, content) == set()
+        assert at_address._list_shards(index, content) == set()
 
 
 def test_the_files_that_a_web_server_is_asked_for() -> None:
@@ -139,7 +139,7 @@ def test_a_name_that_leads_out_of_the_models_folder_is_refused(name: str) -> Non
 
 @pytest.mark.parametrize("shard", ["../x.safetensors", "/etc/x", "", "a/../../x", "https://x/y"])
 def test_an_index_that_names_no_file_below_the_address_is_refused(shard: str) -> None:
-    (name,) = at_address._shards("model.safetensors.index.json", {"weight_map": {"a": shard}})
+    (name,) = at_address._list_shards("model.safetensors.index.json", {"weight_map": {"a": shard}})
     if "://" not in shard:
         with pytest.raises(CheckpointError, match="leads out"):
             at_address._require_inside("https://h/m", name)
@@ -150,7 +150,7 @@ def test_an_index_that_names_no_file_below_the_address_is_refused(shard: str) ->
 def test_names_of_files_below_the_address_are_taken() -> None:
     names = ["a", "a/b.json", "..a/b..", "a b", "a:b"]
     weights = {"weight_map": dict(zip("abcde", names, strict=True))}
-    assert at_address._shards("i", weights) == set(names)
+    assert at_address._list_shards("i", weights) == set(names)
     for name in names:
         at_address._require_inside("https://h/m", name)
 

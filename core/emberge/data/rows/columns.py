@@ -97,27 +97,27 @@ def find_layout(
             )
     if task == "text" or (task is None and len(names) == 1 and names[0] in TEXTS):
         return ColumnLayout(columns.anchor or _find_text_column(names), single=True)
-    rest = [name for name in names if name not in explicit.values()]
-    anchor = columns.anchor or _find_one(rest, ANCHORS, "anchor", names)
-    rest = [name for name in rest if name != anchor]
-    positive = columns.positive or _find_one(rest, POSITIVES, "positive", names)
-    rest = [name for name in rest if name != positive]
-    anchor, positive = _find_beside_media(rest, anchor, positive, names)
+    unused = [name for name in names if name not in explicit.values()]
+    anchor = columns.anchor or _find_one(unused, ANCHORS, "anchor", names)
+    unused = [name for name in unused if name != anchor]
+    positive = columns.positive or _find_one(unused, POSITIVES, "positive", names)
+    unused = [name for name in unused if name != positive]
+    anchor, positive = _find_beside_media(unused, anchor, positive, names)
     if explicit:
         layout = ColumnLayout(anchor or "", label=columns.label, score=columns.score)
         negative = columns.negative
     else:
         layout = ColumnLayout(
             anchor or "",
-            score=_find_one(rest, SCORES, "score", names),
-            label=_find_one(rest, LABELS, "label", names),
-            positive_scores=_find_one(rest, ("pos_scores", "positive_scores"), "score", names),
-            negative_scores=_find_one(rest, ("neg_scores", "negative_scores"), "score", names),
-            prompt="prompt" if "prompt" in rest else None,
-            kind=_find_one(rest, ("type", "task_type"), "task", names),
+            score=_find_one(unused, SCORES, "score", names),
+            label=_find_one(unused, LABELS, "label", names),
+            positive_scores=_find_one(unused, ("pos_scores", "positive_scores"), "score", names),
+            negative_scores=_find_one(unused, ("neg_scores", "negative_scores"), "score", names),
+            prompt="prompt" if "prompt" in unused else None,
+            kind=_find_one(unused, ("type", "task_type"), "task", names),
         )
-        negative = _find_one(rest, NEGATIVES, "negative", names) or _find_first_numbered(
-            NEGATIVES, rest
+        negative = _find_one(unused, NEGATIVES, "negative", names) or _find_first_numbered(
+            NEGATIVES, unused
         )
     if positive is None:
         return _find_labelled_layout(layout, columns, names)
@@ -154,12 +154,12 @@ def _find_beside_media(
 
 
 def _find_text_column(names: Sequence[str]) -> str:
-    found = _find_one(names, TEXTS, "text", names) or (names[0] if len(names) == 1 else None)
-    if found is None:
+    column = _find_one(names, TEXTS, "text", names) or (names[0] if len(names) == 1 else None)
+    if column is None:
         raise LayoutError(
             f"no column for the text among {', '.join(names)}; write columns: {{anchor: …}} in the entry"
         )
-    return found
+    return column
 
 
 def _find_labelled_layout(
@@ -192,18 +192,18 @@ def _place_label(layout: ColumnLayout, positive: str) -> ColumnLayout:
 def _find_one(
     rest: Iterable[str], usual: Sequence[str], part: str, names: Sequence[str]
 ) -> str | None:
-    found = [name for name in rest if name in usual]
-    if len(found) > 1:
+    matches = [name for name in rest if name in usual]
+    if len(matches) > 1:
         raise LayoutError(
-            f"{' and '.join(found)} could both be the {part} (columns: {', '.join(names)}); {_HOW}"
+            f"{' and '.join(matches)} could both be the {part} (columns: {', '.join(names)}); {_HOW}"
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def _find_numbered(name: str, names: Iterable[str]) -> list[str]:
     pattern = re.compile(rf"{re.escape(name)}_?(\d+)")
-    found = [(int(match[1]), n) for n in names if (match := pattern.fullmatch(n))]
-    return [n for _, n in sorted(found)]
+    numbered = [(int(match[1]), n) for n in names if (match := pattern.fullmatch(n))]
+    return [n for _, n in sorted(numbered)]
 
 
 def _find_first_numbered(usual: Sequence[str], names: Sequence[str]) -> str | None:

@@ -51,14 +51,14 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         # As much as one piece of the file gives, so that what is before damage is read.
-        found = self._file.read1(len(buffer))
-        buffer[: len(found)] = found
-        self._given += len(found)
+        content = self._file.read1(len(buffer))
+        buffer[: len(content)] = content
+        self._given += len(content)
         if self._given > max(UNPACKED_FREE, MOST_UNPACKED * self._packed.tell()):
             raise gzip.BadGzipFile(
                 f"it unpacks to more than {MOST_UNPACKED} times its size, which no text does"
             )
-        return len(found)
+        return len(content)
 
     def close(self) -> None:
         self._file.close()
@@ -174,12 +174,12 @@ def read_texts(path: Path) -> list[str]:
     """
     lines = ((number, line) for number, line in read_text_lines(path) if line)
     if path.name.lower().endswith(_JSON):
-        found = [_read_text(line, number, path) for number, line in lines if line.strip()]
+        texts = [_read_text(line, number, path) for number, line in lines if line.strip()]
     else:
-        found = [line for _, line in lines]
-    if not found:
+        texts = [line for _, line in lines]
+    if not texts:
         raise DataError(f"{printable(path)}: has no text; give a line for each")
-    return found
+    return texts
 
 
 def _read_text(line: str, number: int, path: Path) -> str:
@@ -188,8 +188,8 @@ def _read_text(line: str, number: int, path: Path) -> str:
         raise DataError(f"{printable(path)}:{number}: {row.message}")
     text = row.get("text")
     if not isinstance(text, str):
-        found = f"'text' is {printable(text, 40)}" if "text" in row else "there is no 'text'"
+        reason = f"'text' is {printable(text, 40)}" if "text" in row else "there is no 'text'"
         raise DataError(
-            f"{printable(path)}:{number}: {found}; every row needs a text there, so correct or remove it"
+            f"{printable(path)}:{number}: {reason}; every row needs a text there, so correct or remove it"
         )
     return text

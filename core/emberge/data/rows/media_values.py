@@ -56,34 +56,36 @@ class MediaValues:
         Raises:
             DataError: for a form that is not known, or a medium that cannot be read.
         """
-        return join_parts(self._parts(value, column))
+        return join_parts(self._read_parts(value, column))
 
-    def _parts(self, value: Any, column: str) -> list[str | Media]:
+    def _read_parts(self, value: Any, column: str) -> list[str | Media]:
         if isinstance(value, str):
             return [plain_text(value)]
         if not isinstance(value, Mapping):
             raise DataError(f"'{column}' has {type(value).__name__} as a part; {_FORMS}")
-        given = {name: one for name, one in value.items() if one is not None}
-        if "parts" in given:
-            return self._listed(given, column)
-        if "array" in given or "bytes" in given or set(given) == {"path"}:
-            return [self._stored(given, column)]
-        if not set(given) & set(_KINDS) or not set(given) <= {"text", *_KINDS}:
+        fields = {name: content for name, content in value.items() if content is not None}
+        if "parts" in fields:
+            return self._read_listed_parts(fields, column)
+        if "array" in fields or "bytes" in fields or set(fields) == {"path"}:
+            return [self._read_stored(fields, column)]
+        if not set(fields) & set(_KINDS) or not set(fields) <= {"text", *_KINDS}:
             raise DataError(
                 f"'{column}' must be text, not an object ({', '.join(value) or 'empty'}); {_FORMS}"
             )
         return [
-            _read_text_part(one, column) if name == "text" else self.medium(name, one, column)
-            for name, one in given.items()
+            _read_text_part(content, column)
+            if name == "text"
+            else self.medium(name, content, column)
+            for name, content in fields.items()
         ]
 
-    def _listed(self, given: Mapping[str, Any], column: str) -> list[str | Media]:
+    def _read_listed_parts(self, given: Mapping[str, Any], column: str) -> list[str | Media]:
         listed = given["parts"]
         if len(given) > 1 or not isinstance(listed, list | tuple) or not listed:
             raise DataError(f"'{column}' needs a list under parts, and nothing beside it; {_FORMS}")
         if any(isinstance(one, Mapping) and "parts" in one for one in listed):
             raise DataError(f"'{column}' has parts within parts; write them as one list")
-        return [part for one in listed for part in self._parts(one, column)]
+        return [part for one in listed for part in self._read_parts(one, column)]
 
     def medium(self, kind: MediaKind, value: Any, column: str) -> Media:
         """Return the reference to a medium of a known kind: a path, or bytes or an array.
@@ -92,16 +94,16 @@ class MediaValues:
             DataError: when it cannot be read.
         """
         if isinstance(value, str):
-            return self._file(kind, value)
+            return self._read_file(kind, value)
         if isinstance(value, bytes):
-            return self._looked(self.folder.add_bytes(kind, value), value)
+            return self._look_at_media(self.folder.add_bytes(kind, value), value)
         if isinstance(value, Mapping):
-            return self._stored(
+            return self._read_stored(
                 {name: one for name, one in value.items() if one is not None}, column, kind
             )
         raise DataError(f"'{column}' has {type(value).__name__} as {kind}; {_FORMS}")
 
-    def _stored(
+    def _read_stored(
         self, given: Mapping[str, Any], column: str, kind: MediaKind | None = None
     ) -> Media:
         """Return the reference to what `datasets` has in columns of images and sounds."""
@@ -109,26 +111,26 @@ class MediaValues:
             if "sampling_rate" not in given:
                 raise DataError(f"'{column}' has an array without a sampling_rate; add it")
             clip = self.folder.add_clip(given["array"], given["sampling_rate"])
-            return self._looked(clip, None)
+            return self._look_at_media(clip, None)
         content = given.get("bytes")
         if isinstance(content, bytes) and content:
-            return self._looked(
+            return self._look_at_media(
                 self.folder.add_bytes(kind or _find_kind(content), content), content
             )
         path = given.get("path")
         if not isinstance(path, str):
             raise DataError(f"'{column}' has neither bytes nor a path; {_FORMS}")
         if kind is None:
-            _, found = self.folder.add_file("image", path)
-            kind = _find_kind(found)
-        return self._file(kind, path)
+            _, file_content = self.folder.add_file("image", path)
+            kind = _find_kind(file_content)
+        return self._read_file(kind, path)
 
-    def _file(self, kind: MediaKind, path: str) -> Media:
+    def _read_file(self, kind: MediaKind, path: str) -> Media:
         if (kind, path) not in self._files:
-            self._files[kind, path] = self._looked(*self.folder.add_file(kind, path))
+            self._files[kind, path] = self._look_at_media(*self.folder.add_file(kind, path))
         return self._files[kind, path]
 
-    def _looked(self, media: Media, content: bytes | None) -> Media:
+    def _look_at_media(self, media: Media, content: bytes | None) -> Media:
         """Return the reference once its file was looked at."""
         if media.hash not in self.looks:
             if content is None:

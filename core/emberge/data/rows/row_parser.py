@@ -77,15 +77,15 @@ class RowParser:
             needed.append(first.label)
         for name in needed:
             if name not in names:
-                there = ", ".join(names) or "none"
-                return f"column '{name}' is missing (columns: {there}); add it or remove the row"
+                listed = ", ".join(names) or "none"
+                return f"column '{name}' is missing (columns: {listed}); add it or remove the row"
         if first.single:
             return first
         try:
-            found = find_layout(names, self.columns, self.task)
+            layout = find_layout(names, self.columns, self.task)
         except LayoutError as error:
             return str(error)
-        return replace(found, positives=()) if first.labelled else found
+        return replace(layout, positives=()) if first.labelled else layout
 
 
 def _read_row(row: Mapping[str, Any], layout: ColumnLayout, media: MediaValues) -> Row:
@@ -136,20 +136,20 @@ def _read_text(value: Any, column: str, media: MediaValues) -> str:
 def _read_texts(
     row: Mapping[str, Any], columns: Sequence[str], media: MediaValues
 ) -> tuple[str, ...]:
-    found: list[str] = []
+    texts: list[str] = []
     for column in columns:
         value = row.get(column)
         if value is None:
             continue
         if isinstance(value, list | tuple):
             kind = column_kind(column)
-            found += [
+            texts += [
                 _read_text(item if kind is None else {kind: item}, f"{column}[{i}]", media)
                 for i, item in enumerate(value)
             ]
         else:
-            found.append(_read_text(value, column, media))
-    return tuple(found)
+            texts.append(_read_text(value, column, media))
+    return tuple(texts)
 
 
 def _read_label(value: Any, column: str | None) -> str | None:

@@ -75,21 +75,21 @@ class KeptCheckpoints:
     def keep(self, step: int, save: Callable[[Path], None]) -> None:
         """Write the model of a step, and drop what is older than the newest few."""
         replace_folder(self.folder / f"step-{step}", save)
-        for old in self._by_step()[: -self.keep_last]:
+        for old in self._list_checkpoints()[: -self.keep_last]:
             shutil.rmtree(old)
 
     def copy_into(self, folder: Path) -> tuple[Path, ...]:
         """Put the kept models into a result and return their paths in it; the originals stay."""
         # A power cut may have brought back, in part, what was dropped before.
-        kept = self._by_step()[-self.keep_last :] if self.keep_last else []
-        for path in kept:
+        newest = self._list_checkpoints()[-self.keep_last :] if self.keep_last else []
+        for path in newest:
             target = folder / "checkpoints" / path.name
             shutil.copytree(path, target, copy_function=link_or_copy, dirs_exist_ok=True)
-        return tuple(Path("checkpoints") / path.name for path in kept)
+        return tuple(Path("checkpoints") / path.name for path in newest)
 
-    def _by_step(self) -> list[Path]:
-        found = self.folder.glob("step-*") if self.folder.is_dir() else ()
-        return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
+    def _list_checkpoints(self) -> list[Path]:
+        folders = self.folder.glob("step-*") if self.folder.is_dir() else ()
+        return sorted(folders, key=lambda p: int(p.name.removeprefix("step-")))
 
 
 def latest_state(folder: Path) -> TrainingState | None:
@@ -102,8 +102,8 @@ def latest_state(folder: Path) -> TrainingState | None:
 
 
 def _list_states(folder: Path) -> list[Path]:
-    found = [p for p in folder.glob("step-*") if p.name[5:].isdigit()] if folder.is_dir() else []
-    return sorted(found, key=lambda p: int(p.name[5:]), reverse=True)
+    states = [p for p in folder.glob("step-*") if p.name[5:].isdigit()] if folder.is_dir() else []
+    return sorted(states, key=lambda p: int(p.name[5:]), reverse=True)
 
 
 def _read_state(path: Path) -> TrainingState | None:
@@ -149,9 +149,9 @@ class SaveClock:
 
 def refuse_other_training(state: TrainingState, identity: Mapping[str, Any], states: Path) -> None:
     """Refuse to continue what another training began, with the reason."""
-    known = state.facts["identity"]
+    saved = state.facts["identity"]
     for part in ("checkpoint", "data", "options", "code", "plan"):
-        if known.get(part) == identity.get(part):
+        if saved.get(part) == identity.get(part):
             continue
         what = {
             "checkpoint": "the weights it starts from",
@@ -161,7 +161,7 @@ def refuse_other_training(state: TrainingState, identity: Mapping[str, Any], sta
             "plan": "the batches (sampler, seed or number of rows)",
         }[part]
         if part in ("data", "options", "code"):
-            old, new = known.get(part, {}), identity.get(part, {})
+            old, new = saved.get(part, {}), identity.get(part, {})
             names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
             what += f" ({', '.join(names)})"
         raise EmbergeError(

@@ -62,7 +62,7 @@ class ScoreHistory:
     def restore(self, scores: Sequence[Sequence[float]]) -> None:
         """Continue from the scores of a state."""
         self.scores = [(int(step), float(score)) for step, score in scores]
-        self._before = self._folder_of_best()
+        self._before = self._find_best_folder()
 
     def note(self, step: int, score: float, parameters: Mapping[str, Tensor]) -> None:
         """Add the score that the trainee gave itself, and copy its parameters if none were better."""
@@ -75,20 +75,20 @@ class ScoreHistory:
 
     def write(self, step: int, save: Callable[[Path], None]) -> None:
         """Write the model that is to be scored."""
-        replace_folder(self._folder_of_step(step), save)
+        replace_folder(self._build_step_folder(step), save)
 
     def take(self, step: int) -> list[tuple[int, float]]:
         """Score the model of a step and return all scores; random numbers and threads stay as they were."""
         assert self.rule is not None
         assert self.rule.score is not None
         with torch.random.fork_rng(), torch_threads(torch.get_num_threads()):
-            score = float(self.rule.score(self._folder_of_step(step), step))
+            score = float(self.rule.score(self._build_step_folder(step), step))
         return [*self.scores, (step, _order_not_finite(score))]
 
     def drop_unneeded(self) -> None:
         """Remove the models that none of the two newest states needs; call it after a state is saved."""
         clear_torn(self.folder)
-        leader = self._folder_of_best()
+        leader = self._find_best_folder()
         for path in self.folder.glob("step-*") if self.folder.is_dir() else ():
             if path not in (leader, self._before):
                 shutil.rmtree(path)
@@ -96,14 +96,16 @@ class ScoreHistory:
 
     def copy_into(self, folder: Path) -> None:
         """Put the best model into a result."""
-        best = self._folder_of_best()
+        best = self._find_best_folder()
         assert best is not None
         shutil.copytree(best, folder, copy_function=link_or_copy, dirs_exist_ok=True)
 
-    def _folder_of_best(self) -> Path | None:
-        return self._folder_of_step(self.best[0]) if self.leads and self.best is not None else None
+    def _find_best_folder(self) -> Path | None:
+        return (
+            self._build_step_folder(self.best[0]) if self.leads and self.best is not None else None
+        )
 
-    def _folder_of_step(self, step: int) -> Path:
+    def _build_step_folder(self, step: int) -> Path:
         return self.folder / f"step-{step}"
 
 

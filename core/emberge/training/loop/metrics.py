@@ -45,16 +45,16 @@ class ModelMetrics:
         """Return the values since the point before, and keep them as those of step `at`."""
         if self._sums is None or self._reader is None:
             return {}
-        found = dict(self._reader.values(self._sums))
+        values = dict(self._reader.values(self._sums))
         for message in self._reader.warnings(self._sums):
             if message not in self._warned:
                 self._warned.add(message)
                 self.warn(message)
         self._sums = None
-        self.points.append((at, found))
+        self.points.append((at, values))
         if len(self.points) == 2 * MODEL_POINTS:
             self.points = self.points[1::2]
-        return found
+        return values
 
     def figures(self) -> tuple[dict[str, Any], ...]:
         """Return the model's figures of all points."""
@@ -198,7 +198,7 @@ class MetricLog:
         loss, norm = (float(v) for v in step.values[:2])
         if not (math.isfinite(loss) and math.isfinite(norm)):
             what = "gradient" if math.isfinite(loss) else "loss"
-            raise TrainingError(self._complaint(step.batch, what), step.batch.step + 1)
+            raise TrainingError(self._describe_failure(step.batch, what), step.batch.step + 1)
         self.losses.append(loss)
         self.names.append(step.batch.name)
         self.examples += step.batch.size
@@ -208,33 +208,33 @@ class MetricLog:
         self._last = step, norm
         if step.batch.step % self.every == self.every - 1 or step.batch.step + 1 == self.steps:
             self._log(step, norm)
-        self._renew_note(loss)
+        self._update_note(loss)
 
     def _log(self, step: _Waiting, norm: float) -> None:
         since, at = self._since, step.batch.step + 1
-        values = [v for found in since.datasets.values() for v in found]
+        values = [v for losses in since.datasets.values() for v in losses]
         counted = torch.tensor([since.tokens, since.padded, since.kept], dtype=torch.float64)
-        tokens, padded, kept = self.ranks.total(counted).tolist()
-        found = {"loss": _mean(values)}
+        tokens, padded, kept_tokens = self.ranks.total(counted).tolist()
+        metrics = {"loss": _mean(values)}
         if len(set(self.names)) > 1:
-            found |= {f"loss/{name}": _mean(each) for name, each in since.datasets.items()}
-            found |= {f"task_loss/{task}": _mean(each) for task, each in since.tasks.items()}
-        found |= {
+            metrics |= {f"loss/{name}": _mean(each) for name, each in since.datasets.items()}
+            metrics |= {f"task_loss/{task}": _mean(each) for task, each in since.tasks.items()}
+        metrics |= {
             "grad_norm": norm,
             "tokens_per_second": tokens / max(step.ended - since.began, 1e-9),
             "padding_share": 1 - tokens / max(padded, 1),
-            "kept_share": kept / max(padded, 1),
+            "kept_share": kept_tokens / max(padded, 1),
             **memory_used(step.passed.loss.device),
             "examples": float(self.examples),
             "learning_rate": step.learning_rate,
             **self.model.log(at),
         }
-        for name, value in found.items():
+        for name, value in metrics.items():
             self.metric(name, value, at)
-        self._newest |= found
+        self._newest |= metrics
         self._since = _Since(step.ended)
 
-    def _renew_note(self, loss: float) -> None:
+    def _update_note(self, loss: float) -> None:
         """Renew the note: the step's loss, and the newest values of all other metrics."""
         newest = self._newest
         parts = [f"loss {loss:.4g}"]
@@ -244,28 +244,28 @@ class MetricLog:
                 " ".join(f"{name.removeprefix('task_loss/')} {newest[name]:.3g}" for name in names)
             )
         if "tokens_per_second" in newest:
-            parts.append(f"{_short(newest['tokens_per_second'])} tokens/s")
+            parts.append(f"{_format_count(newest['tokens_per_second'])} tokens/s")
             parts.append(f"{newest['padding_share']:.0%} padding")
             parts.append(f"{newest.get('gpu_memory_gib', newest['memory_gib']):.1f} GiB")
             if newest["kept_share"] < 1:  # the rest of the activations is computed twice
                 parts.append(f"{newest['kept_share']:.0%} kept")
         self.note = ", ".join(parts)
 
-    def _complaint(self, batch: PlannedBatch, what: str) -> str:
+    def _describe_failure(self, batch: PlannedBatch, what: str) -> str:
         rows = [int(r) + 1 for part in batch.parts for r in part.rows]
         named = ", ".join(map(str, rows[:ROWS_NAMED])) + (", …" if len(rows) > ROWS_NAMED else "")
-        kept = f"; the state before it is kept in {self.where}" if self.where else ""
+        where_kept = f"; the state before it is kept in {self.where}" if self.where else ""
         return (
             f"the {what} of step {batch.step + 1} is not finite (dataset '{batch.name}', rows {named}); "
-            f"lower learning_rate, use precision: float32, or look at these rows{kept}"
+            f"lower learning_rate, use precision: float32, or look at these rows{where_kept}"
         )
 
     def final_losses(self) -> dict[str, float]:
         """Return each dataset's mean loss over the last tenth of its steps, at least one."""
-        found: dict[str, list[float]] = {}
+        losses: dict[str, list[float]] = {}
         for name, loss in zip(self.names, self.losses, strict=True):
-            found.setdefault(name, []).append(loss)
-        tails = {name: values[-max(1, len(values) // 10) :] for name, values in found.items()}
+            losses.setdefault(name, []).append(loss)
+        tails = {name: values[-max(1, len(values) // 10) :] for name, values in losses.items()}
         return {name: sum(values) / len(values) for name, values in tails.items()}
 
     def curve(self) -> tuple[tuple[int, float], ...]:
@@ -284,15 +284,15 @@ class MetricLog:
 def memory_used(device: torch.device) -> dict[str, float]:
     """Return the most memory that this process has used until now, in GiB: host's and GPU's."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = {"memory_gib": most * (1 if sys.platform == "darwin" else 1024) / 2**30}
+    memory = {"memory_gib": most * (1 if sys.platform == "darwin" else 1024) / 2**30}
     if device.type == "cuda":
-        found["gpu_memory_gib"] = torch.cuda.max_memory_allocated(device) / 2**30
-    return found
+        memory["gpu_memory_gib"] = torch.cuda.max_memory_allocated(device) / 2**30
+    return memory
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _short(number: float) -> str:
+def _format_count(number: float) -> str:
     return f"{number:.0f}" if number < 1000 else f"{number / 1000:.3g}k"

@@ -103,7 +103,7 @@ class Session(Trainee):
         return self.plan.segment(step)
 
     def identity(self) -> Mapping[str, Any]:
-        return _identify_job(self.job, self.datasets, self.plan.fingerprint)
+        return _describe_job(self.job, self.datasets, self.plan.fingerprint)
 
     def steps_to_keep(self, options: FitOptions) -> tuple[int, ...]:
         return steps_to_keep(self.plan, options)
@@ -132,7 +132,7 @@ class Session(Trainee):
         """
         seed = stable_seed(self.plan.seed, "dropout", batch.step, self.ranks.rank)
         passed = [
-            self._predict(batch, number, seed)
+            self._run_token_passes(batch, number, seed)
             for number, part in enumerate(batch.parts)
             if part.dataset in self.windows
         ]
@@ -156,7 +156,7 @@ class Session(Trainee):
             weight=share,
         )
 
-    def _predict(self, batch: PlannedBatch, place: int, seed: int) -> PassResult:
+    def _run_token_passes(self, batch: PlannedBatch, place: int, seed: int) -> PassResult:
         """Run the passes of losses over the tokens of one part of a batch, which counts by `_share`.
 
         A corruption depends on seed, step, dataset and window alone, not on ranks or chunks. A term of the
@@ -165,17 +165,17 @@ class Session(Trainee):
         encoder, part = self.encoder, batch.parts[place]
         assert isinstance(encoder, TokenPredictor)
         sequences = self.windows[part.dataset].sequences
-        own = part.rows[shard_rows(len(part.rows), self.ranks.rank, self.ranks.size)]
+        own_rows = part.rows[shard_rows(len(part.rows), self.ranks.rank, self.ranks.size)]
         share = self._share(batch, place)
-        found = []
+        results = []
         losses = self.objective.over_tokens(part.dataset)
         for number, loss in enumerate(losses):
             key = (self.plan.seed, "corruption", batch.step, part.dataset, number)
             texts = [
                 corrupted(encoder, sequences[int(row)], loss, stable_seed(*key, int(row)))
-                for row in own
+                for row in own_rows
             ]
-            found.append(
+            results.append(
                 predict_and_backward(
                     encoder,
                     texts,
@@ -186,17 +186,17 @@ class Session(Trainee):
                     auxiliary_weight=share / len(losses),
                 )
             )
-        return functools.reduce(lambda one, other: one + other, found)
+        return functools.reduce(lambda one, other: one + other, results)
 
     def _share(self, batch: PlannedBatch, place: int) -> float:
         """Return a part's share of its batch: of tokens where all are single texts, else of rows."""
         parts = batch.parts
         if any(part.dataset not in self.windows for part in parts):
             return len(parts[place].rows) / batch.size
-        tokens = [self._tokens(part) for part in parts]
+        tokens = [self._count_tokens(part) for part in parts]
         return tokens[place] / sum(tokens)
 
-    def _tokens(self, part: PlannedPart) -> int:
+    def _count_tokens(self, part: PlannedPart) -> int:
         counted = self.windows[part.dataset].info.tokens
         assert counted is not None
         return int(counted[part.rows].sum())
@@ -261,7 +261,7 @@ class Session(Trainee):
                     save_state(states, step + 1, sums, {})
 
 
-def _identify_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[str, Any]:
+def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[str, Any]:
     """Return what must be the same for a saved state to be continued: part by part, as JSON values.
 
     `datasets` are those that rows are taken of, `plan` is the fingerprint of their batches.

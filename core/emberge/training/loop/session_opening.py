@@ -93,10 +93,10 @@ def open_session(
         pool = _build_pool(job.datasets, windows, job.rehearsal)
         plan = _plan_batches(job, pool, warn)
         used = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
-        chosen = ranks.on_first_rank(
+        settings = ranks.on_first_rank(
             lambda: asdict(choose_engine(work, ranks.device, job.options, ranks.beside))
         )
-        engine = EngineSettings(**chosen)
+        engine = EngineSettings(**settings)
         stack.enter_context(torch_threads(engine.threads))
         objective = Objective(job.losses, [d.info for d in used], ranks.device)
         encoder = encoder or _load_encoder(job, machine, ranks)
@@ -126,7 +126,7 @@ def open_session(
             )
         encoder.module.train(job.options.dropout)
         # Weights that are split would stay whole after a pass that has no backward pass.
-        draws = draws_random_numbers(encoder, _autocast(engine))
+        draws = draws_random_numbers(encoder, _choose_autocast(engine))
         if machine.shard and ranks.size > 1:
             split_weights(encoder, ranks)
         yield Session(
@@ -140,7 +140,7 @@ def open_session(
             tables=tables,
             windows=windows,
             encode_plan=_encode_plan(job, engine, encoder, ranks, draws),
-            sampling=_text_sampling(job),
+            sampling=_build_text_sampling(job),
             progress=progress,
             clock=clock or SaveClock(),
             warn=(warn if ranks.first else None) or _warn_nobody,
@@ -166,23 +166,23 @@ def _refuse_media(job: FitJob, machine: Machine) -> None:
     Raises:
         DataError: with a line for each problem.
     """
-    found: list[str] = []
+    problems: list[str] = []
     for info in (dataset.info for dataset in job.datasets):
         if info.media is None:
             continue
         if info.task == "text":
-            found.append(
+            problems.append(
                 f"{info.media.where}: dataset '{info.name}' has media, and losses over tokens read text alone"
             )
-        found += job.backbone.check_media(job.checkpoint, info.media)
+        problems += job.backbone.check_media(job.checkpoint, info.media)
         if machine.shard and machine.ranks > 1:
             # Ranks hand the weights of a tower round, so all of them would have to call it in every chunk.
-            found.append(
+            problems.append(
                 f"{info.media.where}: dataset '{info.name}' has media, with which ranks cannot split the "
                 "model yet; train it without --shard"
             )
-    if found:
-        raise DataError("\n".join(found))
+    if problems:
+        raise DataError("\n".join(problems))
 
 
 def _refuse_twins(infos: Sequence[DatasetInfo]) -> None:
@@ -305,7 +305,7 @@ def _encode_plan(
         token_budget=engine.token_budget,
         kept_tokens=job.options.kept_tokens,
         kept_bytes=activation_budget(module, device_of(encoder), ranks.beside),
-        autocast=_autocast(engine),
+        autocast=_choose_autocast(engine),
         dropout=draws,
         ranks=ranks,
         sharded=any(is_split(parameter) for parameter in module.parameters()),
@@ -313,10 +313,10 @@ def _encode_plan(
     )
 
 
-def _autocast(engine: EngineSettings) -> torch.dtype | None:
+def _choose_autocast(engine: EngineSettings) -> torch.dtype | None:
     return torch.bfloat16 if engine.precision == "bfloat16" else None
 
 
-def _text_sampling(job: FitJob) -> TextSampling:
+def _build_text_sampling(job: FitJob) -> TextSampling:
     options = job.options
     return TextSampling(options.positives, options.hard_negatives, options.fill, job.seed)

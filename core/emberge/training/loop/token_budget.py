@@ -145,11 +145,11 @@ def activation_bytes(
 
 
 def _find_longest(tables: Collection[ExampleTable | WindowTable]) -> TokenisedText | None:
-    found: TokenisedText | None = None
+    longest: TokenisedText | None = None
     for table in tables:
         lengths = table.sequences.lengths
         if len(lengths):
             text = table.sequences[int(np.argmax(lengths))]
-            if found is None or len(text.ids) > len(found.ids):
-                found = text
-    return found
+            if longest is None or len(text.ids) > len(longest.ids):
+                longest = text
+    return longest

@@ -60,8 +60,8 @@ class Trainer:
         self.optimizer = adamw(
             self.parameters, options, trainee.decays, fused=trainee.fixes_threads
         )
-        kept = frozenset(trainee.steps_to_keep(options))
-        self.kept = KeptCheckpoints(work / "checkpoints", kept, options.keep_last)
+        steps_to_keep = frozenset(trainee.steps_to_keep(options))
+        self.kept = KeptCheckpoints(work / "checkpoints", steps_to_keep, options.keep_last)
         self.history = ScoreHistory(early_stopping, trainee.steps, work / "scored")
         self.seconds = self.cpu_seconds = 0.0
 
@@ -69,8 +69,8 @@ class Trainer:
         """Train to the end, from the newest state if there is one, and write the model into `folder`."""
         trainee, steps, clock = self.trainee, self.trainee.steps, self.clock
         every = self.options.logging_steps or MetricLog.interval(steps)
-        own, states = ModelMetrics(self.warn), str(self.work / "states")
-        record = MetricLog(steps, metric, every, trainee.tasks, states, self.ranks, own)
+        model_metrics, states = ModelMetrics(self.warn), str(self.work / "states")
+        record = MetricLog(steps, metric, every, trainee.tasks, states, self.ranks, model_metrics)
         identity = trainee.identity()
         first = self._resume_from_state(identity, record)
         started, before = time.monotonic(), self.seconds
@@ -172,7 +172,7 @@ class Trainer:
                 refuse_other_training(state, identity, states)
             return state
 
-        state = self._broadcast_state(read)
+        state = self._share_state(read)
         if state is None:
             return 0
         self._set_parameters(state.tensors)
@@ -196,23 +196,23 @@ class Trainer:
             for name, parameter in self.parameters.items():
                 parameter.copy_(put(parameter, values[name]))
 
-    def _broadcast_state(self, read: Callable[[], TrainingState | None]) -> TrainingState | None:
+    def _share_state(self, read: Callable[[], TrainingState | None]) -> TrainingState | None:
         """Return the state that the first rank reads, on every rank."""
         read_here: list[TrainingState] = []
 
-        def known() -> tuple[int, Mapping[str, Any]] | None:
+        def read_on_first_rank() -> tuple[int, Mapping[str, Any]] | None:
             state = read()
             if state is None:
                 return None
             read_here.append(state)
             return state.step, state.facts
 
-        found = self.ranks.on_first_rank(known)
-        if found is None:
+        step_and_facts = self.ranks.on_first_rank(read_on_first_rank)
+        if step_and_facts is None:
             return None
-        return TrainingState(
-            found[0], self.ranks.broadcast(read_here[0].tensors if read_here else None), found[1]
-        )
+        step, facts = step_and_facts
+        tensors = self.ranks.broadcast(read_here[0].tensors if read_here else None)
+        return TrainingState(step, tensors, facts)
 
     def _save_state(self, step: int, identity: Mapping[str, Any], record: MetricLog) -> None:
         tensors: dict[str, Tensor] = dict(self.parameters)
@@ -271,8 +271,8 @@ class Trainer:
             return [path.as_posix() for path in self.kept.copy_into(folder)]
 
         with self.trainee.whole_weights():
-            kept = self.ranks.on_first_rank(write)
+            kept_paths = self.ranks.on_first_rank(write)
         self.ranks.any_of(
             [False]
         )  # the first rank serves the store, so it leaves after all others have read it
-        return tuple(map(Path, kept))
+        return tuple(map(Path, kept_paths))

@@ -118,8 +118,8 @@ class BatchPlan:
             )
         self.seed = seed
         self._negatives = negatives or PerDataset()
-        own = {"negatives": self._negatives}
-        refuse_unknown_names({**sampler_options(samplers), **own}, pool)
+        negatives_option = {"negatives": self._negatives}
+        refuse_unknown_names({**sampler_options(samplers), **negatives_option}, pool)
         self.pool = select(samplers, pool, seed)
         if not self.pool:
             raise DataError(
@@ -130,30 +130,32 @@ class BatchPlan:
         self._at_hand: dict[int, Sequence[Batch] | Batches] = {}
         self._segments: dict[int, list[int]] = {}
         self._groups: dict[tuple[str, bool], None] = {}
-        self.starts = self._survey(epochs, max_steps)
+        self.starts = self._count_steps(epochs, max_steps)
         self.steps = self.starts[-1]
         self._refuse_mixed_kinds()
         lasts = {"seed": seed, "epochs": epochs, "max_steps": max_steps, "starts": self.starts}
-        self.fingerprint = self._fingerprint(manifest(pool, samplers, **own, **lasts))
+        self.fingerprint = self._compute_fingerprint(
+            manifest(pool, samplers, **negatives_option, **lasts)
+        )
 
-    def _survey(self, epochs: float, max_steps: int | None) -> list[int]:
+    def _count_steps(self, epochs: float, max_steps: int | None) -> list[int]:
         """Return the first step of every epoch, and the end."""
         starts = [0]
         while True:
             epoch = len(starts) - 1
-            batches = self._epoch(epoch)
+            batches = self._batch_epoch(epoch)
             share = 1.0 if max_steps is not None else min(1.0, epochs - epoch)
             count = max(1 if epoch == 0 else 0, round(len(batches) * share))
             if max_steps is not None:
                 count = min(count, max_steps - starts[-1])
             if epoch == 0:
                 self.reads_all = count == len(batches)
-            self._groups |= dict.fromkeys(self._groups_of(batches, count))
+            self._groups |= dict.fromkeys(self._list_groups(batches, count))
             starts.append(starts[-1] + count)
             if starts[-1] == max_steps or (max_steps is None and epoch + 1 >= epochs):
                 return starts
 
-    def _groups_of(
+    def _list_groups(
         self, batches: Sequence[Batch] | Batches, count: int
     ) -> Iterator[tuple[str, bool]]:
         if isinstance(batches, Batches):
@@ -163,25 +165,25 @@ class BatchPlan:
         for name, negatives in dict.fromkeys(kinds):
             yield name, in_batch_negatives(self._infos[name], negatives, self._negatives)
 
-    def _fingerprint(self, known: Mapping[str, object]) -> str:
+    def _compute_fingerprint(self, known: Mapping[str, object]) -> str:
         digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
-        for batch in self._probes():
+        for batch in self._list_probes():
             for piece in digest_batch(batch):
                 digest.update(piece)
         return digest.hexdigest()
 
-    def _probes(self) -> Iterator[Batch]:
+    def _list_probes(self) -> Iterator[Batch]:
         """Yield some batches of the first epoch, from its first to its last."""
         for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBES).astype(np.int64)):
-            yield self._epoch(0)[int(step)]
+            yield self._batch_epoch(0)[int(step)]
 
     def _refuse_mixed_kinds(self) -> None:
         """Refuse a sampler that puts several kinds of pairs into a batch, by its first epoch's probes."""
         if len({info.pair for info in self.pool}) > 1:
-            for batch in self._probes():
-                self._one_kind(batch)
+            for batch in self._list_probes():
+                self._require_one_kind(batch)
 
-    def _one_kind(self, batch: Batch) -> Batch:
+    def _require_one_kind(self, batch: Batch) -> Batch:
         """Return a batch whose pairs are of one kind.
 
         Raises:
@@ -197,21 +199,21 @@ class BatchPlan:
             )
         return batch
 
-    def _epoch(self, epoch: int) -> Sequence[Batch] | Batches:
+    def _batch_epoch(self, epoch: int) -> Sequence[Batch] | Batches:
         if epoch not in self._at_hand:
             with warnings.catch_warnings():
                 if self._groups:  # a sampler warns once
                     warnings.simplefilter("ignore", UserWarning)
-                found = self._grouping.batches(self.pool, stable_seed(self.seed, "epoch", epoch))
-                if not isinstance(found, Batches):
-                    found = [b for b in found if any(len(p.rows) for p in b.parts)]
-            if not len(found):
+                batches = self._grouping.batches(self.pool, stable_seed(self.seed, "epoch", epoch))
+                if not isinstance(batches, Batches):
+                    batches = [b for b in batches if any(len(p.rows) for p in b.parts)]
+            if not len(batches):
                 raise DataError(f"sampler {type(self._grouping).__name__} made no batch")
             while len(self._at_hand) >= EPOCHS_AT_HAND:
                 gone = next(iter(self._at_hand))
                 del self._at_hand[gone]
                 self._segments.pop(gone, None)
-            self._at_hand[epoch] = found
+            self._at_hand[epoch] = batches
         return self._at_hand[epoch]
 
     def __len__(self) -> int:
@@ -220,15 +222,15 @@ class BatchPlan:
     def __getitem__(self, step: int) -> PlannedBatch:
         if not 0 <= step < self.steps:
             raise IndexError(f"step {step} of {self.steps}")
-        epoch = self._epoch_of(step)
-        batch = self._one_kind(self._epoch(epoch)[step - self.starts[epoch]])
+        epoch = self._find_epoch(step)
+        batch = self._require_one_kind(self._batch_epoch(epoch)[step - self.starts[epoch]])
         parts = tuple(self._part(part, batch.negatives) for part in batch.parts if len(part.rows))
         return PlannedBatch(step, epoch, batch.stage, parts)
 
     def segment(self, step: int) -> tuple[int, int]:
         """Return first step and end of the stretch of a step: a stage, a task, a dataset or an epoch."""
-        epoch = self._epoch_of(step)
-        batches = self._epoch(epoch)
+        epoch = self._find_epoch(step)
+        batches = self._batch_epoch(epoch)
         if epoch not in self._segments:
             self._segments[epoch] = (
                 list(batches.segments())
@@ -240,7 +242,7 @@ class BatchPlan:
         after = bisect_right(bounds, step)
         return bounds[after - 1], bounds[after]
 
-    def _epoch_of(self, step: int) -> int:
+    def _find_epoch(self, step: int) -> int:
         return int(np.searchsorted(self.starts, step, side="right")) - 1
 
     def __iter__(self) -> Iterator[PlannedBatch]:

@@ -51,8 +51,8 @@ class DatasetBatches(Batches):
     @property
     def one_pass(self) -> int:
         """Number of batches in which each row is seen once."""
-        full, rest = divmod(len(self.rows), self.size)
-        return full + (1 if rest and self.tail != "drop" else 0)
+        full, left_over = divmod(len(self.rows), self.size)
+        return full + (1 if left_over and self.tail != "drop" else 0)
 
     def __len__(self) -> int:
         return self.one_pass if self.count is None else self.count
@@ -62,20 +62,20 @@ class DatasetBatches(Batches):
             raise IndexError(f"batch {place} of {len(self)}")
         turn, number = divmod(place, self.one_pass)
         seed = stable_seed(self.seed, "turn", turn) if turn else self.seed
-        taken = take_rows(self.rows, self._places(seed, number))
+        taken = take_rows(self.rows, self._draw_places(seed, number))
         return Batch((BatchPart(self.info.name, taken),), self.stage, self.negatives)
 
-    def _places(self, seed: int, number: int) -> NDArray[np.int64]:
+    def _draw_places(self, seed: int, number: int) -> NDArray[np.int64]:
         """Return the places in `rows` of a batch of the order with that seed."""
         import numpy as np
 
         order = Permutation(len(self.rows), seed)
         start = number * self.size
-        found = order.part(start, start + self.size)
-        short = self.size - len(found)
+        places = order.part(start, start + self.size)
+        short = self.size - len(places)
         if short and self.tail == "wrap":
-            return np.concatenate([found, order.part(0, min(short, start))])
-        return found
+            return np.concatenate([places, order.part(0, min(short, start))])
+        return places
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
         return frozenset({(self.info.name, self.negatives)} if len(self) else ())
@@ -97,8 +97,8 @@ class TokenBatches(DatasetBatches):
 
     @property
     def one_pass(self) -> int:
-        full, rest = divmod(int(self._lengths.sum()), self.limit)
-        return full + (1 if rest and self.tail != "drop" else 0)
+        full, left_over = divmod(int(self._lengths.sum()), self.limit)
+        return full + (1 if left_over and self.tail != "drop" else 0)
 
     @functools.cached_property
     def _lengths(self) -> NDArray[np.int64]:
@@ -113,7 +113,7 @@ class TokenBatches(DatasetBatches):
         """Places of the newest order by its seed, each with the number of tokens before it."""
         return {}
 
-    def _places(self, seed: int, number: int) -> NDArray[np.int64]:
+    def _draw_places(self, seed: int, number: int) -> NDArray[np.int64]:
         import numpy as np
 
         if seed not in self._orders:
@@ -123,12 +123,12 @@ class TokenBatches(DatasetBatches):
             self._orders[seed] = places, np.cumsum(lengths) - lengths
         places, before = self._orders[seed]
         first, last = np.searchsorted(before, [number * self.limit, (number + 1) * self.limit])
-        found = places[first:last]
+        batch_places = places[first:last]
         left = (number + 1) * self.limit - int(self._lengths.sum())
         if left > 0 and self.tail == "wrap":
             more = int(np.searchsorted(before, left))
-            return np.concatenate([found, places[: min(more, int(first))]])
-        return found
+            return np.concatenate([batch_places, places[: min(more, int(first))]])
+        return batch_places
 
 
 def batches_by_dataset(
@@ -151,21 +151,24 @@ def batches_by_dataset(
     datasets: list[DatasetBatches] = []
     small: list[str] = []
     for info, rows in pool.items():
-        own = stable_seed(seed, "rows", info.name)
+        row_seed = stable_seed(seed, "rows", info.name)
         tokens = batch_tokens.of(info.name, info.task) if batch_tokens is not None else None
         if tokens is not None and info.task == "text":
-            one: DatasetBatches = _build_token_batches(
-                DatasetBatches(info, rows, 1, own, tail, stage=stage, negatives=negatives), tokens
+            sequence: DatasetBatches = _build_token_batches(
+                DatasetBatches(info, rows, 1, row_seed, tail, stage=stage, negatives=negatives),
+                tokens,
             )
-            wanted = f"{tokens} tokens"
+            size_label = f"{tokens} tokens"
         else:
             size = _read_batch_size(batch_size, info)
-            one = DatasetBatches(info, rows, size, own, tail, stage=stage, negatives=negatives)
-            wanted = f"{size}"
-        if len(one):
-            datasets.append(one)
+            sequence = DatasetBatches(
+                info, rows, size, row_seed, tail, stage=stage, negatives=negatives
+            )
+            size_label = f"{size}"
+        if len(sequence):
+            datasets.append(sequence)
         else:
-            small.append(f"'{info.name}' ({len(rows)} rows, batches of {wanted})")
+            small.append(f"'{info.name}' ({len(rows)} rows, batches of {size_label})")
     if small and not datasets:
         raise DataError(
             f"no dataset fills a batch: {', '.join(small)}; lower batch_size or batch_tokens, or set "

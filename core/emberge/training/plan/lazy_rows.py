@@ -90,10 +90,10 @@ class Network:
         """Return the numbers at `places`."""
         import numpy as np
 
-        found = self._pass(np.asarray(places).astype(np.uint64))
-        while (beyond := found >= np.uint64(self.size)).any():
-            found[beyond] = self._pass(found[beyond])
-        return found.astype(np.int64)
+        values = self._pass(np.asarray(places).astype(np.uint64))
+        while (beyond := values >= np.uint64(self.size)).any():
+            values[beyond] = self._pass(values[beyond])
+        return values.astype(np.int64)
 
     def _pass(self, places: NDArray[np.uint64]) -> NDArray[np.uint64]:
         import numpy as np

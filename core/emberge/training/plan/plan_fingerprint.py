@@ -50,7 +50,7 @@ def sampler_options(samplers: Sequence[Sampler]) -> dict[str, Any]:
 def manifest(pool: Pool, samplers: Sequence[Sampler], **more: Any) -> dict[str, Any]:
     """Return plain data that is unique to a plan: datasets, rows, samplers and their options."""
     data = [
-        [i.name, i.task, i.size, i.weight, _plain_rows(rows), *_describe_dataset(i)]
+        [i.name, i.task, i.size, i.weight, _describe_rows(rows), *_describe_dataset(i)]
         for i, rows in pool.items()
     ]
     return {"data": data, "samplers": [plain(sampler) for sampler in samplers], **plain(more)}
@@ -58,11 +58,11 @@ def manifest(pool: Pool, samplers: Sequence[Sampler], **more: Any) -> dict[str, 
 
 def _describe_dataset(info: DatasetInfo) -> list[str]:
     """Return the data's own policy of negatives and number of tokens, those that there are."""
-    own: list[str] = [] if info.negatives == "auto" else [info.negatives]
-    return own if info.tokens is None else [*own, f"{int(info.tokens.sum())} tokens"]
+    extra: list[str] = [] if info.negatives == "auto" else [info.negatives]
+    return extra if info.tokens is None else [*extra, f"{int(info.tokens.sum())} tokens"]
 
 
-def _plain_rows(rows: Rows) -> Any:
+def _describe_rows(rows: Rows) -> Any:
     if isinstance(rows, range):
         return [rows.start, rows.stop, rows.step]
     digest = hashlib.sha256()

@@ -86,7 +86,7 @@ def preview_training(
         DataError: for data that cannot be read, or that fill no batch.
     """
     places = _locate_files(entries, resolve)
-    if places is None or not _are_countable(entries, readers, places):
+    if places is None or not _can_be_counted(entries, readers, places):
         return TrainingPreview(share=_find_common_share(sampler, seed), kept=options.keep_last)
     infos = tuple(count_datasets(entries, readers=readers, resolve=places.__getitem__))
     refuse_unknown_names(vars(options), infos)
@@ -119,14 +119,14 @@ def _locate_files(
     """Return the files of all data references; None if some are not on this machine yet."""
     places: dict[DataRef, Path] = {}
     for entry in entries:
-        place = resolve(entry.path) if entry.path is not None else None
-        if entry.path is None or place is None:
+        file = resolve(entry.path) if entry.path is not None else None
+        if entry.path is None or file is None:
             return None
-        places[entry.path] = place
+        places[entry.path] = file
     return places
 
 
-def _are_countable(
+def _can_be_counted(
     entries: Iterable[DataEntry], readers: Sequence[Reader], places: Mapping[DataRef, Path]
 ) -> bool:
     """Return whether every file is here and all together are few enough bytes to be counted."""

@@ -78,7 +78,7 @@ class DrawnBatch:
             names = [drawn.part.dataset for drawn in self.parts]
             seen = encoded
             if self.ranks.size > 1:
-                seen = self._gathered(encoded, any(loss.gathers(name) for name in names))
+                seen = self._gather_embeddings(encoded, any(loss.gathers(name) for name in names))
             rows = sum(len(drawn.part.rows) for drawn in self.parts)
             total = encoded.embeddings.new_zeros(())
             for drawn, places in zip(self.parts, self.places, strict=True):
@@ -93,13 +93,13 @@ class DrawnBatch:
         if self.ranks.size == 1:
             return loss(name, whole)
         total = loss.gathering(name, whole, self.ranks.size)
-        own = shard_rows(size, self.ranks.rank, self.ranks.size)
-        if own.start < own.stop:
-            share = (own.stop - own.start) / size
-            total = total + share * loss.local(name, rows_of(whole, own))
+        own_rows = shard_rows(size, self.ranks.rank, self.ranks.size)
+        if own_rows.start < own_rows.stop:
+            share = (own_rows.stop - own_rows.start) / size
+            total = total + share * loss.local(name, rows_of(whole, own_rows))
         return total
 
-    def _gathered(self, encoded: BatchEmbeddings, wanted: bool) -> BatchEmbeddings:
+    def _gather_embeddings(self, encoded: BatchEmbeddings, wanted: bool) -> BatchEmbeddings:
         """Return embeddings of all ranks; zeros for those of others where no loss reads them."""
 
         def of(own: Tensor) -> Tensor:
@@ -137,10 +137,10 @@ def draw_batch(
     counts: list[int] = []
     texts: list[TokenisedText] = []
     for rank in range(ranks.size):
-        found = _find_texts(parts, places, unique, (rank, ranks.size), sum(counts))
-        counts.append(len(found))
+        texts_found = _find_texts(parts, places, unique, (rank, ranks.size), sum(counts))
+        counts.append(len(texts_found))
         if rank == ranks.rank:
-            texts = [drawn.table.sequences[sequence] for drawn, sequence in found]
+            texts = [drawn.table.sequences[sequence] for drawn, sequence in texts_found]
     return DrawnBatch(tuple(texts), tuple(parts), tuple(places), tuple(counts), ranks)
 
 
@@ -152,21 +152,21 @@ def _find_texts(
     start: int,
 ) -> list[tuple[_DrawnPart, int]]:
     """Return a rank's texts in order, numbered from `start` on in `places`; at least one."""
-    found: list[tuple[_DrawnPart, int]] = []
-    known: dict[tuple[str, int], int] = {}
-    for drawn, place in zip(parts, places, strict=True):
-        own = shard_rows(len(place), *rank)
-        place[own] = start  # filling points at the first text, and is masked
-        encoded = np.where(drawn.embedded, drawn.sequences[own], -1)
+    texts: list[tuple[_DrawnPart, int]] = []
+    numbers: dict[tuple[str, int], int] = {}
+    for drawn, numbered in zip(parts, places, strict=True):
+        own_rows = shard_rows(len(numbered), *rank)
+        numbered[own_rows] = start  # filling points at the first text, and is masked
+        encoded = np.where(drawn.embedded, drawn.sequences[own_rows], -1)
         for at, sequence in np.ndenumerate(encoded):
             if sequence < 0:
                 continue
             key = (drawn.part.dataset, int(sequence))
-            if not unique or key not in known:
-                known[key] = start + len(found)
-                found.append((drawn, int(sequence)))
-            place[own][at] = known[key]
-    return found or [(parts[0], int(parts[0].sequences[0, 0]))]
+            if not unique or key not in numbers:
+                numbers[key] = start + len(texts)
+                texts.append((drawn, int(sequence)))
+            numbered[own_rows][at] = numbers[key]
+    return texts or [(parts[0], int(parts[0].sequences[0, 0]))]
 
 
 def _draw_part(
@@ -180,17 +180,17 @@ def _draw_part(
     slots = min(draw.positives, int(table.positives[rows].max()))
     hard = min(draw.negatives, int(table.negatives[rows].max()))
     entries = np.full((len(rows), 1 + slots + hard), -1, np.int64)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         start, count = int(table.starts[row]), int(table.positives[row])
         left = int(table.starts[row + 1]) - start - 1 - count
-        entries[place, 0] = start
+        entries[index, 0] = start
         key = (draw.seed, "draw", part.dataset, epoch, int(row))
         for kind, first, size, begin, want in (
             ("positive", start + 1, count, 1, slots),
             ("negative", start + 1 + count, left, 1 + slots, hard),
         ):
-            chosen = first + _choose_numbers(size, want, draw.fill, (*key, kind))
-            entries[place, begin : begin + len(chosen)] = chosen
+            numbers = first + _choose_numbers(size, want, draw.fill, (*key, kind))
+            entries[index, begin : begin + len(numbers)] = numbers
     columns = np.array(["anchor", *["positive"] * slots, *["negative"] * hard])
     return _DrawnPart(part, table, entries, slots, np.isin(columns, sorted(embeds)))
 

@@ -43,10 +43,10 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Te
     The prompt that comes before anchors, and before everything if the dataset is symmetric, is the one that
     the options give this dataset, else its own, else the one for its task, else the model's.
     """
-    named, own = (dataset.info.name, dataset.info.task), encoder.prompts
-    query = _choose_prompt(options.query_prompt, dataset, dataset.prompt, own.get("query", ""))
+    named, prompts = (dataset.info.name, dataset.info.task), encoder.prompts
+    query = _choose_prompt(options.query_prompt, dataset, dataset.prompt, prompts.get("query", ""))
     document = _choose_prompt(
-        options.document_prompt, dataset, "", own.get("document", own.get("passage", ""))
+        options.document_prompt, dataset, "", prompts.get("document", prompts.get("passage", ""))
     )
     longest = options.max_length.of(*named)
     return TextSide(query, options.query_length.of(*named) or longest), TextSide(
@@ -104,7 +104,7 @@ class ExampleTable:
         for need in sorted(needs):
             first, lacking = 0, 0
             for taken in in_pieces(rows):
-                bad = self._lacking(need, taken, in_batch)
+                bad = self._find_lacking_rows(need, taken, in_batch)
                 if len(bad):
                     first = first or int(bad[0]) + 1
                     lacking += len(bad)
@@ -114,7 +114,9 @@ class ExampleTable:
                     f"'{loss}' needs ({lacking} of {len(rows)} rows); {_FIXES[need]}"
                 )
 
-    def _lacking(self, need: str, rows: NDArray[np.int64], in_batch: bool) -> NDArray[np.int64]:
+    def _find_lacking_rows(
+        self, need: str, rows: NDArray[np.int64], in_batch: bool
+    ) -> NDArray[np.int64]:
         if need == "negative" or (need == "contrast" and not in_batch):
             return np.asarray(rows[self.negatives[rows] == 0])
         if need == "label":
@@ -179,18 +181,18 @@ def build_tables(
     progress: Callable[..., None],
 ) -> dict[str, ExampleTable]:
     """Return each dataset's rows as token ids, read once and then found in `store`."""
-    found = {}
+    tables = {}
     for dataset in datasets:
         both = sides(dataset, encoder, options)
         note = f"reading {dataset.info.name}"
-        found[dataset.info.name] = build_table(
+        tables[dataset.info.name] = build_table(
             dataset,
             encoder,
             both,
             store,
             lambda done, total, note=note: progress(done, total, "rows", note),  # type: ignore[misc]
         )
-    return found
+    return tables
 
 
 class _Builder:
@@ -220,7 +222,7 @@ class _Builder:
             example = dataset[row]
             if not example.positives:
                 raise DataError(f"dataset '{dataset.info.name}': row {row + 1} has no positive")
-            entries += self._entries(example)
+            entries += self._number_texts(example)
             scores += _list_scores(example)
             starts.append(len(entries))
             positives.append(len(example.positives))
@@ -230,11 +232,11 @@ class _Builder:
         self._flush()
         # Sequences were written side by side, not in the order of their numbers.
         order = np.concatenate([np.zeros(0, np.int64), *self._order])
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
+        new_number = np.empty(len(order), np.int64)
+        new_number[order] = np.arange(len(order))
         arrays = {
             "starts": np.asarray(starts, np.int64),
-            "entries": place[np.asarray(entries, np.int64)].astype(np.int32),
+            "entries": new_number[np.asarray(entries, np.int64)].astype(np.int32),
             "positives": np.asarray(positives, np.int32),
             "scores": np.asarray(scores, np.float32),
             "labels": np.asarray(labels, np.int64),
@@ -243,12 +245,15 @@ class _Builder:
         for name, array in arrays.items():
             np.save(self._folder / f"{name}.npy", array)
 
-    def _entries(self, example: Example) -> list[int]:
+    def _number_texts(self, example: Example) -> list[int]:
         query, document = self._both
         texts = (*example.positives, *example.negatives)
-        return [self._place(query, example.anchor), *(self._place(document, t) for t in texts)]
+        return [
+            self._number_text(query, example.anchor),
+            *(self._number_text(document, t) for t in texts),
+        ]
 
-    def _place(self, side: TextSide, text: str) -> int:
+    def _number_text(self, side: TextSide, text: str) -> int:
         digest = text_keys((text,))
         key = (side, digest)
         if key not in self._places:

@@ -35,11 +35,11 @@ class GuideReader:
 
     def __call__(self, entries: NDArray[np.int64]) -> Tensor:
         """Return embeddings [*entries.shape, d] without a gradient, zeros where an entry is -1."""
-        there = entries >= 0
-        sequences, place = np.unique(self.table.entries[entries[there]], return_inverse=True)
-        found = self.embedded(sequences.astype(np.int64))
+        is_text = entries >= 0
+        sequences, index = np.unique(self.table.entries[entries[is_text]], return_inverse=True)
+        embeddings = self.embedded(sequences.astype(np.int64))
         result = torch.zeros(*entries.shape, self.dimension)
-        result[torch.from_numpy(there)] = torch.from_numpy(found[place])
+        result[torch.from_numpy(is_text)] = torch.from_numpy(embeddings[index])
         return result.to(self.device)
 
 
@@ -67,7 +67,7 @@ def with_guides(
         CheckpointError: for a guide that cannot be loaded, or is an adapter.
     """
     loaded: list[_Loaded] = []
-    found = dict(tables)
+    guided_tables = dict(tables)
     for dataset in datasets:
         name = dataset.info.name
         guide = _find_guide(name, objective)
@@ -79,15 +79,16 @@ def with_guides(
             )
         if all(one.guide != guide for one in loaded):
             loaded.append(_Loaded.of(guide, model_of(guide.model), backbone, device))
-        own = next(one for one in loaded if one.guide == guide)
-        table = build_table(dataset, own.encoder, _build_sides(dataset, own.encoder, guide), store)
-        embedded = own.embedded_from(table)
+        loaded_guide = next(one for one in loaded if one.guide == guide)
+        encoder = loaded_guide.encoder
+        table = build_table(dataset, encoder, _build_sides(dataset, encoder, guide), store)
+        embedded = loaded_guide.embedded_from(table)
         if again or (all_rows and "positive" not in objective.embeds(name)):
-            vectors = EmbeddingStore(store, own.encoder, model=own.model, ranks=ranks)
+            vectors = EmbeddingStore(store, encoder, model=loaded_guide.model, ranks=ranks)
             embedded = vectors.embed_tokens(table.sequences).__getitem__
-        reader = GuideReader(table, embedded, own.encoder.dimension, device)
-        found[name] = dataclasses.replace(found[name], guide=reader)
-    return found
+        reader = GuideReader(table, embedded, encoder.dimension, device)
+        guided_tables[name] = dataclasses.replace(guided_tables[name], guide=reader)
+    return guided_tables
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,8 @@ def _find_guide(dataset: str, objective: Objective) -> Guide | None:
 
 
 def _build_sides(dataset: Dataset, encoder: Encoder, guide: Guide) -> tuple[TextSide, TextSide]:
-    own = encoder.prompts
-    query = TextSide(own.get("query", ""), guide.max_length)
+    prompts = encoder.prompts
+    query = TextSide(prompts.get("query", ""), guide.max_length)
     if dataset.symmetric:
         return query, query
-    return query, TextSide(own.get("document", own.get("passage", "")), guide.max_length)
+    return query, TextSide(prompts.get("document", prompts.get("passage", "")), guide.max_length)

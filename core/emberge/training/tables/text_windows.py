@@ -92,9 +92,9 @@ def _cut_windows(
 ) -> Iterator[list[TokenisedText]]:
     """Yield the windows of each text."""
     whole = encoder.tokenise(texts, prompt=side.prompt, max_length=UNCUT)
-    for text, own in zip(whole, TextEmbedder(encoder).text_tokens(whole), strict=True):
+    for text, is_text_token in zip(whole, TextEmbedder(encoder).text_tokens(whole), strict=True):
         ids = np.asarray(text.ids, np.int64)
-        places = np.flatnonzero(own)
+        places = np.flatnonzero(is_text_token)
         # Tokens of the prompt are none of the special ones, and come before every window's.
         start = max(int(places[0]) if len(places) else len(ids), text.prompt_length)
         end = int(places[-1]) + 1 if len(places) else len(ids)
