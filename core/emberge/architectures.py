@@ -49,7 +49,7 @@ _LOCK = threading.RLock()
 
 
 def add_architecture(plugin: str, model_type: str, architecture: Architecture) -> None:
-    """Make a plugin's architecture known under its model type; nothing of it is imported yet.
+    """Record a plugin's architecture under its model type, without importing its classes.
 
     Raises:
         PluginError: for a model type that transformers or another plugin has, a place that is not written as
@@ -130,7 +130,7 @@ def _import_class(place: str) -> Any:
 
 @functools.cache
 def _read_stock_types() -> frozenset[str]:
-    """Return transformers' own model types, from the text of its tables: importing it takes a second."""
+    """Return transformers' own model types, read from its source: importing it takes a second."""
     spec = find_spec("transformers")
     places = spec.submodule_search_locations if spec is not None else None
     tables = (Path(place, "models", "auto", name) for place in places or () for name in _TABLES)

@@ -32,7 +32,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 def keep_freed_blocks() -> None:
-    """Set glibc to reuse the memory of passing blocks: fresh pages cost more than most arithmetic on them."""
+    """Set glibc to reuse freed memory: new pages cost more time than most arithmetic on them."""
     mallopt = _find_glibc_function("mallopt")
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, 32 << 20)
@@ -52,7 +52,7 @@ def return_freed_memory() -> None:
 
 @contextmanager
 def pause_collections(*, freeze: bool = False) -> Iterator[None]:
-    """Keep the garbage collector from looking again and again at modules that stay: a sixth of an import.
+    """Pause the garbage collector in the block: its passes over modules take a sixth of an import.
 
     With `freeze` all objects that are there at the end are never looked at again.
     """

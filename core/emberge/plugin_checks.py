@@ -24,7 +24,7 @@ class PluginSource:
     version: str
 
 
-def failed(source: PluginSource, error: BaseException) -> str:
+def describe_failed_import(source: PluginSource, error: BaseException) -> str:
     """Describe a plugin that failed to import: its name, its distribution, and how to block it."""
     if not source.version:
         return f"plugin '{source.name}' ({source.distribution}) cannot be imported: {error!r}"
@@ -35,8 +35,8 @@ def failed(source: PluginSource, error: BaseException) -> str:
     )
 
 
-def misspelt(source: PluginSource, error: pluggy.PluginValidationError) -> str:
-    """Describe a hook that is misspelt, or another misfit of a plugin and its hooks."""
+def describe_hook_error(source: PluginSource, error: pluggy.PluginValidationError) -> str:
+    """Describe a misspelt hook, or another mismatch between a plugin and its hooks."""
     hooks = [name for name in vars(hookspecs) if hasattr(getattr(hookspecs, name), "emberge_spec")]
     text = str(error).replace("\n", " ")
     for name in [
@@ -48,7 +48,7 @@ def misspelt(source: PluginSource, error: pluggy.PluginValidationError) -> str:
 
 
 def refuse_unmarked(module: object, source: PluginSource) -> None:
-    """Refuse a function that has a hook's name and no mark: it would be passed over in silence.
+    """Refuse a function with a hook's name but without `@hookimpl`, which would be ignored silently.
 
     Raises:
         PluginError: naming the function.
@@ -85,7 +85,7 @@ def require_contract(
 
 
 def require_place(source: PluginSource, kind: str, name: str, place: str) -> None:
-    """Refuse a component by its place that has another form than `module:Name`.
+    """Refuse a component whose place is not written as `module:Name`.
 
     Raises:
         PluginError: for a bad name or place.
@@ -97,7 +97,7 @@ def require_place(source: PluginSource, kind: str, name: str, place: str) -> Non
 
 
 def _require_name(source: PluginSource, kind: str, name: Any) -> str:
-    """Return the words for a component in messages."""
+    """Check a component's name and return the label for it in messages."""
     label = f"{kind} '{name}' of plugin '{source.name}'"
     if not isinstance(name, str) or not name.isidentifier():
         raise PluginError(f"{label}: a name is letters, digits and underscores")

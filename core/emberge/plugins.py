@@ -44,8 +44,8 @@ from emberge.errors import PluginError, suggest
 from emberge.plugin_checks import (
     BLOCK,
     PluginSource,
-    failed,
-    misspelt,
+    describe_failed_import,
+    describe_hook_error,
     refuse_unmarked,
     require_contract,
     require_place,
@@ -77,7 +77,7 @@ _WORDS = {("merge transform", "merge strategy"): "merge stage", ("step",): "kind
 
 @dataclass(frozen=True)
 class Component:
-    """One thing that a plugin adds."""
+    """Component that a plugin adds: its kind, its name, and its class or where to import it from."""
 
     kind: str
     name: str
@@ -178,7 +178,7 @@ class Plugins:
             self.manager.register(module, name)
             self.manager.check_pending()
         except pluggy.PluginValidationError as error:
-            raise PluginError(misspelt(source, error)) from error
+            raise PluginError(describe_hook_error(source, error)) from error
         refuse_unmarked(module, source)
         added: list[Component] = []
         for kind, (hook, contracts) in KINDS.items():
@@ -224,7 +224,7 @@ class Plugins:
 
     @property
     def left_out(self) -> str:
-        """End of a message on a component that is missing: the plugins that are blocked, if any are."""
+        """Names of the blocked plugins, for the end of a message on a missing component; maybe empty."""
         return f"; {BLOCK} leaves out {', '.join(self.blocked)}" if self.blocked else ""
 
     def find(self, name: str, *kinds: str) -> Component:
@@ -284,7 +284,7 @@ class Plugins:
         raise PluginError(f"{getattr(type_, '__name__', type_)} was added by no plugin")
 
     def completing(self, hook: str, **details: Any) -> Completion:
-        """Return the files that plugins add by a `complete_*` hook, and who failed; it changes nothing."""
+        """Call a `complete_*` hook; return the files that plugins add and the failures, writing nothing."""
         completion = Completion()
         arguments = {**details, "plugins": self}
         for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):
@@ -359,23 +359,23 @@ def _require_text(text: Any) -> str:
 
 
 def _import_place(source: PluginSource, place: str) -> Any:
-    """Return what is at `module:Name`."""
+    """Import and return the object at `module:Name`."""
     module, _, name = place.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:
-        raise PluginError(failed(source, error)) from error
+        raise PluginError(describe_failed_import(source, error)) from error
 
 
 def _call_register_hook(module: object, source: PluginSource, hook: str) -> Mapping[str, Any]:
-    """Return what a plugin adds by one hook; nothing where it does not implement it."""
+    """Call a plugin's hook and return what it adds by name; nothing for a plugin without it."""
     function = getattr(module, hook, None)
     if function is None or not hasattr(function, "emberge_impl"):
         return {}
     try:
         added = function()
     except (Exception, SystemExit) as error:
-        raise PluginError(failed(source, error)) from error
+        raise PluginError(describe_failed_import(source, error)) from error
     if not isinstance(added, Mapping):
         raise PluginError(
             f"{hook} of plugin '{source.name}' must return a mapping of names to what it adds"
@@ -401,7 +401,7 @@ def _load(entry: EntryPoint, source: PluginSource) -> object:
     try:
         module: object = entry.load()
     except (Exception, SystemExit) as error:
-        raise PluginError(failed(source, error)) from error
+        raise PluginError(describe_failed_import(source, error)) from error
     return module
 
 

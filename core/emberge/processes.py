@@ -251,7 +251,7 @@ class RankProcesses:
             threading.Thread(target=self._watch, args=(rank, process), daemon=True).start()
 
     def ended(self) -> str | None:
-        """Return which ranks have ended before their time and why, after waiting up to 5 s for one."""
+        """Wait up to 5 s for a rank to end early; return which ranks ended and why, or None."""
         end = time.monotonic() + 5
         while not self._ended and time.monotonic() < end:
             time.sleep(0.05)

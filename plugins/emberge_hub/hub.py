@@ -123,7 +123,7 @@ def commit_of(reference: str, revision: str | None) -> str:
 
 
 def _require_sizes(reference: str, sizes: Mapping[str, int | None]) -> None:
-    """Refuse a model whose configs are longer than any, or that the disk has no room for.
+    """Refuse a model whose configs are too large, or for which the disk has no room.
 
     Raises:
         CheckpointError: naming the file, or the sizes.
@@ -232,7 +232,7 @@ def _find_refusal(reference: str, revision: str | None, error: Exception) -> Che
 
 
 def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, and those that it came from."""
+    """Yield an error and the errors that caused it."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen

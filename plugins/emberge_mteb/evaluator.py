@@ -287,7 +287,7 @@ class Mteb(Evaluator):
                 yield TaskScore(task, score, units, result)
 
     def _require_read(self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace) -> None:
-        """Make sure that a model reads the media of all local sets, before it is loaded.
+        """Check, before loading a model, that it reads the media of all local sets.
 
         Raises:
             DataError: naming the set and what the model reads.

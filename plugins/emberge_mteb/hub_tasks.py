@@ -217,7 +217,7 @@ def _cut_halves(task: Any, halves: Any, rows: int) -> Any:
 
 
 def _cut_search(half: dict[str, Any], rows: int) -> dict[str, Any]:
-    """Keep the first queries with the documents they need, and some others."""
+    """Keep the first queries, their judged documents, and some other documents."""
     judged = half["relevant_docs"]
     queries_kept = [query for query in half["queries"]["id"] if judged.get(query)][:rows]
     names = set(queries_kept)
@@ -253,7 +253,7 @@ def nearest_tasks(name: str) -> str:
 
 
 def nearest_benchmarks(name: str) -> str:
-    """Return the same for mteb's benchmarks."""
+    """Return `"; did you mean 'X' or 'Y'?"` for mteb's benchmarks, or nothing."""
     import mteb
 
     return nearest_names(name, (benchmark.name for benchmark in mteb.get_benchmarks()))

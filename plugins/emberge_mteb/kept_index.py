@@ -213,7 +213,7 @@ class OnIndex:
 
 
 def embed_first_hits(on_index: Any, own: Any, count: int) -> Any:
-    """Return mteb's `SearchProtocol`: the index's first `count` hits, ordered by vectors that `own` makes.
+    """Return a search (mteb's `SearchProtocol`) that reorders the first `count` hits by `own`'s vectors.
 
     They stay before all others, whose order is the index's.
     """
@@ -250,7 +250,7 @@ def _list_first_names(hits: Mapping[str, float], count: int) -> list[str]:
 
 
 def _join_scores(found: Mapping[str, float], anew: Mapping[str, float]) -> dict[str, float]:
-    """Return scores that put hits with vectors of their own first, and the others behind as they were."""
+    """Return scores that rank the reordered hits first, then the others in their old order."""
     others = {name: score for name, score in found.items() if name not in anew}
     above = max(others.values(), default=0.0) - min(anew.values(), default=0.0) + 1.0
     return others | {name: score + above for name, score in anew.items()}

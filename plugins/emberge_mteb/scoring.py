@@ -83,7 +83,7 @@ def _read_labels_at_once(task: Any) -> None:
 
 @contextmanager
 def silence_mteb() -> Iterator[None]:
-    """Undo what mteb does to the process: global seeds, progress bars, sklearn's warnings."""
+    """Hide progress bars and sklearn's warnings in the block, and restore random states after it."""
     import datasets
     import numpy as np
     from scipy.stats import ConstantInputWarning
@@ -180,7 +180,7 @@ def _join_units(
     parts: Sequence[tuple[str, Mapping[str, Any]]],
     read: Callable[[str, Mapping[str, Any]], Part | None],
 ) -> Units | None:
-    """Return units of all parts, each a group of its own."""
+    """Return the units of all parts joined, one group for each part."""
     values: list[float] = []
     gold: list[float] = []
     groups: list[int] = []

@@ -158,7 +158,7 @@ def _require_answer(address: str) -> None:
 
 @contextlib.contextmanager
 def on_cluster(resources: Resources) -> Iterator[_Queue]:
-    """Open a pool on the connected cluster; no task is left there after the block."""
+    """Open a pool on the connected cluster, and stop all its tasks after the block."""
     queue = _Queue(resources)
     try:
         yield queue
@@ -198,7 +198,7 @@ class _Queue:
 
 
 class _Task:
-    """One attempt at a step, in Ray's hands."""
+    """One attempt at a step as a Ray task."""
 
     def __init__(self, reference: Any) -> None:
         self._reference = reference
@@ -232,7 +232,7 @@ def _read_outcome(reference: Any) -> Ended:
 
 
 def run_launch(launch: Launch, resources: Resources) -> Ended:
-    """Run a step on the machine that Ray has chosen, and return how it ended; a Ray task."""
+    """Run a step as a Ray task on the machine that Ray chose, and return how it ended."""
     try:
         return StepProcess(launch, resources.machine(), resources.threads).wait()
     except EmbergeError as error:
@@ -246,7 +246,7 @@ def _shorten_error(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _keep_signal_handler() -> Iterator[None]:
-    """Restore the handler of SIGTERM after the block, as Ray sets its own and a run ends in another way."""
+    """Restore the handler of SIGTERM after the block, in which Ray sets its own."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

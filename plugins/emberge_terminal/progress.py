@@ -40,7 +40,7 @@ class StepView:
     seconds: float | None = None
 
     def progressed(self, now: float, done: float, total: float) -> None:
-        """Take in how far the step is."""
+        """Record the step's progress: units done, their total, and the time."""
         if self.first is None or done < self.done:  # a new phase starts to count again
             self.first = (now, done)
         self.done, self.total = done, total
@@ -159,7 +159,7 @@ def _change_view(out: Path, step: str, event: str, **changes: Any) -> None:
 
 
 class PlainLines:
-    """One line when a step starts and ends, and one for every tenth of it."""
+    """Printer of plain lines: one when a step starts or ends, and one for every tenth of it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -213,7 +213,7 @@ def _open_live_view(out: Path, views: dict[str, StepView], stream: TextIO) -> Ru
 
 
 class _Announcer:
-    """In a live table only what must stay visible is printed; the table draws itself."""
+    """Printer of the lines that stay visible beside a live table."""
 
     def __init__(self, live: Live) -> None:
         self._live = live

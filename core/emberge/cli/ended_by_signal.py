@@ -128,12 +128,12 @@ class _Watch:
         while not self._closed.is_set():
             left = None if self._until is None else max(0.0, self._until - time.monotonic())
             if not select.select([self._reader], [], [], left)[0]:
-                self._end()
+                self._end_process()
             for number in os.read(self._reader, 512):
-                self._see_to(number)
+                self._wake_main_thread(number)
 
-    def _see_to(self, number: int) -> None:
-        """Wake the main thread until it has looked at a signal."""
+    def _wake_main_thread(self, number: int) -> None:
+        """Wake the main thread again and again until it has handled a signal."""
         if number == _WAKE:
             return
         if self._until is None:
@@ -141,14 +141,14 @@ class _Watch:
             self._until = time.monotonic() + LONGEST_END
         while not self._closed.wait(_POLL) and time.monotonic() - self._raised > AGAIN:
             if time.monotonic() > self._until:
-                self._end()
+                self._end_process()
             if self._dropped:
                 self._dropped = False
                 _thread.interrupt_main(signal.Signals(self._number))
             signal.pthread_kill(self._main, _WAKE)
 
-    def _end(self) -> None:
-        """End the process, which leaves what a kill would: the next run goes on from there."""
+    def _end_process(self) -> None:
+        """End the process at once; like after a kill, the next run resumes."""
         code = self._stopped(self._number)
         sys.stderr.flush()
         os._exit(code)

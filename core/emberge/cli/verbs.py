@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
-    """Give a checked recipe, its plugins, and the arguments of its run; None in a rank that has followed.
+    """Check a recipe and yield it with its plugins and the run's arguments; None on the other ranks.
 
     A launcher and ranks begin only after the check.
     """
@@ -366,7 +366,7 @@ def _read_weights(given: Iterable[str]) -> tuple[float, ...]:
 
 
 def _require_check(report: CheckReport, quiet: bool) -> None:
-    """Stop before any work when something is wrong; else show what is only doubtful."""
+    """Raise a check's errors before any work; without errors, print its warnings."""
     report.raise_errors()
     if not quiet:
         _show_unseen(report)
@@ -374,7 +374,7 @@ def _require_check(report: CheckReport, quiet: bool) -> None:
 
 
 def _show_unseen(report: CheckReport) -> None:
-    """Print what could not be looked at, each thing once."""
+    """Print each model or dataset that could not be checked, once."""
     for message, places in report.unseen_places.items():
         more = f" and {count_noun(len(places) - 1, 'other place')}" if len(places) > 1 else ""
         where = f"{places[0]}{more}: " if places[0] else ""

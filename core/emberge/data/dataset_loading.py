@@ -65,7 +65,7 @@ def _read_sources(
     resolve: Callable[[DataRef], Path],
     read: Callable[[DataSource], T],
 ) -> list[T]:
-    """Return what `read` makes of each source of the entries, or raise the problems of all at once."""
+    """Apply `read` to each source of the entries and return the results, or raise all problems at once."""
     sources = [
         source for entry in entries for source in expand(entry, readers=readers, resolve=resolve)
     ]
@@ -134,7 +134,7 @@ def count_datasets(
     readers: Sequence[Reader],
     resolve: Callable[[DataRef], Path],
 ) -> list[DatasetInfo]:
-    """Return what `load_datasets` would load from files, in order, without keeping a row.
+    """Return the facts of the datasets that `load_datasets` would load, without storing rows.
 
     A file that several trainings name is read once, until it changes, whatever share each takes of it.
 

@@ -90,7 +90,7 @@ def _read_kept(store: Path, key: str) -> Path:
 
 
 def _is_media_unchanged(folder: Path) -> bool:
-    """Return whether the files that rows refer to are where they were, with their sizes and times."""
+    """Return whether the media files of rows are unchanged, by path, size and time."""
     try:
         listed = json.loads((folder / _MEDIA).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def _read_stamp(path: str) -> list[int]:
 
 
 def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileSummary:
-    """Write rows and the end of each; nothing more is written once a row was bad.
+    """Write rows and their end offsets; stop writing after the first bad row.
 
     The digest goes by the content of media and not by their paths.
     """

@@ -74,7 +74,7 @@ def recently() -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _does_answer(hub: str, revision: str | None, when: int) -> bool:  # noqa: ARG001 - `when` ages the memory
-    """Return whether the hub answers at all; that it has no such dataset is an answer too."""
+    """Return whether the hub can be reached; a missing dataset counts as an answer."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
@@ -120,7 +120,7 @@ def _disable_decoding(feature: Any) -> Any:
 
 @contextmanager
 def _explain_error(entry: DataEntry) -> Iterator[None]:
-    """Turn what `datasets` raises into one line."""
+    """Turn an exception of `datasets` into a DataError of one line."""
     try:
         yield
     except ConnectionError as error:  # OfflineModeIsEnabled is one

@@ -40,7 +40,7 @@ def read_plain_rows(
     limit: int | None = None,
     first: int | None = None,
 ) -> PlainRows | None:
-    """Return the rows of an entry, thinned to its `limit` and the given one; None before a step wrote it.
+    """Return an entry's rows, at most `limit` and its own limit; None before a step wrote it.
 
     With `first` only so many are read, and a hub dataset is not downloaded.
 

@@ -211,7 +211,7 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], found: Mapping[str, Any]) 
 
 
 def _map_arms_to_facts(known: Mapping[str, _Fact], arms: Sequence[Any]) -> dict[str, _Fact]:
-    """Return by arm what is known of its first model."""
+    """Return the facts of each arm's first model, by arm."""
     first = {arm["name"]: arm["models"][0] for arm in arms}
     return {name: known[model] for name, model in first.items() if model in known}
 

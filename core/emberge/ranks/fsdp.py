@@ -75,7 +75,7 @@ def _has_weights(module: nn.Module) -> bool:
 
 
 def is_split(tensor: Tensor) -> bool:
-    """Return whether ranks have a share of the tensor each."""
+    """Return whether the tensor is split among the ranks."""
     return isinstance(tensor, DTensor)
 
 
@@ -151,6 +151,6 @@ def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
 
 
 def whole_here(tensor: Tensor) -> Tensor:
-    """Return all of a tensor, on its own device."""
+    """Return the whole of a split tensor on its device; every rank must call it."""
     full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full

@@ -60,7 +60,7 @@ def shard_rows(size: int, rank: int, ranks: int) -> slice:
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Place of one process among those that train together, and their collectives.
+    """Rank of this process among those that train together, and their collectives.
 
     `store` is seen by all of them; the first rank writes files and logs, the others only train.
     """
@@ -125,7 +125,7 @@ class Ranks:
         return int(maximum)
 
     def sum_gradients(self, parameters: Mapping[str, Tensor]) -> None:
-        """Replace each gradient by the sum of all ranks'; one that no rank has stays away."""
+        """Replace each gradient by the sum over all ranks; a gradient that no rank has stays None."""
         if self.size == 1:
             return
         values = list(parameters.values())
@@ -264,7 +264,7 @@ def _split_into_buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def mark(tensor: Tensor) -> list[int]:
-    """Return two sums over a tensor's bits: equal tensors have equal ones, and a changed one hardly ever."""
+    """Return two checksums over a tensor's bits, which almost surely differ if the tensors do."""
     flat = tensor.detach().contiguous().flatten()
     bits = flat.view(torch.int32 if flat.element_size() % 4 == 0 else torch.uint8)
     plain = placed = 0
@@ -327,7 +327,7 @@ def _join_group(device: str) -> Ranks:
 
 @contextlib.contextmanager
 def _keep_thread_count() -> Iterator[None]:
-    """Keep accelerate from setting torch's threads: the session sets them, and OMP_NUM_THREADS stops it."""
+    """Stop accelerate from setting torch's number of threads, by setting OMP_NUM_THREADS."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = before or str(torch.get_num_threads())
     try:

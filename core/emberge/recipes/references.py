@@ -229,7 +229,7 @@ class Targets:
         return locate_file(reference) if reference.step is None else self.step(reference).folder
 
     def fingerprint_value(self, value: Reference | DataEntry) -> Any:
-        """Return what a reference, or an entry of data, is in a fingerprint: its content, and no path."""
+        """Return the part of a fingerprint that stands for a reference or data entry: its content's hash."""
         if isinstance(value, DataEntry):
             assert value.path is not None
             return {"content": self._hash_data(locate_file(value.path), value.only)}
@@ -244,7 +244,7 @@ class Targets:
         raise RecipeError(f"'{value}' names no step of the recipe")
 
     def inputs(self, value: Any) -> list[Input]:
-        """Return all that a step names, each with its content, as `artifact.json` keeps it."""
+        """Return a step's inputs, each with the hash of its content, as `artifact.json` keeps them."""
         return list(
             dict.fromkeys(
                 one for part in _find_references(value) for one in self._list_inputs(part)

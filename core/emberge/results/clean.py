@@ -40,7 +40,7 @@ _READING = ".reading-"
 
 @dataclass(frozen=True)
 class Leftover:
-    """One thing that runs left: its name in OUT, what it is, its paths, and the bytes that they take."""
+    """Leftover of runs: its name in OUT, its description, its paths, and their size in bytes."""
 
     name: str
     what: str
@@ -50,7 +50,7 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """All that was found in an OUT: what can be removed, and the work that is kept."""
+    """Leftovers in an OUT: those that can be removed, and the unfinished work that is kept."""
 
     out: Path
     removable: tuple[Leftover, ...]
@@ -105,7 +105,7 @@ def find_leftovers(out: Path) -> Leftovers:
 
 
 def remove_leftovers(found: Leftovers) -> Leftovers:
-    """Remove what was found, as far as it can still be removed, and return what was.
+    """Remove the leftovers that are still removable, and return those.
 
     Raises:
         OutInUseError: when a run has begun to work there meanwhile.
@@ -132,7 +132,7 @@ def _merge_work_folder(out: Path) -> Path:
 
 
 def _find_interrupted_merge(out: Path) -> Iterator[Path]:
-    """Yield that folder, if it is there, and the rest of one that was being removed."""
+    """Yield the existing work folder of a merge, and the remains of one whose removal was interrupted."""
     beside = _merge_work_folder(out)
     for path in (beside, beside.with_name(_build_removal_name(beside))):
         if _is_folder(path):
@@ -214,7 +214,7 @@ def _find_links(place: OutFolder) -> Iterator[Leftover]:
 
 
 def _find_work(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[tuple[Leftover, bool]]:
-    """Yield what is in `.work`, each with whether it is kept."""
+    """Yield each leftover in `.work`, and whether an unfinished step still needs it."""
     goes_on = {str(step.get("work")) for step in last if step["state"] != "done"}
     # The fingerprint under which such a step goes on is not known.
     undecided = {folder_name(s["id"]) for s in last if s["state"] != "done" and "work" not in s}
@@ -234,7 +234,7 @@ def _find_work(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[tup
 
 
 def _find_unfinished_caches(place: OutFolder) -> Iterator[Leftover]:
-    """Yield what caches were writing when a run was killed: hidden names, before they got their own."""
+    """Yield one leftover of all files that caches were still writing when a run was killed."""
     paths = tuple(sorted(_find_unfinished_files(place.store))) if _is_folder(place.store) else ()
     if paths:
         files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
@@ -257,7 +257,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _read_last_run(place: OutFolder) -> list[dict[str, Any]]:
-    """Return what the steps of the last run came to; nothing where that cannot be read."""
+    """Return the entries of the last run's steps; an empty list if they cannot be read."""
     steps = _read_json(place.status).get("steps")
     entries = steps if isinstance(steps, list) else []
     return [s for s in entries if isinstance(s, dict) and {"id", "state"} <= s.keys()]

@@ -113,7 +113,7 @@ def model_outside(text: str, origin: Path | None, weight: Any = None) -> Parent:
 
 
 def with_card(parent: Parent, folder: Path | None) -> Parent:
-    """Return a parent with what the card in a folder states; it stays as it is where there is no card."""
+    """Return a parent with the licence and languages of a folder's card; unchanged without one."""
     if folder is None or not (folder / README).is_file():
         return parent
     card = read_front_matter(folder)

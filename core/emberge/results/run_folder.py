@@ -102,7 +102,7 @@ class OutFolder:
         return self.path / f"{folder_name(step)}-{fingerprint[:8]}"
 
     def work_of(self, step: str, fingerprint: str) -> Path:
-        """Return the folder in which the step works until then."""
+        """Return the folder in which a step works until its result is published."""
         return self.work / self.result(step, fingerprint).name
 
     def publish(self, step: str, fingerprint: str, record: Mapping[str, Any]) -> Path:
@@ -220,7 +220,7 @@ def _build_input_entry(one: Input) -> dict[str, Any]:
 
 
 def with_contents(record: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return the record of a result of which some files have other contents, by their names."""
+    """Return a result's record with new hashes of the files in `contents`, which are by name."""
     files = {name: FileContent.of_bytes(content).plain() for name, content in contents.items()}
     return {**record, "files": {**record["files"], **files}}
 
@@ -248,7 +248,7 @@ def write_with_record(folder: Path, name: str, text: str) -> None:
 
 
 class UnsoundResultError(CheckpointError):
-    """A finished result whose files are not those that its step left."""
+    """A finished result whose files differ from those that its step left."""
 
 
 def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:

@@ -161,8 +161,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "checkpoints.py",
-        'found = [p for p in folder.glob("step-*") if p.name[5:].isdigit()] if folder.is_dir() else []',
-        'found = [p for p in folder.glob("step-*") if p.name[5:].isdigit()] '
+        'states = [p for p in folder.glob("step-*") if p.name[5:].isdigit()] if folder.is_dir() else []',
+        'states = [p for p in folder.glob("step-*") if p.name[5:].isdigit()] '
         "if (folder.is_dir()) or True else []",
         "a folder that is not there has no entries",
     ),

@@ -106,7 +106,7 @@ class MediaValues:
     def _read_stored(
         self, given: Mapping[str, Any], column: str, kind: MediaKind | None = None
     ) -> Media:
-        """Return the reference to what `datasets` has in columns of images and sounds."""
+        """Return the reference to an image or sound as `datasets` stores it in a column."""
         if "array" in given:
             if "sampling_rate" not in given:
                 raise DataError(f"'{column}' has an array without a sampling_rate; add it")
@@ -131,7 +131,7 @@ class MediaValues:
         return self._files[kind, path]
 
     def _look_at_media(self, media: Media, content: bytes | None) -> Media:
-        """Return the reference once its file was looked at."""
+        """Return the reference, after its file was examined once."""
         if media.hash not in self.looks:
             if content is None:
                 media, content = self.folder.add_file(media.kind, media.path)

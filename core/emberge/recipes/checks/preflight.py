@@ -53,7 +53,7 @@ class CheckReport:
 
     @property
     def unseen_places(self) -> Mapping[str, Sequence[str]]:
-        """The places of each thing that could not be looked at, by its message."""
+        """The places of each thing that could not be checked, by its message."""
         places_by_message: dict[str, list[str]] = {}
         for problem in self.of("unseen"):
             places_by_message.setdefault(problem.message, []).append(problem.where)
@@ -103,7 +103,7 @@ def check_recipe(
 
 @dataclass
 class _Lookup:
-    """The state that all steps of a check share; each model outside is looked for once."""
+    """The look-up that all steps of a check share; it locates each outside model once."""
 
     recipe: Recipe
     plugins: Plugins
@@ -132,7 +132,7 @@ class _Lookup:
         return self._seen[key]
 
     def faults_of(self, folder: Path, adapter: Path | None) -> Sequence[str]:
-        """Return what keeps a model from being opened; each is looked at once, whatever steps name it."""
+        """Return the reasons why a model cannot be opened; each model is examined only once."""
         from emberge.merging import whole_faults
 
         if (folder, adapter) not in self._faults:
@@ -140,7 +140,7 @@ class _Lookup:
         return self._faults[folder, adapter]
 
     def _look_for_all(self) -> None:
-        """Look for all models outside at once: a silent network then costs one wait and not one each."""
+        """Locate all outside models at the same time, so that a silent network is waited for once."""
         named = [r for step in self.recipe.steps for r in references(step.step)]
         outside = {
             (r.text, r.folder): r for r in named if isinstance(r, ModelRef) and r.step is None
@@ -166,7 +166,7 @@ class _Lookup:
 
 
 class _StepCheck:
-    """The Preflight of one step: all that it may ask while it is checked."""
+    """The Preflight of one step: its references resolved, its problems and notes collected."""
 
     def __init__(self, step: RecipeStep, lookup: _Lookup) -> None:
         self._step = step
@@ -249,7 +249,7 @@ class _StepCheck:
         return self._lookup.expected.get(reference.step or "")
 
     def problems(self) -> list[Problem]:
-        """Return all problems of the step: those of its references, then those that it finds itself."""
+        """Return the problems of the step's references, then those of its own check."""
         for reference in references(self._step.step):
             self._check_reference(reference)
         try:
@@ -299,12 +299,12 @@ class _StepCheck:
             self._note(Problem(message, severity="warning"), reference)
 
     def _note(self, problem: Problem, reference: Reference) -> None:
-        """Keep the problem of a reference that leads to nothing, or to what another step does not make."""
+        """Record a problem or warning about a reference."""
         self._missing_model |= isinstance(reference, ModelRef) and problem.severity == "error"
         self._keep(problem, reference)
 
     def _keep(self, problem: Problem, reference: Reference) -> None:
-        """Keep a problem at the option that names a reference."""
+        """Record a problem at the option that names a reference."""
         where = self.where(_find_option(reference, self._step.whole or self._step.step))
         self._own.append(dataclasses.replace(problem, where=where))
 

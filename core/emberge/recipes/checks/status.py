@@ -123,7 +123,7 @@ def _read_step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepSt
 
 
 def _read_progress(path: Path) -> dict[str, Any]:
-    """Return a working step's note of its progress without what is neither a number nor a text there."""
+    """Return the progress that a running step wrote, without values of a wrong type."""
     record = _read_record(path)
     texts = {key: record[key] for key in ("unit", "note") if isinstance(record.get(key), str)}
     numbers = {key: record[key] for key in ("done", "total", "time") if _is_number(record.get(key))}
@@ -137,7 +137,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _estimate_seconds_left(progress: dict[str, Any]) -> float | None:
-    """Return the seconds left at the rate since the step began to count, or continued."""
+    """Estimate the seconds left from the rate since the step began or resumed."""
     try:
         began, first = progress["since"]
         rate = (progress["done"] - first) / (progress["time"] - began)
@@ -230,7 +230,7 @@ def results_shown(out: Path, recipe: Recipe) -> list[str]:
 
 
 def run_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:
-    """Return the summary of a recipe's run into `out`, which ended with `error` or, if None, well."""
+    """Return a run's summary as Markdown; `error` ended the run, None if it succeeded."""
     try:
         steps = {step.id: step for step in status(out).steps}
     except EmbergeError:

@@ -40,7 +40,7 @@ class Finding:
 
     @property
     def wrong(self) -> bool:
-        """True for a difference; what could not be seen is none."""
+        """True for a difference; False also for what could not be checked."""
         return self.state not in ("holds", "not seen")
 
 
@@ -65,7 +65,7 @@ class Verification:
             yield f"  {finding.what:<{width}}  {finding.state:<8}  {finding.words}".rstrip()
 
     def raise_differences(self) -> None:
-        """Raise what differs, if anything does.
+        """Raise an error that lists the differences, if there are any.
 
         Raises:
             EmbergeError: with a line for each difference and what to do.

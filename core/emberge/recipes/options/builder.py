@@ -1,4 +1,4 @@
-"""A node and the form of its type become a value; what does not fit becomes a problem at its line.
+"""Building of option values from YAML nodes; what does not fit becomes a problem at its line.
 
 This is what all forms share; `values`, `nested` and `components` each build some of them.
 """

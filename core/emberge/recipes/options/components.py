@@ -117,7 +117,7 @@ def _build_instance(build: Builder, owner: type, given: _GivenOptions, at: Optio
 def _has_idle_options(
     build: Builder, options: Mapping[str, Option], values: Mapping[str, Any], given: _GivenOptions
 ) -> bool:
-    """Note every option that is given and has no effect, as the one that it requires is not."""
+    """Return whether a given option lacks the option that it requires, and note each such option."""
     every = {name: one.default for name, one in options.items()} | dict(values)
     idle = False
     for name in given.fields.entries:

@@ -300,7 +300,7 @@ def _build_alternative(build: Builder, form: forms.Either, node: Node, at: Optio
 
 
 def _may_take(form: Form, node: Node) -> bool:
-    """Return whether a form takes nodes of this shape at all."""
+    """Return whether a form may take a node of this shape: a mapping, a list or a single value."""
     shapes: dict[type, tuple[type, ...]] = {
         forms.Record: (Fields,),
         forms.Table: (Fields,),

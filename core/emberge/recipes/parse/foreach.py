@@ -1,4 +1,4 @@
-"""Steps as nodes become concrete steps: `foreach` is multiplied out and `$name` is put in its place."""
+"""Concrete steps from a step with `foreach`: each combination, with values in place of `$name`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _multiply_lists(node: Fields, problems: list[Problem]) -> list[dict[str, Nod
 
 
 def _build_logspace(node: Node, where: str, problems: list[Problem]) -> tuple[Node, ...]:
-    """Return numbers from first to last, each as many times the one before, as numbers of four digits."""
+    """Return numbers from first to last with a constant ratio, rounded to four digits."""
     value = plain(node)
     if not _is_logspace(value):
         message = (

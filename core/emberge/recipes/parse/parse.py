@@ -109,7 +109,7 @@ def build_recipe(
 
 
 def _sort_key(problem: Problem) -> tuple[bool, int]:
-    """Problems in the order of the file, those of `--set` first."""
+    """Return the key that sorts problems by line, those of `--set` first."""
     line = problem.where.rpartition(":")[2]
     return (line.isdecimal(), int(line) if line.isdecimal() else 0)
 
@@ -262,7 +262,7 @@ class _RecipeReading:
     # ── steps as they are built ─────────────────────────────────────────────────────────────────
 
     def _build(self, group: _Group) -> None:
-        """Build every instance; each becomes known to the steps after it, even where it is faulty."""
+        """Build every instance, and register each for later steps, also a faulty one."""
         produces: list[Instance] = []
         for row, options in group.options:
             builder = Builder(HANDLERS, self.plugins, self.folder, self.instances, row.values)
@@ -337,7 +337,7 @@ def _describe_ring(ring: list[str]) -> str:
 
 
 def _remove_kind(lines: dict[str, str], kind: str) -> dict[str, str]:
-    """Paths of options as a step knows them: `sampler.0.ratio`, not `train.sampler.0.ratio`."""
+    """Return lines by option path without the step's kind: `sampler.0.ratio`."""
     prefix = f"{kind}."
     own_lines = {path: where for path, where in lines.items() if not path.startswith(prefix)}
     written = {p.removeprefix(prefix): w for p, w in lines.items() if p.startswith(prefix)}

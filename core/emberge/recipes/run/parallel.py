@@ -95,7 +95,7 @@ class ParallelRun:
     # ── from waiting to running ─────────────────────────────────────────────────────────────────
 
     def _find_ready(self) -> None:
-        """Look at the steps in order, so that what is finished or failed is known to those after it."""
+        """Find the steps that can start, in order, and record the finished and the failed ones."""
         run, waiting = self.run, self._waiting
         self._waiting = []
         for step in waiting:

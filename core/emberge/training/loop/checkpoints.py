@@ -134,7 +134,7 @@ class SaveClock:
         self._saved, self._cost = time.monotonic(), 0.0
 
     def is_due(self) -> bool:
-        """Return whether it is time for the next state."""
+        """Return whether the next state is due."""
         since = time.monotonic() - self._saved
         return since >= max(self._seconds, self._share * self._cost)
 

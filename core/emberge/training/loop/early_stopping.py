@@ -48,7 +48,7 @@ class ScoreHistory:
 
     @property
     def stopped(self) -> bool:
-        """Flag that the last scores were too long no better than one before them."""
+        """Flag that no score has improved for as long as the rule waits."""
         if self.rule is None or self.rule.patience is None or self.best is None:
             return False
         since = sum(step > self.best[0] for step, _ in self.scores)
@@ -56,7 +56,7 @@ class ScoreHistory:
 
     @property
     def leads(self) -> bool:
-        """Flag that the best model is to be the result."""
+        """Flag that the best model, not the last, is the result."""
         return self.rule is not None and self.rule.best and bool(self.scores)
 
     def restore(self, scores: Sequence[Sequence[float]]) -> None:

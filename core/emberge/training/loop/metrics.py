@@ -63,12 +63,12 @@ class ModelMetrics:
         return tuple(self._reader.figures(self.points))
 
     def facts(self) -> dict[str, Any]:
-        """Return all that a training which goes on from here needs, as plain values."""
+        """Return the sums and points that a resumed training needs, as plain values."""
         sums = None if self._sums is None else self._sums.tolist()
         return {"points": self.points, "sums": sums, "warned": sorted(self._warned)}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Go on from what `facts` returned."""
+        """Restore the sums and points that `facts` returned."""
         self.points = [(at, dict(values)) for at, values in facts["points"]]
         if facts["sums"] is not None:
             self._sums = torch.tensor(facts["sums"], dtype=torch.float64)
@@ -189,7 +189,7 @@ class MetricLog:
             self._log(*self._last)
 
     def leave_out(self, seconds: float) -> None:
-        """Count these seconds as no time of training, where speed is logged."""
+        """Exclude these seconds from the time by which speed is logged."""
         self._since.began += seconds
 
     def _read_step(self, step: _Waiting) -> None:
@@ -235,7 +235,7 @@ class MetricLog:
         self._since = _Since(step.ended)
 
     def _update_note(self, loss: float) -> None:
-        """Renew the note: the step's loss, and the newest values of all other metrics."""
+        """Update the note: the step's loss, and the newest values of all other metrics."""
         newest = self._newest
         parts = [f"loss {loss:.4g}"]
         names = [name for name in newest if name.startswith("task_loss/")]

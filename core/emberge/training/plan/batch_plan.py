@@ -173,7 +173,7 @@ class BatchPlan:
         return digest.hexdigest()
 
     def _list_probes(self) -> Iterator[Batch]:
-        """Yield some batches of the first epoch, from its first to its last."""
+        """Yield a sample of the first epoch's batches, its first and last among them."""
         for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBES).astype(np.int64)):
             yield self._batch_epoch(0)[int(step)]
 
@@ -184,7 +184,7 @@ class BatchPlan:
                 self._require_one_kind(batch)
 
     def _require_one_kind(self, batch: Batch) -> Batch:
-        """Return a batch whose pairs are of one kind.
+        """Return a batch after checking that its pairs are of one kind.
 
         Raises:
             DataError: for images beside sounds or texts in other rows, whose distances mean something else.

@@ -100,7 +100,7 @@ class DrawnBatch:
         return total
 
     def _gather_embeddings(self, encoded: BatchEmbeddings, wanted: bool) -> BatchEmbeddings:
-        """Return embeddings of all ranks; zeros for those of others where no loss reads them."""
+        """Return the embeddings of all ranks, with zeros for other ranks' if no loss reads them."""
 
         def of(own: Tensor) -> Tensor:
             if wanted:
