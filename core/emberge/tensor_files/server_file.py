@@ -21,8 +21,6 @@ from emberge.tensor_files.safetensors_header import header_size, parse_header
 from emberge.tensor_files.server_kinds import Facts, causes, files_below, server_of, status_of
 from emberge.wording import human_size
 
-__all__ = ["ServerFile", "UnreachableError", "insist", "other_content"]
-
 T = TypeVar("T")
 
 # Seconds before each further attempt: a server that answers nine in ten fails all eight once in 10^8 blocks.
