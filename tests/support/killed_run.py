@@ -67,8 +67,12 @@ def contents(verb: str, out: Path) -> dict[str, str]:
 
 
 def without_card(found: dict[str, str]) -> dict[str, str]:
-    """The files but the card, the one it is written to first, and its entry in the record."""
-    files = {name: content for name, content in found.items() if "README.md" not in name}
+    """The files but the card, its entry in the record, and those that both are written to first."""
+    files = {
+        name: content
+        for name, content in found.items()
+        if "README.md" not in name and not name.startswith(".artifact.json.")
+    }
     if "artifact.json" in files:
         record = json.loads(files["artifact.json"])
         record["files"] = {n: facts for n, facts in record["files"].items() if n != "README.md"}
