@@ -38,7 +38,7 @@ from emberge.encoding import EncodePlan, TextEmbedder, activation_budget, encode
 from emberge.training import PlannedBatch, PlannedPart
 from emberge.training.objective import Objective
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
-from emberge.training.tables.example_table import Side, build_table
+from emberge.training.tables.example_table import TextSide, build_table
 from emberge_encoder import TextEncoder
 from emberge_train import InfoNCE
 
@@ -81,7 +81,7 @@ class Ours:
         self.encoder.module.eval()
         rows = [Example(anchor, (positive,)) for anchor, positive in pairs]
         table = build_table(
-            dataset("pairs", "retrieval", rows), self.encoder, (Side("", None),) * 2, store
+            dataset("pairs", "retrieval", rows), self.encoder, (TextSide("", None),) * 2, store
         )
         part = PlannedPart("pairs", np.arange(len(rows)), True)
         self.batch = PlannedBatch(0, 0, 0, (part,))
