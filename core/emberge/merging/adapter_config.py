@@ -85,8 +85,8 @@ class AdapterConfig:
         """Return the rows of a table of embeddings that were trained."""
         if not isinstance(self.tokens, Mapping):
             return self.tokens
-        found = (v for name, v in self.tokens.items() if f".{module}".endswith(f".{name}"))
-        return next(found, ())
+        rows = (v for name, v in self.tokens.items() if f".{module}".endswith(f".{name}"))
+        return next(rows, ())
 
 
 def read_adapter_config(folder: Path) -> AdapterConfig:
@@ -178,12 +178,12 @@ def origin_hash(names: Names, checkpoint: Checkpoint) -> str:
                 files[spec.file] = stack.enter_context(spec.file.open("rb", buffering=0))
             hasher.update(repr((name, spec.shape, spec.dtype)).encode())
             size = getattr(spec, "stored", spec).nbytes
-            for start, length in _sampled_places(size):
+            for start, length in _sample_stretches(size):
                 hasher.update(os.pread(files[spec.file].fileno(), length, spec.offset + start))
     return str(hasher.hexdigest())
 
 
-def _sampled_places(size: int) -> Iterator[tuple[int, int]]:
+def _sample_stretches(size: int) -> Iterator[tuple[int, int]]:
     if size <= _SMALL:
         yield 0, size
         return
@@ -201,8 +201,8 @@ def adapter_origin(base: Path) -> tuple[str, dict[str, str]]:
     """
     checkpoint = Checkpoint(base)
     name = name_of_base(base)
-    made = made_on(checkpoint.names, checkpoint, name)
-    return name, {HEADER: json.dumps(made)}
+    provenance = made_on(checkpoint.names, checkpoint, name)
+    return name, {HEADER: json.dumps(provenance)}
 
 
 def made_on(names: Names, checkpoint: Checkpoint, name: str) -> dict[str, Any]:
@@ -237,9 +237,9 @@ def require_base(
 
 def name_of_base(folder: Path) -> str:
     """Return the usual name of a model: the hub's for one in the hub's cache, else its folder's."""
-    found = _SNAPSHOT.match(folder.resolve().parent.parent.name)
-    if found and folder.resolve().parent.name == "snapshots":
-        return f"{found[1]}/{found[2]}"
+    snapshot = _SNAPSHOT.match(folder.resolve().parent.parent.name)
+    if snapshot and folder.resolve().parent.name == "snapshots":
+        return f"{snapshot[1]}/{snapshot[2]}"
     return folder.name
 
 

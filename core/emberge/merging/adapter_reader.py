@@ -97,13 +97,13 @@ def _sort_tensor(
     modules: dict[str, Module],
     full: dict[str, TensorSpec],
 ) -> None:
-    if found := _PART.fullmatch(name):
-        module = modules.setdefault(found["module"], Module())
-        part = _EMBEDS.get(found["part"], found["part"])
-        module.factors["bias" if found["kind"] == "bias" else part] = spec
-        module.embeds |= part != found["part"]
-    elif found := _TOKENS.fullmatch(name):
-        modules.setdefault(found["module"], Module()).tokens = spec
+    if match := _PART.fullmatch(name):
+        module = modules.setdefault(match["module"], Module())
+        part = _EMBEDS.get(match["part"], match["part"])
+        module.factors["bias" if match["kind"] == "bias" else part] = spec
+        module.embeds |= part != match["part"]
+    elif match := _TOKENS.fullmatch(name):
+        modules.setdefault(match["module"], Module()).tokens = spec
     else:
         plain = _COPY.sub("", name)
         if "lora_" in plain or "token_adapter" in plain:
@@ -155,27 +155,27 @@ class _AdapterApplier:
 
     def _place_whole(self) -> None:
         for name, spec in self.adapter.whole.items():
-            place = self.places.of(name)
-            if place is None:
+            base_name = self.places.of(name)
+            if base_name is None:
                 if not self.adapter.config.saves(name):
-                    raise self._unknown_name_error(name)
-                place = self.places.beside(name)
-                self.fresh.add(place)
-                self.specs[place] = spec.renamed(place)
+                    raise self._build_unknown_name_error(name)
+                base_name = self.places.beside(name)
+                self.fresh.add(base_name)
+                self.specs[base_name] = spec.renamed(base_name)
             else:
-                self.specs[place] = _cast_saved(self.specs[place], spec)
+                self.specs[base_name] = _cast_saved(self.specs[base_name], spec)
 
     def _adapt_module(self, name: str, module: Module) -> None:
-        place = self.places.of(f"{name}.weight")
-        if place is None:
-            raise self._unknown_name_error(f"{name}.weight")
-        origin = self.specs[place]
+        base_name = self.places.of(f"{name}.weight")
+        if base_name is None:
+            raise self._build_unknown_name_error(f"{name}.weight")
+        origin = self.specs[base_name]
         if not origin.mergeable:
-            raise self._adapter_error(
+            raise self._build_error(
                 f"'{name}' is {origin.dtype} in the base, which cannot be adapted"
             )
         changes = list(self._list_changes(name, module, origin))
-        self.specs[place] = _derive_tensor(origin, changes)
+        self.specs[base_name] = _derive_tensor(origin, changes)
         bias = module.factors.get("bias")
         if bias is not None:
             self._shift_bias(name, bias, module)
@@ -191,12 +191,10 @@ class _AdapterApplier:
     def _read_low_rank(self, name: str, module: Module, origin: TensorSpec) -> LowRank:
         a, b = (module.factors.get(part) for part in ("lora_A", "lora_B"))
         if a is None or b is None or len(a.shape) < 2 or len(b.shape) < 2:
-            raise self._adapter_error(
-                f"'{name}' lacks one of its two factors; get the adapter again"
-            )
+            raise self._build_error(f"'{name}' lacks one of its two factors; get the adapter again")
         config, rank = self.adapter.config, a.shape[0]
         if rank != config.rank_of(name):
-            raise self._adapter_error(
+            raise self._build_error(
                 f"'{name}' has rank {rank} and its config says {config.rank_of(name)}; get both files again"
             )
         out, wide = b.shape[0], rows_of(a.shape)[1]
@@ -206,7 +204,7 @@ class _AdapterApplier:
         if rows_of(origin.shape) != plain:
             transposed = True
         if not fits or rows_of(origin.shape) != (turned if transposed else plain):
-            raise self._adapter_error(
+            raise self._build_error(
                 f"'{name}' has factors of shape {list(a.shape)} and {list(b.shape)}, and the base's "
                 f"{list(origin.shape)} cannot take them; name the base that it was trained on"
             )
@@ -218,11 +216,11 @@ class _AdapterApplier:
         m = module.factors.get("lora_magnitude_vector")
         if (m is not None) != self.adapter.config.magnitudes:
             has, says = ("has", "no DoRA") if m is not None else ("lacks", "DoRA")
-            raise self._adapter_error(f"'{name}' {has} magnitudes and its config says {says}")
+            raise self._build_error(f"'{name}' {has} magnitudes and its config says {says}")
         if m is not None:
             outputs = rows_of(origin.shape)[1 if transposed else 0]
             if m.elements != outputs:
-                raise self._adapter_error(
+                raise self._build_error(
                     f"'{name}' has {m.elements} magnitudes for {outputs} outputs"
                 )
             yield Magnitude(m, transposed)
@@ -231,26 +229,26 @@ class _AdapterApplier:
         indices = self.adapter.config.tokens_of(name)
         rows, width = rows_of(origin.shape)
         if values.shape != (len(indices), width) or not all(0 <= i < rows for i in indices):
-            raise self._adapter_error(
+            raise self._build_error(
                 f"'{name}' has {list(values.shape)} trained tokens for {len(indices)} "
                 f"trainable_token_indices of the base's {list(origin.shape)}"
             )
         return NewRows(indices, values)
 
     def _shift_bias(self, name: str, bias: TensorSpec, module: Module) -> None:
-        place = self.places.of(f"{name}.bias")
-        if place is None:
-            raise self._adapter_error(
+        base_name = self.places.of(f"{name}.bias")
+        if base_name is None:
+            raise self._build_error(
                 f"'{name}' was given a bias (lora_bias), and the base's has none to add it to; fold the "
                 "adapter into its base with the library that trained it"
             )
         if self.adapter.config.magnitudes:
-            raise self._adapter_error(
+            raise self._build_error(
                 f"'{name}' has both magnitudes and a bias, which is not supported"
             )
         rank = module.factors["lora_A"].shape[0]
         shift = Shift(bias, self.adapter.config.scale_of(name, rank))
-        self.specs[place] = _derive_tensor(self.specs[place], [shift])
+        self.specs[base_name] = _derive_tensor(self.specs[base_name], [shift])
 
     def _require_tied(self) -> None:
         """Refuse a head and an embedding that the adapter draws apart and the base ties into one."""
@@ -258,23 +256,27 @@ class _AdapterApplier:
             return
         saved = {self.places.of(name) or name: spec for name, spec in self.adapter.whole.items()}
         embedding = self.names.embedding()
-        place = next((n for n, s in self.names.specs.items() if s is embedding), "")
+        embedding_name = next((n for n, s in self.names.specs.items() if s is embedding), "")
         head = next((spec for name, spec in saved.items() if name.endswith(HEAD)), None)
-        if place not in saved and head is None:
+        if embedding_name not in saved and head is None:
             return
-        if place not in saved or head is None or not same_bytes(saved[place], head):
-            raise self._adapter_error(
+        if (
+            embedding_name not in saved
+            or head is None
+            or not same_bytes(saved[embedding_name], head)
+        ):
+            raise self._build_error(
                 "it saves the input embedding or the head that its base ties to it, and the two have drifted "
                 "apart; train it again with neither in modules_to_save, or with both and ensure_weight_tying"
             )
 
-    def _unknown_name_error(self, name: str) -> CheckpointError:
-        return self._adapter_error(
+    def _build_unknown_name_error(self, name: str) -> CheckpointError:
+        return self._build_error(
             f"it changes '{name}', which {self.checkpoint.folder.name} does not have; name the base that it "
             "was trained on" + (f", {self.adapter.config.base}" if self.adapter.config.base else "")
         )
 
-    def _adapter_error(self, message: str) -> CheckpointError:
+    def _build_error(self, message: str) -> CheckpointError:
         return CheckpointError(f"{self.adapter.folder}: {message}")
 
 
@@ -312,18 +314,18 @@ class AdapterNames:
 
     def of(self, name: str) -> str | None:
         """Return the canonical name of a tensor; None where the base has none."""
-        name = usual_name(self._in_trunk(name))
+        name = usual_name(self._strip_module_number(name))
         words = name.split(".")
         for start in range(len(words)):
-            found = self._known.get(".".join(words[start:]))
-            if found is not None:
+            base_name = self._known.get(".".join(words[start:]))
+            if base_name is not None:
                 self._leads.setdefault("".join(f"{w}." for w in words[:start]), name)
-                return found
+                return base_name
         return None
 
     def beside(self, name: str) -> str:
         """Return the name of a tensor that the base lacks, without the prefix of all names."""
-        name = self._in_trunk(name)
+        name = self._strip_module_number(name)
         return name.removeprefix(max(self._leads, key=len, default=""))
 
     def require_one_prefix(self) -> None:
@@ -340,35 +342,39 @@ class AdapterNames:
                     f"model that it was trained on, and {self._base} has one; name the base of the adapter"
                 )
 
-    def _in_trunk(self, name: str) -> str:
+    def _strip_module_number(self, name: str) -> str:
         """Return a name without a SentenceTransformer's number of the module; later ones get their folder."""
-        found = _MODULE.match(name)
-        if found is None or int(found[1]) >= max(1, len(self._modules)):
+        match = _MODULE.match(name)
+        if match is None or int(match[1]) >= max(1, len(self._modules)):
             return name
-        number, rest = int(found[1]), name[found.end() :]
-        return rest if number == 0 else f"{self._modules[number].path}.{name[len(found[1]) + 1 :]}"
+        number, inner_name = int(match[1]), name[match.end() :]
+        return (
+            inner_name
+            if number == 0
+            else f"{self._modules[number].path}.{name[len(match[1]) + 1 :]}"
+        )
 
 
 def compare_adapters(models: Iterable[MergeInput]) -> tuple[list[Problem], list[str]]:
     """Return (problems, warnings) of adapters that are merged together, without those of single ones."""
-    found: list[tuple[MergeInput, Adapter]] = []
+    adapters: list[tuple[MergeInput, Adapter]] = []
     for model in models:
         try:
             adapter = _read_adapter(model.adapter, whole=False) if model.adapter else None
         except EmbergeError:
             continue
         if adapter is not None:
-            found.append((model, adapter))
+            adapters.append((model, adapter))
     warnings = [
         base_warning(adapter.config, adapter.metadata, model.folder)
-        for model, adapter in found
+        for model, adapter in adapters
         if model.folder is not None
     ]
-    faults = [*_saved_module_problems(found), *_base_problems(found)]
+    faults = [*_check_saved_modules(adapters), *_check_bases(adapters)]
     return faults, list(dict.fromkeys(warning for warning in warnings if warning))
 
 
-def _saved_module_problems(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
+def _check_saved_modules(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
     saved = {model.name: set(adapter.config.saved_modules) for model, adapter in found}
     first = next(iter(saved), "")
     for name, modules in saved.items():
@@ -381,7 +387,7 @@ def _saved_module_problems(found: list[tuple[MergeInput, Adapter]]) -> Iterator[
             return
 
 
-def _base_problems(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
+def _check_bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
     """Yield adapters of two bases on one folder, whose configs contradict each other."""
     bases: dict[object, tuple[str, str]] = {}
     for model, adapter in found:

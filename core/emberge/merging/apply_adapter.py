@@ -42,10 +42,10 @@ class AdaptedSpec(DerivedTensor):
     changes: tuple[Change, ...]
 
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
-        for whole, tile in _changed_tiles(reader, self, rows, self.changes):
-            wanted = range(max(whole.start, rows.start), min(whole.stop, rows.stop))
-            part = tile[wanted.start - whole.start : wanted.stop - whole.start]
-            into[wanted.start - rows.start : wanted.stop - rows.start] = part
+        for whole, tile in _compute_tiles(reader, self, rows, self.changes):
+            shared = range(max(whole.start, rows.start), min(whole.stop, rows.stop))
+            part = tile[shared.start - whole.start : shared.stop - whole.start]
+            into[shared.start - rows.start : shared.stop - rows.start] = part
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class LowRank:
         left = self._read_left_factor(reader, rows)
 
         def change(some: range, tile: Tensor) -> None:
-            own = left[some.start - rows.start : some.stop - rows.start].contiguous()
-            tile.addmm_(own, right, alpha=self.scale)
+            left_rows = left[some.start - rows.start : some.stop - rows.start].contiguous()
+            tile.addmm_(left_rows, right, alpha=self.scale)
 
         return change
 
@@ -108,23 +108,23 @@ class Magnitude:
 
             def by_row(some: range, tile: Tensor) -> None:
                 norms = tile.norm(dim=1, keepdim=True)
-                wanted = learned[some.start : some.stop, None]
-                tile.mul_((wanted / norms).where(norms > 0, 0.0))
+                target_norms = learned[some.start : some.stop, None]
+                tile.mul_((target_norms / norms).where(norms > 0, 0.0))
 
             return by_row
-        norms = reader.remember((spec.name, self), lambda: self._column_norms(reader, spec))
+        norms = reader.remember((spec.name, self), lambda: self._measure_columns(reader, spec))
         factors = (learned / norms).where(norms > 0, 0.0)
 
         return lambda _, tile: tile.mul_(factors)
 
-    def _column_norms(self, reader: RowReader, spec: AdaptedSpec) -> Tensor:
+    def _measure_columns(self, reader: RowReader, spec: AdaptedSpec) -> Tensor:
         """Return the norm of each column before this change."""
         import torch
 
         count, width = rows_of(spec.shape)
         before = spec.changes[: spec.changes.index(self)]
         squares = torch.zeros(width, dtype=torch.float64)
-        for _, tile in _changed_tiles(reader, spec, range(count), before):
+        for _, tile in _compute_tiles(reader, spec, range(count), before):
             squares += tile.square_().sum(dim=0)
         return squares.sqrt_()
 
@@ -138,9 +138,9 @@ class NewRows:
 
     def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
         def change(some: range, tile: Tensor) -> None:
-            for place, index in enumerate(self.indices):
+            for position, index in enumerate(self.indices):
                 if index in some:
-                    reader.read(self.values, place * tile.shape[1], tile[index - some.start])
+                    reader.read(self.values, position * tile.shape[1], tile[index - some.start])
 
         return change
 
@@ -157,7 +157,7 @@ class Shift:
         return lambda _, tile: tile.add_(added, alpha=self.scale)
 
 
-def _changed_tiles(
+def _compute_tiles(
     reader: RowReader, spec: AdaptedSpec, rows: range, changes: Sequence[Change]
 ) -> Iterator[tuple[range, Tensor]]:
     """Yield the changed tiles around some rows, each as (its rows, float64 [rows, elements a row])."""
@@ -179,6 +179,6 @@ def _read_tensor(reader: RowReader, spec: TensorSpec) -> Tensor:
     """Read a whole small tensor, flat, in float64."""
     import torch
 
-    found = torch.empty(spec.elements, dtype=torch.float64)
-    reader.read(spec, 0, found)
-    return found
+    values = torch.empty(spec.elements, dtype=torch.float64)
+    reader.read(spec, 0, values)
+    return values

@@ -48,10 +48,10 @@ class Chain:
 
     def transform(self, stats: Sequence[Stats], block: Block, links: int) -> Block:
         """Return the block after the first `links` links, which are transforms."""
-        for link, known in zip(self.links[:links], stats, strict=False):
+        for link, measures in zip(self.links[:links], stats, strict=False):
             if not isinstance(link, MergeTransform):
                 raise TypeError(f"{type(link).__name__} can only stand last in a chain")
-            block = link.apply(self._resolve_options(link, block), known)
+            block = link.apply(self._resolve_options(link, block), measures)
         return block
 
     def reads_base(self, position: int, number: int) -> bool:
@@ -128,14 +128,14 @@ def _measure_blocks(
     run: Chain, blocks: Sequence[Block], stats: Mapping[str, Sequence[Stats]], position: int
 ) -> dict[str, Measures]:
     link = run.links[position]
-    found: dict[str, list[Measures]] = {}
+    measures_by_group: dict[str, list[Measures]] = {}
     for block in blocks:
-        known = stats[block.name]
-        group = found.setdefault(scope_key(link.scope, block), [])
-        if not link.reads_rows(len(known[position])):
+        measured = stats[block.name]
+        group = measures_by_group.setdefault(scope_key(link.scope, block), [])
+        if not link.reads_rows(len(measured[position])):
             needed, block = block.start == 0, block.without_rows()
         else:
-            needed = link.needs_rows(block.start, block.size, known[position])
+            needed = link.needs_rows(block.start, block.size, measured[position])
         if needed:
-            group.append(run.measure(known, block, position))
-    return {key: link.join(measures) for key, measures in found.items()}
+            group.append(run.measure(measured, block, position))
+    return {key: link.join(measures) for key, measures in measures_by_group.items()}

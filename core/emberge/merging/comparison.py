@@ -105,8 +105,8 @@ class WeightComparison:
     def whole_layers(self) -> dict[str, PairSums]:
         """Return the sums of every layer's weights, norms and biases too, in the order of the layers."""
         sums: dict[str, PairSums] = {}
-        for (layer, _), one in self.weights.items():
-            sums[layer] = sums.get(layer, PairSums()) + one
+        for (layer, _), part_sums in self.weights.items():
+            sums[layer] = sums.get(layer, PairSums()) + part_sums
         return {layer: sums[layer] for layer in layer_order(sums)}
 
     def total(self) -> PairSums:
@@ -125,7 +125,7 @@ class WeightComparison:
     def low_layers(self) -> list[str]:
         """Return the layers of the text trunk, and the embeddings, whose cosine is below LOW_COSINE."""
         shown = (la for la in self.layers if _is_trunk_layer(la) or la == EMBEDDING_LAYER)
-        cosines = {la: found.cosine for la in shown if (found := self.of(la)) is not None}
+        cosines = {la: sums.cosine for la in shown if (sums := self.of(la)) is not None}
         return [la for la, cosine in cosines.items() if cosine is not None and cosine < LOW_COSINE]
 
     @property
@@ -136,19 +136,19 @@ class WeightComparison:
 
     def table(self) -> list[str]:
         """Return the table as lines: a row a layer, the embeddings as E, and the means of the trunk."""
-        columns = list(_table_columns(self))
+        columns = list(_list_columns(self))
         head = ["layer", *(view for _, view, _ in columns)]
-        rows = [[_short_layer(la), *(cell(la) for _, _, cell in columns)] for la in self.layers]
+        rows = [[_shorten_layer(la), *(cell(la) for _, _, cell in columns)] for la in self.layers]
         if any(map(_is_trunk_layer, self.layers)):
             means = [_show_number(self.mean_cosine(parts), 4) for _, parts in VIEWS]
             rows.append(["mean", *means, *[""] * (len(columns) - len(means))])
         widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-        titles = _title_line([title for title, _, _ in columns], widths)
-        return [titles, *(_table_line(row, widths) for row in (head, *rows))]
+        titles = _format_titles([title for title, _, _ in columns], widths)
+        return [titles, *(_format_line(row, widths) for row in (head, *rows))]
 
     def remarks(self) -> list[str]:
         """Return the notes, and a warning of layers that are too far apart to be averaged."""
-        low = [_short_layer(layer) for layer in self.low_layers()]
+        low = [_shorten_layer(layer) for layer in self.low_layers()]
         far = [
             f"the cosine is below {LOW_COSINE} in {plural('layer') if len(low) > 1 else 'layer'} "
             f"{join_some(low, 6)}: an average of weights this far apart is rarely of use before it is trained"
@@ -167,8 +167,8 @@ class WeightComparison:
             "base": self.base,
             "mean_cosine": {view.lower(): self.mean_cosine(parts) for view, parts in VIEWS},
             "layers": {
-                _short_layer(layer): {
-                    view.lower(): _layer_numbers(self, layer, parts)
+                _shorten_layer(layer): {
+                    view.lower(): _collect_numbers(self, layer, parts)
                     for view, parts in views
                     if self.of(layer, parts) is not None
                 }
@@ -176,7 +176,7 @@ class WeightComparison:
             },
             "below": {
                 "cosine": LOW_COSINE,
-                "layers": [_short_layer(layer) for layer in self.low_layers()],
+                "layers": [_shorten_layer(layer) for layer in self.low_layers()],
             },
             "left_out": [*self.left_out],
             "notes": [*self.notes],
@@ -192,10 +192,7 @@ class WeightComparison:
                 "Of all matrices of a layer, of its attention and of its MLP; E are the embeddings. Below "
                 f"{LOW_COSINE} an average is rarely of use before it is trained.",
                 "cosine",
-                {
-                    view: _series_values(self, parts, lambda one: one.cosine)
-                    for view, parts in VIEWS
-                },
+                {view: _list_series(self, parts, lambda one: one.cosine) for view, parts in VIEWS},
             ),
             _build_figure(
                 self,
@@ -203,7 +200,7 @@ class WeightComparison:
                 f"‖B - A‖ / ‖A‖, the Frobenius norm, in percent; A is {a} and B is {b}.",
                 "distance, % of the norm",
                 {
-                    v: _series_values(self, parts, lambda one: 100 * one.distance)
+                    v: _list_series(self, parts, lambda one: 100 * one.distance)
                     for v, parts in VIEWS
                 },
             ),
@@ -213,7 +210,7 @@ class WeightComparison:
                 f"Share of the weights that are above zero in one of {a} and {b} and below it in the other.",
                 "opposite signs, %",
                 {
-                    v: _series_values(self, ps, lambda one: 100 * one.sign_conflicts)
+                    v: _list_series(self, ps, lambda one: 100 * one.sign_conflicts)
                     for v, ps in VIEWS
                 },
             ),
@@ -229,45 +226,53 @@ def _is_trunk_layer(layer: str) -> bool:
 
 
 def _sum_parts(sums: ByLayer, layer: str, parts: Collection[Part]) -> PairSums | None:
-    found = [one for (place, part), one in sums.items() if place == layer and part in parts]
-    return sum(found, PairSums()) if found else None
+    selected = [one for (place, part), one in sums.items() if place == layer and part in parts]
+    return sum(selected, PairSums()) if selected else None
 
 
 def _mean_known(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None
 
 
-def _title_line(titles: Sequence[str], widths: Sequence[int]) -> str:
+def _format_titles(titles: Sequence[str], widths: Sequence[int]) -> str:
     """Return the line above the heads: each title once, above the columns that it is for."""
     line = ""
-    place = widths[0]
+    column = widths[0]
     for i, (title, width) in enumerate(zip(titles, widths[1:], strict=True)):
         if i == 0 or titles[i - 1] != title:
-            line = f"{line:<{place}}  {title}"
-        place += 2 + width
+            line = f"{line:<{column}}  {title}"
+        column += 2 + width
     return line
 
 
-def _table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first, *rest = cells
-    numbers = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+def _format_line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *numeric_cells = cells
+    numbers = (cell.rjust(width) for cell, width in zip(numeric_cells, widths[1:], strict=True))
     return "  ".join((first.ljust(widths[0]), *numbers)).rstrip()
 
 
-def _short_layer(layer: str) -> str:
+def _shorten_layer(layer: str) -> str:
     """Return a layer's short name: E for the embeddings, a number in the text trunk."""
     return "E" if layer == EMBEDDING_LAYER else layer.removeprefix("layers.")
 
 
-def _table_columns(found: WeightComparison) -> Iterator[tuple[str, str, Callable[[str], str]]]:
+def _list_columns(found: WeightComparison) -> Iterator[tuple[str, str, Callable[[str], str]]]:
     """Yield (title, view, text of a layer) of each column after that of the layers' names."""
     for view, parts in VIEWS:
-        yield "cosine", view, _cell_text(found, parts, lambda one: one.cosine, 4)
+        yield "cosine", view, _build_cell_writer(found, parts, lambda one: one.cosine, 4)
     for view, parts in VIEWS:
-        yield "distance, % of A", view, _cell_text(found, parts, lambda one: 100 * one.distance, 2)
-    yield "change", "norm", _cell_text(found, MATRICES, lambda one: one.norms[2], 3)
-    yield "signs", "apart %", _cell_text(found, MATRICES, lambda one: 100 * one.sign_conflicts, 2)
+        yield (
+            "distance, % of A",
+            view,
+            _build_cell_writer(found, parts, lambda one: 100 * one.distance, 2),
+        )
+    yield "change", "norm", _build_cell_writer(found, MATRICES, lambda one: one.norms[2], 3)
+    yield (
+        "signs",
+        "apart %",
+        _build_cell_writer(found, MATRICES, lambda one: 100 * one.sign_conflicts, 2),
+    )
     if found.base is None:
         return
     numbers: tuple[tuple[str, str, Number, int], ...] = (
@@ -277,10 +282,10 @@ def _table_columns(found: WeightComparison) -> Iterator[tuple[str, str, Callable
         ("changes from the base", "apart %", lambda one: 100 * one.sign_conflicts, 2),
     )
     for title, view, number, digits in numbers:
-        yield title, view, _cell_text(found, MATRICES, number, digits, changes=True)
+        yield title, view, _build_cell_writer(found, MATRICES, number, digits, changes=True)
 
 
-def _cell_text(
+def _build_cell_writer(
     found: WeightComparison,
     parts: tuple[Part, ...],
     number: Number,
@@ -300,13 +305,15 @@ def _show_number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _layer_numbers(found: WeightComparison, layer: str, parts: tuple[Part, ...]) -> dict[str, Any]:
+def _collect_numbers(
+    found: WeightComparison, layer: str, parts: tuple[Part, ...]
+) -> dict[str, Any]:
     weights, changes = found.of(layer, parts), found.changes_of(layer, parts)
     assert weights is not None
     numbers: dict[str, Any] = {
         "elements": int(weights.elements),
         "cosine": weights.cosine,
-        "distance": _finite_or_none(weights.distance),
+        "distance": _drop_non_finite(weights.distance),
         "norm_first": weights.norms[0],
         "norm_second": weights.norms[1],
         "norm_change": weights.norms[2],
@@ -322,7 +329,7 @@ def _layer_numbers(found: WeightComparison, layer: str, parts: tuple[Part, ...])
     return numbers
 
 
-def _finite_or_none(value: float) -> float | None:
+def _drop_non_finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
@@ -337,30 +344,30 @@ def _change_figures(found: WeightComparison) -> Iterator[dict[str, Any]]:
     )
     for title, y, number in numbers:
         caption = f"Of the changes from {found.base} to {found.first} and to {found.second}."
-        series = {view: _series_values(found, parts, number, changes=True) for view, parts in VIEWS}
+        series = {view: _list_series(found, parts, number, changes=True) for view, parts in VIEWS}
         yield _build_figure(found, title, caption, y, series)
     norms = {
-        found.first: _series_values(found, MATRICES, lambda one: one.norms[0], changes=True),
-        found.second: _series_values(found, MATRICES, lambda one: one.norms[1], changes=True),
+        found.first: _list_series(found, MATRICES, lambda one: one.norms[0], changes=True),
+        found.second: _list_series(found, MATRICES, lambda one: one.norms[1], changes=True),
     }
     caption = f"‖W - W₀‖, the Frobenius norm of a layer's change from {found.base}."
     yield _build_figure(found, "Norms of the changes", caption, "norm", norms)
 
 
-def _series_values(
+def _list_series(
     found: WeightComparison, parts: tuple[Part, ...], number: Number, *, changes: bool = False
 ) -> list[float | None]:
     look = found.changes_of if changes else found.of
     sums = [look(layer, parts) for layer in found.layers]
-    known = [None if one is None else number(one) for one in sums]
-    return [None if value is None else _finite_or_none(value) for value in known]
+    numbers = [None if one is None else number(one) for one in sums]
+    return [None if value is None else _drop_non_finite(value) for value in numbers]
 
 
 def _build_figure(
     found: WeightComparison, title: str, caption: str, y: str, series: dict[str, list[float | None]]
 ) -> dict[str, Any]:
     lines = {name: values for name, values in series.items() if any(v is not None for v in values)}
-    labels = [_short_layer(layer) for layer in found.layers]
+    labels = [_shorten_layer(layer) for layer in found.layers]
     return {
         "title": title,
         "caption": caption,

@@ -39,13 +39,13 @@ class FoundWeights:
         path = path / WEIGHTS_FILE if path.is_dir() else path
         try:
             content = json.loads(path.read_text("utf-8"))
-            models = {str(one["fingerprint"]): one for one in content.pop("models")}
-            weights = {key: float(one["weight"]) for key, one in models.items()}
-            names = {key: str(one["name"]) for key, one in models.items()}
+            models = {str(entry["fingerprint"]): entry for entry in content.pop("models")}
+            weights = {key: float(entry["weight"]) for key, entry in models.items()}
+            names = {key: str(entry["name"]) for key, entry in models.items()}
             layered = {
-                key: PerTensor(one["by_tensor"])
-                for key, one in models.items()
-                if "by_tensor" in one
+                key: PerTensor(entry["by_tensor"])
+                for key, entry in models.items()
+                if "by_tensor" in entry
             }
         except OSError:
             raise CheckpointError(f"{path}: there is no such file of weights") from None
@@ -79,21 +79,23 @@ class FoundWeights:
         A model of no weight may be missing. While some models are `unseen`, as those that are yet to be
         made, what belongs to none of the others may belong to them.
         """
-        given = {fingerprint: name for name, fingerprint in models}
-        found = [
+        name_by_fingerprint = {fingerprint: name for name, fingerprint in models}
+        faults = [
             f"the weights are for other models: '{name}' is none of {', '.join(self._list_names())}; "
             "find them anew for these models"
-            for fingerprint, name in given.items()
+            for fingerprint, name in name_by_fingerprint.items()
             if fingerprint not in self.weights
         ]
-        lacking = [k for k, w in self.weights.items() if w > _LEAST and k not in given]
-        if not unseen and not found:
-            found += [
+        lacking = [
+            k for k, w in self.weights.items() if w > _LEAST and k not in name_by_fingerprint
+        ]
+        if not unseen and not faults:
+            faults += [
                 f"the weights give {self.weights[key]:.3g} to '{self.names.get(key, key)}', which is not "
                 "among the models; add it there"
                 for key in lacking
             ]
-        return found
+        return faults
 
     def _list_names(self) -> list[str]:
         return [f"'{name}'" for name in self.names.values()]

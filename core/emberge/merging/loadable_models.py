@@ -79,7 +79,7 @@ def _build_whole(model: Model, adapter: Path, out: Path, machine: Machine | None
     from emberge.tensor_files import FileSource, TensorReader
 
     base = Checkpoint(model.folder)
-    specs = _whole_specs(base, adapter)
+    specs = _list_adapted_specs(base, adapter)
     content = content_of(
         MergeInput(model.name, model.folder, fingerprint=model.fingerprint, adapter=adapter)
     )
@@ -89,18 +89,18 @@ def _build_whole(model: Model, adapter: Path, out: Path, machine: Machine | None
         build_checkpoint(jobs, out, template=base, key=key, machine=machine)
 
 
-def _whole_specs(base: Checkpoint, adapter: Path) -> list[TensorSpec]:
+def _list_adapted_specs(base: Checkpoint, adapter: Path) -> list[TensorSpec]:
     """Return the adapted model's tensors as they are stored, derived ones in float32."""
     names = adapted_names(base.names, base, adapter)
     assert names is not None  # only an adapter without weights has none, which is refused
     stored = {n: spec for n, spec in names.specs.items() if not names.is_tied_copy(n)}
     return [
-        (spec if is_buffer(name) else _in_float32(spec)).renamed(names.out_name(spec))
+        (spec if is_buffer(name) else _convert_to_float32(spec)).renamed(names.out_name(spec))
         for name, spec in stored.items()
     ]
 
 
-def _in_float32(spec: TensorSpec) -> TensorSpec:
+def _convert_to_float32(spec: TensorSpec) -> TensorSpec:
     if spec.dtype == _DTYPE or not spec.mergeable:
         return spec
     if isinstance(spec, DerivedTensor):

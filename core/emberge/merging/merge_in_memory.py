@@ -59,12 +59,12 @@ def merge_state_dicts(
     """
     how = _Settings(**settings)
     called = tuple(names or (f"model {i + 1}" for i in range(len(models))))
-    given = weights if weights is not None else [1.0] * len(models)
-    schedules = [w if isinstance(w, PerTensor) else PerTensor(w) for w in given]
+    factors = weights if weights is not None else [1.0] * len(models)
+    schedules = [w if isinstance(w, PerTensor) else PerTensor(w) for w in factors]
     _require_alike(models, called, base)
     depth = depths(models[0])
-    own = dict(zip(called, how.options, strict=True)) if how.options else {}
-    chain = Chain(tuple(strategy), Resolver(own, depth))
+    options = dict(zip(called, how.options, strict=True)) if how.options else {}
+    chain = Chain(tuple(strategy), Resolver(options, depth))
     origin = base if any(s.base_policy != "forbidden" for s in strategy) else None
 
     def block(name: str, statistics: RowStatistics) -> Block:
@@ -112,11 +112,11 @@ def merge_state_dicts(
 
 
 def _build_statistics(entries: Mapping[str, Tensor], shape: tuple[int, ...]) -> RowStatistics:
-    found = {}
+    measures = {}
     for model, entry in entries.items():
         spec = TensorSpec(model, tuple(entry.shape), str(entry.dtype).removeprefix("torch."))
-        found[model] = StatisticsEntry.of(spec, MemorySource(model, entry), shape)
-    return RowStatistics({}, found)
+        measures[model] = StatisticsEntry.of(spec, MemorySource(model, entry), shape)
+    return RowStatistics({}, measures)
 
 
 def _put_into(out: Mapping[str, Tensor]) -> Callable[[TensorJob, int, Tensor], None]:

@@ -68,14 +68,14 @@ class EffectiveWeight:
         if not varied:
             spread = f"{_show_number(self.least)} to {_show_number(self.largest)}"
             return f"{spread} by tensor" if self.mixed > _MIXED else ""
-        ranges = list(_layer_ranges(self.layers))
+        ranges = list(_join_layer_ranges(self.layers))
         if len(ranges) <= _FEW:
             return ", ".join(ranges)
         numbered = [
-            (la, w) for la, w in sorted(self.layers.items(), key=_layer_key) if _tower_of(la)
+            (la, w) for la, w in sorted(self.layers.items(), key=_sort_layer) if _find_tower(la)
         ]
         weights = [weight for _, weight in numbered]
-        if len({_tower_of(la) for la, _ in numbered}) == 1 and sorted(weights) in (
+        if len({_find_tower(la) for la, _ in numbered}) == 1 and sorted(weights) in (
             weights,
             weights[::-1],
         ):
@@ -153,7 +153,7 @@ class MergePlan:
 def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
     """Return the weight, as given, of each model that has the tensor."""
     depth = plan.depths.get(tensor.name, 0.0)
-    called = _names_for_filters(plan.request, tensor)
+    called = _list_filterable_names(plan.request, tensor)
     return {
         model.name: model.weight.at(called[model.name], depth)
         for model, spec in zip(plan.request.inputs, tensor.sources, strict=True)
@@ -163,7 +163,7 @@ def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
 
 def resolver(plan: MergePlan) -> Resolver:
     """Build the resolver that turns the stages' options into numbers for this merge."""
-    called = {tensor.name: _names_for_filters(plan.request, tensor) for tensor in plan.tensors}
+    called = {tensor.name: _list_filterable_names(plan.request, tensor) for tensor in plan.tensors}
     return Resolver({m.name: m.options for m in plan.request.inputs}, plan.depths, called)
 
 
@@ -178,7 +178,7 @@ def raise_problems(plan: MergePlan) -> None:
         raise CheckpointError("\n".join(str(problem) for problem in errors))
 
 
-def _names_for_filters(request: MergeRequest, tensor: TensorPlan) -> dict[str, str]:
+def _list_filterable_names(request: MergeRequest, tensor: TensorPlan) -> dict[str, str]:
     """Return the names that filters are matched with: each model's own, and under "" the result's.
 
     They differ only in a slice that takes other layers of a model than it makes, and only in the layer.
@@ -199,12 +199,12 @@ def _slice_start(slices: Sequence[MergeSlice], number: int | None) -> int | None
     return sum(one.count for one in slices[:place])
 
 
-def _layer_ranges(layers: Mapping[str, float]) -> Iterator[str]:
+def _join_layer_ranges(layers: Mapping[str, float]) -> Iterator[str]:
     """Yield runs of neighbouring layers of equal weight: `embeddings 0`, `layers.0–11 0.5`."""
     runs: list[tuple[str, str, str]] = []
-    for layer, weight in sorted(layers.items(), key=_layer_key):
+    for layer, weight in sorted(layers.items(), key=_sort_layer):
         shown = _show_number(weight)
-        if runs and runs[-1][2] == shown and _tower_of(runs[-1][1]) == _tower_of(layer) != "":
+        if runs and runs[-1][2] == shown and _find_tower(runs[-1][1]) == _find_tower(layer) != "":
             runs[-1] = (runs[-1][0], layer, shown)
         else:
             runs.append((layer, layer, shown))
@@ -213,14 +213,14 @@ def _layer_ranges(layers: Mapping[str, float]) -> Iterator[str]:
         yield f"{first}{end} {shown}"
 
 
-def _layer_key(entry: tuple[str, float]) -> tuple[bool, str, int]:
+def _sort_layer(entry: tuple[str, float]) -> tuple[bool, str, int]:
     layer, _ = entry
     found = _NUMBERED.fullmatch(layer)
     name, number = (found[1], int(found[2])) if found else (layer, 0)
     return layer != "embeddings", name, number
 
 
-def _tower_of(layer: str) -> str:
+def _find_tower(layer: str) -> str:
     found = _NUMBERED.fullmatch(layer)
     return found[1] if found else ""
 
@@ -236,7 +236,7 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
     merges its result with the base, the base has a weight too, and the models what that leaves.
     """
     sums: dict[str, _WeightSum] = {m.name: _WeightSum() for m in plan.request.inputs}
-    keeping = any(_base_share(chain) for chain in plan.request.chains)
+    keeping = any(_find_base_share(chain) for chain in plan.request.chains)
     based = [plan.request.base.name] if plan.request.base is not None and keeping else []
     sums |= {name: _WeightSum() for name in based}
     total = elements = 0.0
@@ -244,17 +244,17 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
         if tensor.action != "merge":
             continue
         given = weights_of(plan, tensor)
-        for name, weight in _effective_weights(plan, tensor, given).items():
+        for name, weight in _compute_weights(plan, tensor, given).items():
             sums[name].add(plan.layers[tensor.name], weight, tensor.out.elements)
         for name in based:
-            kept = _base_share(plan.request.chains[plan.request.chain_of(tensor.name)])
-            sums[name].add(plan.layers[tensor.name], kept, tensor.out.elements)
+            base_share = _find_base_share(plan.request.chains[plan.request.chain_of(tensor.name)])
+            sums[name].add(plan.layers[tensor.name], base_share, tensor.out.elements)
         total += tensor.out.elements * sum(given.values())
         elements += tensor.out.elements
     return {n: one.share(elements) for n, one in sums.items()}, total / (elements or 1.0)
 
 
-def _effective_weights(
+def _compute_weights(
     plan: MergePlan, tensor: TensorPlan, given: Mapping[str, float]
 ) -> dict[str, float]:
     """Return the weights in effect for a tensor, of what the base leaves.
@@ -265,14 +265,14 @@ def _effective_weights(
     link, labels = weighing(chain, [m for m in plan.request.inputs if m.name in given])
     if link.weight_role == "unused":
         return dict(given)
-    left = 1.0 - _base_share(chain)
+    left = 1.0 - _find_base_share(chain)
     sums = sums_of(given, labels) if link.weight_role == "share" else {}
     return {
         name: left * weight / (sums.get(labels[name], 1.0) or 1.0) for name, weight in given.items()
     }
 
 
-def _base_share(chain: Sequence[Stage]) -> float:
+def _find_base_share(chain: Sequence[Stage]) -> float:
     last = chain[-1]
     return last.base_share if isinstance(last, MergeStrategy) else 0.0
 

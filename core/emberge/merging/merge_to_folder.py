@@ -73,7 +73,7 @@ def merge_checkpoints(
     raise_problems(plan)
     assert plan.template is not None
     header = header_of(plan, provenance or {})
-    own = request.vocabulary.folder if request.vocabulary is not None else None
+    supplied = request.vocabulary.folder if request.vocabulary is not None else None
     fetched: list[FetchedFile] = []
     with TensorReader() as reader:
         jobs = list(merge_jobs(plan, reader))
@@ -84,7 +84,7 @@ def merge_checkpoints(
             key=_hash_request(plan, header),
             provenance=header,
             max_shard_size=request.max_shard_size,
-            tokenizer=own or request.tokenizer,
+            tokenizer=supplied or request.tokenizer,
             machine=machine,
             side=side,
             progress=progress,

@@ -23,7 +23,7 @@ Compute = Literal["float32", "float64"]
 ModelOptions = Mapping[str, Mapping[str, PerTensor]]
 
 
-def _plain_name(name: str) -> str:
+def _simplify_name(name: str) -> str:
     return name.replace("_", "").lower()
 
 
@@ -45,10 +45,12 @@ class Resolver:
         for name, schedule in stage.schedules().items():
             number = schedule.at(here, depth)
             if isinstance(schedule, PerModel):
-                own = {model: self._own_schedule(stage, name, model) for model in block.models}
+                schedules = {
+                    model: self._own_schedule(stage, name, model) for model in block.models
+                }
                 numbers = [
                     o.at(called.get(model, here), depth, number) if o else number
-                    for model, o in own.items()
+                    for model, o in schedules.items()
                 ]
                 values[name] = block.weights.new_tensor(numbers)
             else:
@@ -59,30 +61,32 @@ class Resolver:
 
     def _own_schedule(self, stage: Stage, option: str, model: str) -> PerTensor | None:
         for name, options in self.models.get(model, {}).items():
-            if _plain_name(name) == _plain_name(stage.name_in_recipes) and option in options:
+            if _simplify_name(name) == _simplify_name(stage.name_in_recipes) and option in options:
                 return options[option]
         return None
 
 
 def faults_of(model: str, options: ModelOptions, stages: Sequence[Stage]) -> Iterator[str]:
     """Yield what is wrong with one model's own options, given all stages of the merge."""
-    known = {stage.name_in_recipes: stage for stage in stages}
-    by_key = {_plain_name(name): stage for name, stage in known.items()}
-    for name, chosen in options.items():
-        stage = by_key.get(_plain_name(name))
+    stage_by_name = {stage.name_in_recipes: stage for stage in stages}
+    by_key = {_simplify_name(name): stage for name, stage in stage_by_name.items()}
+    for name, values in options.items():
+        stage = by_key.get(_simplify_name(name))
         if stage is None:
-            yield f"'{model}' has options for '{name}', which is no link here{suggest(name, known)}"
+            yield f"'{model}' has options for '{name}', which is no link here{suggest(name, stage_by_name)}"
             continue
-        own = [n for n, s in stage.schedules().items() if isinstance(s, PerModel)]
-        for option, value in chosen.items():
-            if option not in own:
-                hint = suggest(option, own) or f"; per model: {', '.join(own) or 'nothing'}"
+        settable = [n for n, s in stage.schedules().items() if isinstance(s, PerModel)]
+        for option, value in values.items():
+            if option not in settable:
+                hint = (
+                    suggest(option, settable) or f"; per model: {', '.join(settable) or 'nothing'}"
+                )
                 yield f"'{name}' has no option '{option}' that a model may set itself{hint}"
                 continue
-            yield from _range_faults(f"'{model}': {name}.{option}", value, stage, option)
+            yield from _check_range(f"'{model}': {name}.{option}", value, stage, option)
 
 
-def _range_faults(place: str, value: PerTensor, stage: Stage, option: str) -> Iterator[str]:
+def _check_range(place: str, value: PerTensor, stage: Stage, option: str) -> Iterator[str]:
     try:
         PerModel(list(value.entries), within=stage.schedules()[option].within)
     except ValueError as error:
@@ -208,8 +212,8 @@ class MergeRequest:
     @property
     def chains(self) -> tuple[tuple[Stage, ...], ...]:
         """The rules' strategies in order, the one for the rest, and those of slices."""
-        own = (one.strategy for one in self.slices if one.strategy is not None)
-        return (*(rule.strategy for rule in self.rules), self.strategy, *own)
+        slice_chains = (one.strategy for one in self.slices if one.strategy is not None)
+        return (*(rule.strategy for rule in self.rules), self.strategy, *slice_chains)
 
     @property
     def uses_statistics(self) -> bool:
@@ -227,10 +231,10 @@ class MergeRequest:
 
 def _own_chain(slices: Sequence[MergeSlice], name: str) -> int:
     """Return how many strategies after the merge's own one that of a tensor's slice comes; 0 without one."""
-    place = slice_of(slices, name)
-    if slices[place].strategy is None:
+    position = slice_of(slices, name)
+    if slices[position].strategy is None:
         return 0
-    return sum(one.strategy is not None for one in slices[: place + 1])
+    return sum(one.strategy is not None for one in slices[: position + 1])
 
 
 def slice_of(slices: Sequence[MergeSlice], name: str) -> int:
@@ -244,7 +248,7 @@ def slice_of(slices: Sequence[MergeSlice], name: str) -> int:
 
 def shifted(name: str, by: int) -> str:
     """Return a tensor's name with its layer's number raised by `by`."""
-    found = LAYER.search(name)
-    if not found or not by:
+    match = LAYER.search(name)
+    if not match or not by:
         return name
-    return f"{name[: found.start(2)]}{int(found[2]) + by}{name[found.end(2) :]}"
+    return f"{name[: match.start(2)]}{int(match[2]) + by}{name[match.end(2) :]}"

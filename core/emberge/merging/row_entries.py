@@ -64,8 +64,8 @@ class RowStatistics(Mapping[str, Any]):
 
     def row_bytes(self, rows: int) -> int:
         """Return the bytes of memory for a row: entries as read and as computed with, over all rows."""
-        own = [e.spec.nbytes for e in self.entries.values()]
-        return 3 * sum(own) // max(1, rows)
+        sizes = [e.spec.nbytes for e in self.entries.values()]
+        return 3 * sum(sizes) // max(1, rows)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -101,11 +101,13 @@ class MergeStatistics:
 
     def of(self, chain: int, tensor: TensorPlan, layer: str, source: Open) -> RowStatistics:
         """Return the statistics for a tensor's blocks; `source` opens an entry."""
-        known = self._chains[chain]
-        numbers = {k: v for s in known.numbers for k, v in s.of(layer, tensor.name).items()}
+        chain_statistics = self._chains[chain]
+        numbers = {
+            k: v for s in chain_statistics.numbers for k, v in s.of(layer, tensor.name).items()
+        }
         entries = {}
         for model, own in zip(self._models, tensor.sources, strict=True):
-            spec = known.entries.get(model, {}).get(tensor.name)
+            spec = chain_statistics.entries.get(model, {}).get(tensor.name)
             if spec is not None and own is not None:
                 spec = align_entry(spec, own, tensor.out)
                 entries[model] = StatisticsEntry.of(spec, source(model, spec), tensor.out.shape)

@@ -32,7 +32,7 @@ def own_entries(link: Stage, request: MergeRequest) -> dict[str, Mapping[str, Te
     if link.statistics_of != "models":
         return {}
     files = open_statistics(link, request.statistics)
-    found = {}
+    entries_by_model = {}
     for model in request.inputs:
         if not model.fingerprint:
             raise CheckpointError(
@@ -43,8 +43,8 @@ def own_entries(link: Stage, request: MergeRequest) -> dict[str, Mapping[str, Te
         if len(places) != 1:
             raise CheckpointError(_place_fault(model, files, len(places)))
         file, label = places[0]
-        found[model.name] = file.entries.get(label, {})
-    return found
+        entries_by_model[model.name] = file.entries.get(label, {})
+    return entries_by_model
 
 
 def statistics_problems(request: MergeRequest) -> Iterator[Problem]:
@@ -54,17 +54,17 @@ def statistics_problems(request: MergeRequest) -> Iterator[Problem]:
         for link in all_stages(chain):
             try:
                 files = open_statistics(link, request.statistics, steps=False)
-                faults = [*_faults_of_files(link, files, request)]
+                faults = [*_check_files(link, files, request)]
             except EmbergeError as error:
                 faults = [str(error)]
             yield from (Problem(fault) for fault in faults if fault not in seen)
             seen.update(faults)
 
 
-def _faults_of_files(
+def _check_files(
     link: Stage, files: Sequence[StatisticsFile], request: MergeRequest
 ) -> Iterator[str]:
-    faults = [fault for file in files for fault in _faults_of_file(link, file, request)]
+    faults = [fault for file in files for fault in _check_file(link, file, request)]
     yield from faults
     if faults or link.statistics_of != "models":
         return
@@ -73,12 +73,12 @@ def _faults_of_files(
             f"'{link.name_in_recipes}' merges whole models by what was measured of them, and no slices; "
             "stack first, then measure"
         )
-    elif len(files) == len(_named_files(link)):  # else a step is yet to make one
+    elif len(files) == len(_list_named_files(link)):  # else a step is yet to make one
         places = ((model, len(_find_places(model, files))) for model in request.inputs)
         yield from (_place_fault(m, files, n) for m, n in places if m.fingerprint and n != 1)
 
 
-def _faults_of_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
+def _check_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
     if link.statistics_kind not in ("", file.measure):
         yield (
             f"{file.path}: holds {file.measure or 'another measure'}, and '{link.name_in_recipes}' needs "
@@ -92,7 +92,7 @@ def _faults_of_file(link: Stage, file: StatisticsFile, request: MergeRequest) ->
         )
 
 
-def _named_files(link: Stage) -> set[str]:
+def _list_named_files(link: Stage) -> set[str]:
     return {file.text for file in link.own_files()}
 
 
@@ -111,8 +111,8 @@ def _place_fault(model: MergeInput, files: Sequence[StatisticsFile], count: int)
     where = ", ".join(str(file.path) for file in files) or "no statistics file"
     if count:
         return f"{where}: '{model.name}' was measured {count} times; name one file of each model"
-    known = [f"{label} ({content[:12]})" for f in files for label, content in f.models.items()]
-    listed = ", ".join(known) or "nothing"
+    labels = [f"{label} ({content[:12]})" for f in files for label, content in f.models.items()]
+    listed = ", ".join(labels) or "nothing"
     return (
         f"{where}: nothing was measured of '{model.name}' as it is now (content "
         f"{model.fingerprint[:12]}); there is {listed}; measure it again"
@@ -122,19 +122,21 @@ def _place_fault(model: MergeInput, files: Sequence[StatisticsFile], count: int)
 def entry_problems(plan: MergePlan) -> Iterator[Problem]:
     """Yield the tensors that a stage cannot merge by the entries of their models."""
     request = plan.request
-    known: dict[int, Entries] = {}
+    entries_by_link: dict[int, Entries] = {}
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
         for link in all_stages(request.chains[request.chain_of(tensor.name)]):
-            if id(link) not in known:
-                known[id(link)] = _known_entries(link, request)
-            fault = _entry_fault(link, tensor, known[id(link)], request)
+            if id(link) not in entries_by_link:
+                entries_by_link[id(link)] = _read_known_entries(link, request)
+            fault = _find_entry_fault(link, tensor, entries_by_link[id(link)], request)
             if fault:
                 yield Problem(f"'{link.name_in_recipes}': {fault}", tensor.name)
 
 
-def _entry_fault(link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequest) -> str:
+def _find_entry_fault(
+    link: Stage, tensor: TensorPlan, entries: Entries, request: MergeRequest
+) -> str:
     if not entries:
         return ""
     shapes: dict[str, tuple[int, ...] | None] = {}
@@ -146,10 +148,12 @@ def _entry_fault(link: Stage, tensor: TensorPlan, entries: Entries, request: Mer
     return link.entry_problem(tensor.name, tensor.out.shape, shapes)
 
 
-def _known_entries(link: Stage, request: MergeRequest) -> Entries:
+def _read_known_entries(link: Stage, request: MergeRequest) -> Entries:
     """Return `own_entries`; nothing while they are unknown, or where others report their problems."""
-    made = all(not t.startswith("$") or t in request.statistics for t in _named_files(link))
-    if not made or not all(model.fingerprint for model in request.inputs):
+    readable = all(
+        not t.startswith("$") or t in request.statistics for t in _list_named_files(link)
+    )
+    if not readable or not all(model.fingerprint for model in request.inputs):
         return {}
     try:
         return own_entries(link, request)
@@ -169,17 +173,17 @@ class _Entries:
         """Return the problem of a label without any entry; "" for none."""
         if label in self.places:
             return ""
-        known = join_some(self.places, _SOME) or "nothing"
+        listed = join_some(self.places, _SOME) or "nothing"
         return (
             f"{self.files}: has no numbers of '{label}', by which '{self.stage.name_in_recipes}' merges; "
-            f"there is {known}{suggest(label, self.places)}"
+            f"there is {listed}{suggest(label, self.places)}"
         )
 
     def layer_fault(self, label: str, layers: Sequence[str]) -> str:
         """Return the problem of a label that has entries, but none for some layers."""
-        known = join_some(self.places[label], _SOME)
+        listed = join_some(self.places[label], _SOME)
         return (
-            f"{self.files}: has numbers of '{label}' for {known}, and none for "
+            f"{self.files}: has numbers of '{label}' for {listed}, and none for "
             f"{join_some(layers, _SOME)}, which '{self.stage.name_in_recipes}' merges; measure a model of "
             "this architecture"
         )
@@ -187,34 +191,37 @@ class _Entries:
 
 def label_problems(request: MergeRequest) -> Iterator[Problem]:
     """Yield a problem for each label that a stage reads and its files lack."""
-    known = _read_entries(request)
-    found = [
-        known[id(stage)].label_fault(label)
+    entries_by_stage = _read_entries(request)
+    faults = [
+        entries_by_stage[id(stage)].label_fault(label)
         for chain in request.chains
         for stage, labels in _label_readers(chain, request.inputs)
         for label in labels
-        if id(stage) in known
+        if id(stage) in entries_by_stage
     ]
-    yield from map(Problem, filter(None, dict.fromkeys(found)))
+    yield from map(Problem, filter(None, dict.fromkeys(faults)))
 
 
 def layer_problems(plan: MergePlan) -> Iterator[Problem]:
     """Yield a problem for each label that a stage's files have for other layers than the merged ones."""
-    known, lacking = _read_entries(plan.request), dict[tuple[int, str], dict[str, None]]()
-    for tensor in plan.tensors if known else ():
+    entries_by_stage, lacking = (
+        _read_entries(plan.request),
+        dict[tuple[int, str], dict[str, None]](),
+    )
+    for tensor in plan.tensors if entries_by_stage else ():
         layer, chain = plan.layers[tensor.name], plan.request.chain_of(tensor.name)
         for stage, labels in _label_readers(
-            plan.request.chains[chain], _merged_models(tensor, plan)
+            plan.request.chains[chain], _list_merged_models(tensor, plan)
         ):
-            places = known[id(stage)].places if id(stage) in known else {}
+            places = entries_by_stage[id(stage)].places if id(stage) in entries_by_stage else {}
             for label in labels:
                 if label in places and not {layer, tensor.name} & set(places[label]):
                     lacking.setdefault((id(stage), label), {})[layer] = None
     for (stage_id, label), layers in lacking.items():
-        yield Problem(known[stage_id].layer_fault(label, list(layers)))
+        yield Problem(entries_by_stage[stage_id].layer_fault(label, list(layers)))
 
 
-def _merged_models(tensor: TensorPlan, plan: MergePlan) -> list[MergeInput]:
+def _list_merged_models(tensor: TensorPlan, plan: MergePlan) -> list[MergeInput]:
     """Return the models that a tensor is merged of; none for one that is copied."""
     if tensor.action != "merge":
         return []
@@ -226,7 +233,7 @@ def _label_readers(
     chain: Sequence[Stage], inputs: Sequence[MergeInput]
 ) -> Iterator[tuple[Stage, list[str]]]:
     """Yield each stage of a chain that reads labels, with those that it sees."""
-    models: Sequence[str] = _names_in_run(inputs)
+    models: Sequence[str] = _list_run_names(inputs)
     groups: Sequence[str] = [model.group for model in inputs]
     for link in chain:
         for stage in all_stages([link]):
@@ -238,7 +245,7 @@ def _label_readers(
             groups, models = (groups if left == models else left), left
 
 
-def _names_in_run(inputs: Sequence[MergeInput]) -> list[str]:
+def _list_run_names(inputs: Sequence[MergeInput]) -> list[str]:
     """Return the names that models have in the run, where a check calls them by their references.
 
     Those of `$run.checkpoints` and of equal names are not known before, and are "".
@@ -259,7 +266,7 @@ def _name_in_run(model: MergeInput) -> str:
 
 def _read_entries(request: MergeRequest) -> dict[int, _Entries]:
     """Return the entries of each stage's files, by the stage's id; not of files with other problems."""
-    found = {}
+    entries_by_stage = {}
     for chain in request.chains:
         for stage, _ in _label_readers(chain, request.inputs):
             try:
@@ -267,15 +274,15 @@ def _read_entries(request: MergeRequest) -> dict[int, _Entries]:
             except EmbergeError:
                 continue  # it is reported where the files are looked at
             if entries is not None:
-                found[id(stage)] = entries
-    return found
+                entries_by_stage[id(stage)] = entries
+    return entries_by_stage
 
 
 def _read_stage_entries(stage: Stage, request: MergeRequest) -> _Entries | None:
     """Return the entries of a stage's files; None for those yet to be made, or of another kind."""
     files = open_statistics(stage, request.statistics, steps=False)
-    made = len(files) == len({file.text for file in stage.own_files()})
-    if not made or any(stage.statistics_kind not in ("", file.measure) for file in files):
+    readable = len(files) == len({file.text for file in stage.own_files()})
+    if not readable or any(stage.statistics_kind not in ("", file.measure) for file in files):
         return None
     places: dict[str, list[str]] = {}
     for file in files:

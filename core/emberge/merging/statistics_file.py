@@ -64,13 +64,13 @@ class Statistics:
         from emberge.tensor_files import bytes_of
 
         tensors: dict[str, Tensor] = {}
-        for place, values in self.values.items():
-            if "/" in place:
-                raise CheckpointError(f"'{place}' holds a slash and can be no layer or tensor")
+        for entry_name, values in self.values.items():
+            if "/" in entry_name:
+                raise CheckpointError(f"'{entry_name}' holds a slash and can be no layer or tensor")
             for label, value in values.items():
                 if not isinstance(value, torch.Tensor):
                     value = torch.tensor(value, dtype=torch.float64)
-                tensors[f"{label}/{place}"] = value.detach().cpu().contiguous()
+                tensors[f"{label}/{entry_name}"] = value.detach().cpu().contiguous()
         specs = [
             TensorSpec(key, tuple(t.shape), str(t.dtype).removeprefix("torch."))
             for key, t in tensors.items()
@@ -148,13 +148,13 @@ class StatisticsFile:
         """The entries by label and place."""
         found: dict[str, dict[str, TensorSpec]] = {}
         for name, spec in self.specs.items():
-            label, slash, place = name.rpartition("/")
+            label, slash, entry_name = name.rpartition("/")
             if not slash:
                 raise CheckpointError(
                     f"{self.path}: '{name}' is not called <label>/<layer>, so this is no statistics "
                     "file"
                 )
-            found.setdefault(label, {})[place] = spec
+            found.setdefault(label, {})[entry_name] = spec
         return found
 
     @functools.cached_property
@@ -192,12 +192,12 @@ def read_statistics(path: Path) -> Statistics:
     values: dict[str, dict[str, Tensor | float]] = {}
     with TensorReader() as reader:
         for label, entries in file.entries.items():
-            for place, spec in entries.items():
+            for entry_name, spec in entries.items():
                 tensor = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype))
                 reader.read(spec, 0, tensor.view(-1))
-                values.setdefault(place, {})[label] = tensor
-    known = {"measure", "base", _CONTENT, *(f"model {label}" for label in file.models)}
-    facts = {k: v for k, v in file.metadata.items() if k not in known}
+                values.setdefault(entry_name, {})[label] = tensor
+    header_keys = {"measure", "base", _CONTENT, *(f"model {label}" for label in file.models)}
+    facts = {k: v for k, v in file.metadata.items() if k not in header_keys}
     return Statistics(values, file.base, file.models, file.measure, facts)
 
 
@@ -216,7 +216,7 @@ def statistics_path(path: Path) -> Path:
 def statistics_files(links: Iterable[Stage], made: Mapping[str, Path]) -> list[Path]:
     """Return the statistics files that links name; `made` has the paths of those that steps made."""
     named = {file.text: file for link in links for file in link.files()}
-    return [made.get(text) or _outside_path(file) for text, file in named.items()]
+    return [made.get(text) or _resolve_path(file) for text, file in named.items()]
 
 
 def open_statistics(
@@ -230,12 +230,12 @@ def open_statistics(
         CheckpointError: when one is missing.
     """
     named = {file.text: file for file in link.own_files()}
-    wanted = {t: f for t, f in named.items() if steps or t in made or not t.startswith("$")}
-    paths = [made.get(text) or _outside_path(file) for text, file in wanted.items()]
+    available = {t: f for t, f in named.items() if steps or t in made or not t.startswith("$")}
+    paths = [made.get(text) or _resolve_path(file) for text, file in available.items()]
     return [StatisticsFile(statistics_path(path)) for path in paths]
 
 
-def _outside_path(reference: FileRef) -> Path:
+def _resolve_path(reference: FileRef) -> Path:
     path = Path(reference.text).expanduser()
     return path if path.is_absolute() else reference.folder / path
 

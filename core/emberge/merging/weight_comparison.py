@@ -36,28 +36,28 @@ def compare_weights(
         CheckpointError: when a folder has no safetensors, the models have no tensor in common, or a tensor
             has NaN or infinite values.
     """
-    found = _match_tensors([first, second, *([base] if base is not None else [])])
-    if not found.pairs:
+    matched = _match_tensors([first, second, *([base] if base is not None else [])])
+    if not matched.pairs:
         raise CheckpointError(
             f"'{second.name}' and '{first.name}' have no tensor in common"
-            + "".join(f"; {note}" for note in found.notes)
+            + "".join(f"; {note}" for note in matched.notes)
         )
-    jobs = _measure_pairs(found, machine or Machine())
+    jobs = _measure_pairs(matched, machine or Machine())
     weights: dict[tuple[str, Part], PairSums] = {}
     changes: dict[tuple[str, Part], PairSums] = {}
     for job in jobs:
-        place = layer_of(job.spec.name), part_of(job.spec.name, job.spec.shape)
+        key = layer_of(job.spec.name), part_of(job.spec.name, job.spec.shape)
         for into, what in ((weights, "weights"), (changes, "changes")):
             if what in job.outcome:
-                into[place] = into.get(place, PairSums()) + job.outcome[what]
+                into[key] = into.get(key, PairSums()) + job.outcome[what]
     return WeightComparison(
         first=first.name,
         second=second.name,
         base=base.name if base is not None else None,
         weights=weights,
         changes=changes,
-        left_out=tuple(found.left_out),
-        notes=tuple(found.notes),
+        left_out=tuple(matched.left_out),
+        notes=tuple(matched.notes),
     )
 
 
@@ -88,8 +88,8 @@ def _measure_pairs(found: _MatchedPairs, machine: Machine) -> list[CompareJob]:
             ]
             rows = min(spec.shape[0] for spec in specs) if specs[0].shape else 0
             shape = (rows, *specs[0].shape[1:]) if specs[0].shape else ()
-            own = shared[:rows] if shared is not None and is_vocabulary(name) else None
-            jobs.append(CompareJob(TensorSpec(name, shape, "float32"), sources, own))
+            shared_rows = shared[:rows] if shared is not None and is_vocabulary(name) else None
+            jobs.append(CompareJob(TensorSpec(name, shape, "float32"), sources, shared_rows))
         units = {job.unit: [job] for job in jobs}
         run_jobs([], lambda *_: None, limits=Limits.of(machine), units=units)
     return jobs
@@ -101,10 +101,10 @@ def _measure_pairs(found: _MatchedPairs, machine: Machine) -> list[CompareJob]:
 def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
     checkpoints = [Checkpoint(model.folder) for model in models]
     names = [
-        one.names_by_template(checkpoints[0], _read_names(model, one))
-        for model, one in zip(models, checkpoints, strict=True)
+        checkpoint.names_by_template(checkpoints[0], _read_names(model, checkpoint))
+        for model, checkpoint in zip(models, checkpoints, strict=True)
     ]
-    found = _MatchedPairs([model.name for model in models])
+    matched = _MatchedPairs([model.name for model in models])
     only: dict[int, list[str]] = {0: [], 1: [], 2: []}
     others: list[str] = []
     for name in dict.fromkeys(name for own in names[:2] for name in own.specs):
@@ -116,20 +116,24 @@ def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
             lacking = names[0 if a is None else 1]
             if not lacking.is_tied_copy(name):
                 only[1 if a is None else 0].append(name)
-        elif not _are_alike(name, a, b):
+        elif not _have_same_shape(name, a, b):
             others.append(f"{name} {list(a.shape)} and {list(b.shape)}")
-            found.left_out.append(name)
-        elif base and (base[0] is None or not _are_alike(name, a, base[0])):
+            matched.left_out.append(name)
+        elif base and (base[0] is None or not _have_same_shape(name, a, base[0])):
             only[2].append(name)
-            found.pairs[name] = (a, b)
+            matched.pairs[name] = (a, b)
         else:
-            found.pairs[name] = (a, b, *(one for one in base if one is not None))
-    found.left_out += [*only[0], *only[1]]
-    found.notes += _only_notes(found.models, only)
+            matched.pairs[name] = (
+                a,
+                b,
+                *(checkpoint for checkpoint in base if checkpoint is not None),
+            )
+    matched.left_out += [*only[0], *only[1]]
+    matched.notes += _describe_lacking(matched.models, only)
     if others:
-        found.notes.append(f"{_count_phrase(len(others))} other shapes: {join_some(others, 3)}")
-    _match_rows(found, checkpoints)
-    return found
+        matched.notes.append(f"{_count_phrase(len(others))} other shapes: {join_some(others, 3)}")
+    _match_rows(matched, checkpoints)
+    return matched
 
 
 def _read_names(model: Model, checkpoint: Checkpoint) -> Names:
@@ -143,18 +147,18 @@ def _read_names(model: Model, checkpoint: Checkpoint) -> Names:
     return adapted
 
 
-def _are_alike(name: str, first: TensorSpec, second: TensorSpec) -> bool:
+def _have_same_shape(name: str, first: TensorSpec, second: TensorSpec) -> bool:
     """Return whether shapes are equal, or differ only in the number of rows of a vocabulary."""
     rows = is_vocabulary(name) and bool(first.shape) and bool(second.shape)
     return first.shape[rows:] == second.shape[rows:]
 
 
-def _only_notes(models: Sequence[str], only: Mapping[int, Sequence[str]]) -> Iterator[str]:
-    for place, names in only.items():
-        if names and place == 2:
+def _describe_lacking(models: Sequence[str], only: Mapping[int, Sequence[str]]) -> Iterator[str]:
+    for index, names in only.items():
+        if names and index == 2:
             yield f"the base lacks it, or has it in another shape: {count_by_first_word(names)}"
         elif names:
-            yield f"only in '{models[place]}': {count_by_first_word(names)}"
+            yield f"only in '{models[index]}': {count_by_first_word(names)}"
 
 
 def _count_phrase(count: int) -> str:
@@ -180,10 +184,10 @@ def _match_rows(found: _MatchedPairs, checkpoints: Sequence[Checkpoint]) -> None
     from emberge.merging.tokens.tokenizer import Tokenizer
 
     read = [Tokenizer.read(one) for one in checkpoints]
-    known = [one.texts for one in read if one is not None]
-    found.shared = [len({texts.get(i) for texts in known}) <= 1 for i in range(least)]
+    vocabularies = [one.texts for one in read if one is not None]
+    found.shared = [len({texts.get(i) for texts in vocabularies}) <= 1 for i in range(least)]
     apart = found.shared.count(False)
-    if len(known) < len(read):
+    if len(vocabularies) < len(read):
         found.notes.append("not every model has a tokenizer, so rows are compared by number")
     if apart:
         found.notes.append(
@@ -218,13 +222,13 @@ class CompareJob(TensorJob):
         stacked = flat.view(len(self.sources) + 1, size)
         for source, into in zip(self.sources, stacked, strict=False):
             source.read(rows.start * width, into)
-        elements = self._without_others(rows, stacked, width)
-        first, second, *rest = stacked.to(device, non_blocking=gpu)
-        spare = rest[-1]
+        elements = self._clear_other_rows(rows, stacked, width)
+        first, second, *base_and_spare = stacked.to(device, non_blocking=gpu)
+        spare = base_and_spare[-1]
         sums = {"weights": _pair_sums(first, second, spare, elements)}
-        if len(rest) > 1:
-            first.sub_(rest[0])
-            second.sub_(rest[0])
+        if len(base_and_spare) > 1:
+            first.sub_(base_and_spare[0])
+            second.sub_(base_and_spare[0])
             sums["changes"] = _pair_sums(first, second, spare, elements)
         return sums
 
@@ -232,23 +236,23 @@ class CompareJob(TensorJob):
         for what, numbers in stats[-1].items():
             sums = PairSums(*numbers.tolist())
             if sums.change - sums.change != 0:  # NaN and infinity are no sums
-                raise CheckpointError(f"{self.spec.name}: {self._not_finite_message()}")
+                raise CheckpointError(f"{self.spec.name}: {self._explain_non_finite()}")
             self.outcome[what] = sums
         return stats[-1]
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         raise NotImplementedError("a comparison produces nothing")
 
-    def _without_others(self, rows: range, stacked: Tensor, width: int) -> int:
+    def _clear_other_rows(self, rows: range, stacked: Tensor, width: int) -> int:
         """Set rows that mean different things to zero, and return the number of elements that are left."""
         if self.shared is None:
             return len(rows) * width
-        own = self.shared[rows.start : rows.stop]
-        if not bool(own.all()):
-            stacked[:-1].view(-1, len(rows), width)[:, ~own] = 0
-        return int(own.sum()) * width
+        same_rows = self.shared[rows.start : rows.stop]
+        if not bool(same_rows.all()):
+            stacked[:-1].view(-1, len(rows), width)[:, ~same_rows] = 0
+        return int(same_rows.sum()) * width
 
-    def _not_finite_message(self) -> str:
+    def _explain_non_finite(self) -> str:
         return (
             f"{' or '.join(repr(source.model) for source in self.sources)} has NaN or infinite values, or "
             "values too large to be compared; make it again"

@@ -30,10 +30,10 @@ def adapter_problems(
     names = checkpoint.names
     products = Products(plan, names, combination, truncation)
     if combination is not None:
-        yield from _other_bases(plan, base, origin_hash(names, checkpoint))
+        yield from _check_other_bases(plan, base, origin_hash(names, checkpoint))
     merged = [t for t in plan.tensors if t.action == "merge" and not _is_of_head(t.name, plan)]
     for tensor in merged:
-        if fault := _shape_fault(tensor, names.specs.get(tensor.name)):
+        if fault := _find_shape_fault(tensor, names.specs.get(tensor.name)):
             yield Problem(fault, tensor.name)
     for tensor in merged if products.exact else ():
         if len(tensor.out.shape) == 2 and not products.has(tensor) and not products.saves(tensor):
@@ -44,7 +44,7 @@ def adapter_problems(
             return
 
 
-def _shape_fault(tensor: TensorPlan, own: TensorSpec | None) -> str | None:
+def _find_shape_fault(tensor: TensorPlan, own: TensorSpec | None) -> str | None:
     if own is None:
         return "the base lacks it, so an adapter cannot hold it"
     if own.shape != tensor.out.shape:
@@ -53,7 +53,7 @@ def _shape_fault(tensor: TensorPlan, own: TensorSpec | None) -> str | None:
     return None
 
 
-def _other_bases(plan: MergePlan, base: MergeInput, ours: str) -> Iterator[Problem]:
+def _check_other_bases(plan: MergePlan, base: MergeInput, ours: str) -> Iterator[Problem]:
     seen = {base.folder.resolve() if base.folder else Path()}
     for model in plan.request.inputs:
         if model.folder is None or model.adapter is None or model.folder.resolve() in seen:

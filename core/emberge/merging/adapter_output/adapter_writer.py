@@ -47,10 +47,10 @@ class AdapterParts:
         Raises:
             CheckpointError: for a module that would have to be both kept whole and adapted.
         """
-        named = {_module_of(name) for name in self.changed if not name.endswith(".bias")}
+        named = {_strip_weight(name) for name in self.changed if not name.endswith(".bias")}
         if not named:
             return []
-        everything = {_module_of(name) for name in self.names}
+        everything = {_strip_weight(name) for name in self.names}
         saved = {m for m in everything if m.endswith(tuple(named))}
         for module in saved:
             inner = next((m for m in self.factors if f"{m}.".startswith(f"{module}.")), None)
@@ -64,7 +64,7 @@ class AdapterParts:
     def whole(self) -> list[str]:
         """Return the names of the tensors that are kept whole."""
         named = tuple(self.saved_modules())
-        inside = {n for n in self.names if named and _module_of(n).endswith(named)}
+        inside = {n for n in self.names if named and _strip_weight(n).endswith(named)}
         return sorted(inside | self.changed)
 
     def write(
@@ -88,17 +88,17 @@ class AdapterParts:
             (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
 
     def _list_tensors(self, whole: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        for module, found in self.factors.items():
+        for module, product in self.factors.items():
             if _is_table(module):
                 # A table stores [tokens, features]: the product of an adapter's factors is its transpose.
-                yield f"{_OUTER}{module}.lora_embedding_A", found.b.T.contiguous()
-                yield f"{_OUTER}{module}.lora_embedding_B", found.a.T.contiguous()
+                yield f"{_OUTER}{module}.lora_embedding_A", product.b.T.contiguous()
+                yield f"{_OUTER}{module}.lora_embedding_B", product.a.T.contiguous()
             else:
-                a, b = (found.b.T, found.a.T) if self.transposed else (found.a, found.b)
+                a, b = (product.b.T, product.a.T) if self.transposed else (product.a, product.b)
                 yield f"{_OUTER}{module}.lora_A.weight", a.contiguous()
                 yield f"{_OUTER}{module}.lora_B.weight", b.contiguous()
         for name, tensor in whole.items():
-            module, last = _module_of(name), name.rpartition(".")[2]
+            module, last = _strip_weight(name), name.rpartition(".")[2]
             inner = f"{module}.base_layer" if module in self.factors else module
             yield f"{_OUTER}{inner}.{last}", tensor.contiguous()
 
@@ -128,6 +128,6 @@ class AdapterParts:
         }
 
 
-def _module_of(name: str) -> str:
+def _strip_weight(name: str) -> str:
     """Return the module of a parameter: `layers.0.mlp` of `layers.0.mlp.weight`."""
     return name.rpartition(".")[0]

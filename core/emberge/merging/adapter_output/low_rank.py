@@ -50,18 +50,18 @@ def factorise(change: Tensor, truncation: Truncation) -> Factors:
     import torch
 
     tall = change.shape[0] >= change.shape[1]
-    gram = _gram_matrix(change if tall else change.T)
+    gram = _compute_gram(change if tall else change.T)
     values, vectors = torch.linalg.eigh(gram)
     values, vectors = values.flip(0).clamp_(min=0.0), vectors.flip(1)
-    kept = truncation.of(values)
-    scale = values[:kept].sqrt().sqrt_()[:, None]
-    side = vectors[:, :kept].T.contiguous()  # [kept, the smaller dimension]
-    other = _multiply(change if tall else change.T, side.T) / scale.T
+    rank = truncation.of(values)
+    scale = values[:rank].sqrt().sqrt_()[:, None]
+    side = vectors[:, :rank].T.contiguous()  # [rank, the smaller dimension]
+    other = _multiply_blockwise(change if tall else change.T, side.T) / scale.T
     if tall:
         a, b = (side * scale).float(), other.float()
     else:
         a, b = other.T.contiguous().float(), (side * scale).T.contiguous().float()
-    return Factors(a, b, _relative_error(change, a, b))
+    return Factors(a, b, _measure_error(change, a, b))
 
 
 def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> Factors:
@@ -74,14 +74,14 @@ def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> Factors:
     left, left_r = torch.linalg.qr(b.double())
     right, right_r = torch.linalg.qr(a.double().T)
     u, s, vh = torch.linalg.svd(left_r @ right_r.T)
-    kept = truncation.of(s.square())
-    scale = s[:kept].sqrt()
-    b, a = (left @ u[:, :kept] * scale).float(), (scale[:, None] * (vh[:kept] @ right.T)).float()
-    lost = float(s[kept:].norm() / s.norm()) if s.any() else 0.0
+    rank = truncation.of(s.square())
+    scale = s[:rank].sqrt()
+    b, a = (left @ u[:, :rank] * scale).float(), (scale[:, None] * (vh[:rank] @ right.T)).float()
+    lost = float(s[rank:].norm() / s.norm()) if s.any() else 0.0
     return Factors(a.contiguous(), b.contiguous(), lost)
 
 
-def _gram_matrix(tall: Tensor) -> Tensor:
+def _compute_gram(tall: Tensor) -> Tensor:
     """Compute Mᵀ M in float64, a block of rows at a time."""
     import torch
 
@@ -92,19 +92,19 @@ def _gram_matrix(tall: Tensor) -> Tensor:
     return total
 
 
-def _multiply(left: Tensor, right: Tensor) -> Tensor:
+def _multiply_blockwise(left: Tensor, right: Tensor) -> Tensor:
     import torch
 
     blocks = (left[start : start + _BLOCK] for start in range(0, left.shape[0], _BLOCK))
     return torch.cat([block.double() @ right for block in blocks])
 
 
-def _relative_error(change: Tensor, a: Tensor, b: Tensor) -> float:
+def _measure_error(change: Tensor, a: Tensor, b: Tensor) -> float:
     wide, lost, whole = a.double(), 0.0, 0.0
     for start in range(0, change.shape[0], _BLOCK):
-        double, made = change[start : start + _BLOCK].double(), b[start : start + _BLOCK].double()
+        double, factor = change[start : start + _BLOCK].double(), b[start : start + _BLOCK].double()
         whole += float(double.square().sum())
-        lost += float((double - made @ wide).square_().sum())
+        lost += float((double - factor @ wide).square_().sum())
     return (lost / whole) ** 0.5 if whole else 0.0
 
 
@@ -175,11 +175,16 @@ class Products:
         return factorise_product(whole_b, whole_a, self.truncation)
 
     def _is_sum_of_products(self, tensor: TensorPlan) -> bool:
-        own = self.names.specs.get(tensor.name)
+        base_spec = self.names.specs.get(tensor.name)
         adapters = all(model.adapter is not None for model in self.plan.request.inputs)
-        if own is None or self.combination is None or not adapters or len(own.shape) != 2:
+        if (
+            base_spec is None
+            or self.combination is None
+            or not adapters
+            or len(base_spec.shape) != 2
+        ):
             return False
-        return all(spec is not None and _is_product(spec, own) for spec in tensor.sources)
+        return all(spec is not None and _is_product(spec, base_spec) for spec in tensor.sources)
 
 
 def _is_saved_by(spec: TensorSpec, adapter: Path) -> bool:
@@ -192,14 +197,14 @@ def _is_saved_by(spec: TensorSpec, adapter: Path) -> bool:
 def _is_product(spec: TensorSpec, own: TensorSpec) -> bool:
     """Return whether a tensor is the base's `own` with products added."""
     if not isinstance(spec, AdaptedSpec):
-        return spec.file.name != WEIGHTS or _same_bytes(spec, own)
+        return spec.file.name != WEIGHTS or _have_same_bytes(spec, own)
     if not spec.changes or not all(isinstance(change, LowRank) for change in spec.changes):
         return False
     # Of an adapted table of embeddings training keeps a copy, which should be the base's.
-    return spec.origin.file.name != WEIGHTS or _same_bytes(spec.origin, own)
+    return spec.origin.file.name != WEIGHTS or _have_same_bytes(spec.origin, own)
 
 
-def _same_bytes(spec: TensorSpec, own: TensorSpec) -> bool:
+def _have_same_bytes(spec: TensorSpec, own: TensorSpec) -> bool:
     plain = not isinstance(spec, DerivedTensor) and not isinstance(own, DerivedTensor)
     return plain and same_bytes(spec, own)
 

@@ -99,10 +99,10 @@ def merge_to_adapter(
         require_free(out)
         with writing(out, "the result"):
             publish(side, out)
-    found = output.parts.factors
+    factors = output.parts.factors
     return AdapterReport(
-        {module: one.rank for module, one in found.items()},
-        {f"{module}.weight": one.error for module, one in found.items()},
+        {module: one.rank for module, one in factors.items()},
+        {f"{module}.weight": one.error for module, one in factors.items()},
         tuple(sorted(whole)),
         plan.weights,
         (*plan.warnings, *warnings_of(output.jobs), *output.warnings()),
@@ -182,9 +182,9 @@ class _AdapterBuilder:
         if merged is None:
             return
         merged = merged.view(job.spec.shape)
-        own = self._read_base(name, reader)
-        if float((merged - own).abs().max()) > _ROUNDING * float(own.abs().max()):
-            self._sort_change(name, merged, own)
+        base = self._read_base(name, reader)
+        if float((merged - base).abs().max()) > _ROUNDING * float(base.abs().max()):
+            self._sort_change(name, merged, base)
 
     def _sort_change(self, name: str, merged: Tensor, own: Tensor) -> None:
         """Cut a change to factors, or keep the tensor whole."""
@@ -196,8 +196,8 @@ class _AdapterBuilder:
         if name in self.names.heads and head_of(name) != POOLER:
             self.left.add(name)
         elif self._is_matrix(name, merged):
-            found = factorise(merged - own.to(merged.dtype), self.truncation)
-            self.parts.factors[name.removesuffix(".weight")] = found
+            product = factorise(merged - own.to(merged.dtype), self.truncation)
+            self.parts.factors[name.removesuffix(".weight")] = product
         else:
             self.parts.changed.add(name)
             self._whole[name] = merged.float()
@@ -207,12 +207,12 @@ class _AdapterBuilder:
         return thick and name.endswith(".weight") and name not in self.saved
 
     def _take_product(self, tensor: TensorPlan, reader: TensorReader) -> None:
-        found = self.products.factors(tensor, reader)
-        if found is not None:
-            self.parts.factors[tensor.name.removesuffix(".weight")] = found
+        product = self.products.factors(tensor, reader)
+        if product is not None:
+            self.parts.factors[tensor.name.removesuffix(".weight")] = product
 
     def _read_base(self, name: str, reader: TensorReader) -> Tensor:
         spec = self.names.specs[name]
-        own = torch.empty(spec.shape)
-        reader.read(spec, 0, own.view(-1))
-        return own
+        base = torch.empty(spec.shape)
+        reader.read(spec, 0, base.view(-1))
+        return base

@@ -56,7 +56,7 @@ class _TensorMatcher:
 
     def match(self) -> MatchedTensors:
         """Return every tensor of the output, with problems and warnings."""
-        for name in self._names_to_plan():
+        for name in self._list_names():
             plan = self._plan_tensor(name)
             if plan is not None:
                 self.found.tensors.append(plan)
@@ -68,7 +68,7 @@ class _TensorMatcher:
                     self.found.renamed[spec.name] = outs[name]
         return self.found
 
-    def _names_to_plan(self) -> Iterator[str]:
+    def _list_names(self) -> Iterator[str]:
         """Yield the canonical names of the output's tensors; note those that are dropped."""
         everything = dict.fromkeys(self.pattern.specs)
         for model in self.names.values():
@@ -77,7 +77,7 @@ class _TensorMatcher:
             here = name in self.pattern.specs
             if self.pattern.is_tied_copy(name) or (is_buffer(name) and not here):
                 self.found.dropped.append(name)
-            elif not here and (whose := self._only_heads(name)):
+            elif not here and (whose := self._find_head_owners(name)):
                 self.found.dropped.append(name)
                 self.left.setdefault(head_of(name), set()).update(whose)
             else:
@@ -86,7 +86,7 @@ class _TensorMatcher:
             self.found.dropped += [n for n in self.base.specs if n not in everything]
 
     def _warn_of_heads(self) -> None:
-        template = self._template_name()
+        template = self._find_template_name()
         for head, models in self.left.items():
             self.found.warnings.append(
                 f"the head '{head}' of {_quote_names(models)} is left out, as '{template}' has none"
@@ -100,7 +100,7 @@ class _TensorMatcher:
                 "comes from the models that have it"
             )
 
-    def _only_heads(self, name: str) -> set[str]:
+    def _find_head_owners(self, name: str) -> set[str]:
         """Return the models that have a tensor as part of a head; none if it is more than that in any."""
         having = {model for model, names in self.names.items() if name in names.specs}
         return having if all(name in self.names[model].heads for model in having) else set()
@@ -113,7 +113,7 @@ class _TensorMatcher:
         )
         if is_buffer(name) and (from_template := self.pattern.specs.get(name)):
             return TensorPlan(
-                name, self._copied_spec(from_template), "copy", (), origin=from_template
+                name, self._build_copied_spec(from_template), "copy", (), origin=from_template
             )
         from_template = self.pattern.specs.get(name)
         pattern = from_template or self._name_like_template(
@@ -123,10 +123,10 @@ class _TensorMatcher:
         if not pattern.mergeable or not pattern.elements:
             return self._plan_copy(name, pattern, sources)
         base = self._find_source(self.base, name) if self.base is not None else None
-        plan = TensorPlan(name, self._merged_spec(pattern), "merge", sources, base)
+        plan = TensorPlan(name, self._build_merged_spec(pattern), "merge", sources, base)
         filled = (
             self._plan_optional(plan)
-            if from_template is not None and self._may_lack(name)
+            if from_template is not None and self._is_optional(name)
             else None
         )
         filled = filled or self._apply_policy(plan, from_template is not None)
@@ -146,9 +146,9 @@ class _TensorMatcher:
                     f"{list(pattern.shape)}, which cannot be merged; convert the models first",
                 )
                 return None
-        return TensorPlan(name, self._copied_spec(pattern), "copy", sources, origin=pattern)
+        return TensorPlan(name, self._build_copied_spec(pattern), "copy", sources, origin=pattern)
 
-    def _may_lack(self, name: str) -> bool:
+    def _is_optional(self, name: str) -> bool:
         """Return whether models may lack a tensor of the template: of a head, or outside the text trunk."""
         if name in self.pattern.heads:
             return True
@@ -162,7 +162,7 @@ class _TensorMatcher:
         without = {
             name
             for name, names in models
-            if names is not None and self._lacks(plan.name, names, name in trunks)
+            if names is not None and self._is_lacking(plan.name, names, name in trunks)
         }
         sources = tuple(
             None if name in without else spec
@@ -182,7 +182,7 @@ class _TensorMatcher:
         out = TensorSpec(plan.out.name, origin.shape, origin.dtype)
         return replace(plan, action="copy", sources=(), origin=origin, out=out)
 
-    def _lacks(self, name: str, names: Names, trunk: bool) -> bool:
+    def _is_lacking(self, name: str, names: Names, trunk: bool) -> bool:
         if trunk:
             return name not in names.specs
         return name in self.pattern.heads and not names.shares_head(self.pattern, name)
@@ -200,7 +200,11 @@ class _TensorMatcher:
         if lacking or not in_template:
             if policy == "copy_base" and plan.base is not None:
                 return replace(
-                    plan, action="copy", sources=(), origin=plan.base, out=self._base_spec(plan)
+                    plan,
+                    action="copy",
+                    sources=(),
+                    origin=plan.base,
+                    out=self._build_base_spec(plan),
                 )
             self._add_problem(plan.name, self._describe_lack(plan, lacking))
             return None
@@ -243,12 +247,12 @@ class _TensorMatcher:
         models.append(("the base", plan.base))
         padded = False
         for name, spec in models:
-            if spec is None or spec.shape == plan.out.shape or self._shape_unknown(plan):
+            if spec is None or spec.shape == plan.out.shape or self._is_shape_unknown(plan):
                 continue
-            if not self._only_padding(plan, spec):
+            if not self._differs_in_padding(plan, spec):
                 self._add_problem(
                     plan.name,
-                    f"'{name}' has shape {list(spec.shape)}, '{self._template_name()}' has "
+                    f"'{name}' has shape {list(spec.shape)}, '{self._find_template_name()}' has "
                     f"{list(plan.out.shape)}; merge models of one architecture",
                 )
                 return None
@@ -259,11 +263,11 @@ class _TensorMatcher:
             )
         return replace(plan, padded=padded)
 
-    def _shape_unknown(self, plan: TensorPlan) -> bool:
+    def _is_shape_unknown(self, plan: TensorPlan) -> bool:
         vocabulary = self.request.vocabulary
         return vocabulary is not None and vocabulary.decides_shape(plan.name)
 
-    def _only_padding(self, plan: TensorPlan, spec: TensorSpec) -> bool:
+    def _differs_in_padding(self, plan: TensorPlan, spec: TensorSpec) -> bool:
         """Return whether shapes differ only in rows that no token of the tokenizer has."""
         if not is_vocabulary(plan.name) or spec.shape[1:] != plan.out.shape[1:]:
             return False
@@ -278,14 +282,14 @@ class _TensorMatcher:
         # Where a model ties its head to the embedding, the embedding is its head.
         return names.specs.get(name) or names.stands_for(name)
 
-    def _merged_spec(self, spec: TensorSpec) -> TensorSpec:
+    def _build_merged_spec(self, spec: TensorSpec) -> TensorSpec:
         dtype = self.request.out_dtype or spec.dtype
         return TensorSpec(self.pattern.out_name(spec), spec.shape, dtype)
 
-    def _copied_spec(self, spec: TensorSpec) -> TensorSpec:
+    def _build_copied_spec(self, spec: TensorSpec) -> TensorSpec:
         return spec.renamed(self.pattern.out_name(spec))
 
-    def _base_spec(self, plan: TensorPlan) -> TensorSpec:
+    def _build_base_spec(self, plan: TensorPlan) -> TensorSpec:
         assert plan.base is not None
         return TensorSpec(plan.out.name, plan.base.shape, plan.base.dtype)
 
@@ -293,7 +297,7 @@ class _TensorMatcher:
         plain = name == HEAD or any(name.startswith(p) for p in self.template.parts if p)
         return spec.renamed(name if plain else self.pattern.prefix + name)
 
-    def _template_name(self) -> str:
+    def _find_template_name(self) -> str:
         for model in self.request.inputs:
             if model.folder is not None and Path(model.folder) == self.template.folder:
                 return model.name

@@ -70,17 +70,17 @@ def _read_headers(
 
     With `whole` all weights must exist.
     """
-    known = [m for m in (*request.inputs, request.base) if m is not None and m.folder is not None]
+    models = [m for m in (*request.inputs, request.base) if m is not None and m.folder is not None]
     problems: list[Problem] = []
     names: dict[str, Names] = {}
     checkpoints: dict[str, Checkpoint] = {}
-    for model in known:
+    for model in models:
         try:
             checkpoint = Checkpoint(model.folder or Path())
             checkpoints[model.name] = checkpoint
             if checkpoint.has_weights:
-                found = _read_names(model, checkpoint, request, whole)
-                names.update({model.name: found} if found else {})
+                model_names = _read_names(model, checkpoint, request, whole)
+                names.update({model.name: model_names} if model_names else {})
             elif whole or other_format(checkpoint.trunk):
                 _ = checkpoint.specs  # raises what the folder contains instead
         except EmbergeError as error:
@@ -92,16 +92,16 @@ def _read_names(
     model: MergeInput, checkpoint: Checkpoint, request: MergeRequest, whole: bool
 ) -> Names | None:
     """Return a model's tensors, adapted and with a supplied vocabulary; None without an adapter's weights."""
-    found: Names | None = checkpoint.names
-    if found is not None and model.adapter is not None:
+    names: Names | None = checkpoint.names
+    if names is not None and model.adapter is not None:
         from emberge.merging.adapter_reader import adapted_names
 
-        found = adapted_names(found, checkpoint, model.adapter, whole=whole)
-    if found is not None and model.part == "text":
-        found = found.text_trunk()
-    if found is not None and request.vocabulary is not None:
-        found = request.vocabulary.applied(found, model.name, model.fingerprint)
-    return found
+        names = adapted_names(names, checkpoint, model.adapter, whole=whole)
+    if names is not None and model.part == "text":
+        names = names.text_trunk()
+    if names is not None and request.vocabulary is not None:
+        names = request.vocabulary.applied(names, model.name, model.fingerprint)
+    return names
 
 
 def _find_template(
@@ -165,19 +165,19 @@ def _add_tensors(
         from emberge.merging.planning.slices import as_sliced
 
         names, pattern = as_sliced(request, request.part, names, pattern)
-    found = match_tensors(request, template, pattern, names)
+    matched = match_tensors(request, template, pattern, names)
     problems = [*plan.problems, *problems]
     if not any(architectures_differ(request, template, checkpoints)):
-        problems += found.problems
-    layers = {t.name: layer_of(t.name) for t in found.tensors}
+        problems += matched.problems
+    layers = {t.name: layer_of(t.name) for t in matched.tensors}
     plan = replace(
         plan,
-        tensors=tuple(found.tensors),
-        dropped=tuple(found.dropped),
+        tensors=tuple(matched.tensors),
+        dropped=tuple(matched.dropped),
         left={model: own.left for model, own in names.items() if own.left},
-        renamed=found.renamed,
+        renamed=matched.renamed,
         layers=layers,
-        depths=_layer_depths(request, layers),
+        depths=_compute_depths(request, layers),
     )
     problems += tensor_problems(plan)
     if not problems and expert_count(template.config):
@@ -188,11 +188,11 @@ def _add_tensors(
         plan = _add_weights(plan)
         more = plan_warnings(plan, checkpoints)
         plan = replace(plan, alike=more.alike, licences=more.licences, changes_alike=more.changes)
-        found.warnings += more.warnings
-    return replace(plan, problems=tuple(problems), warnings=(*warnings, *found.warnings))
+        matched.warnings += more.warnings
+    return replace(plan, problems=tuple(problems), warnings=(*warnings, *matched.warnings))
 
 
-def _layer_depths(request: MergeRequest, layers: Mapping[str, str]) -> dict[str, float]:
+def _compute_depths(request: MergeRequest, layers: Mapping[str, str]) -> dict[str, float]:
     if request.part is None:
         return depths(layers)
     from emberge.merging.planning.slices import slice_depths
@@ -210,10 +210,10 @@ def _match_tokens(
     """Match the tokens of all models; None where their tokenizers are equal byte for byte, or replaced."""
     models = [m.name for m in request.inputs]
     bases = [request.base.name] if request.base is not None else []
-    place = request.tokenizer or template.folder
+    tokenizer_folder = request.tokenizer or template.folder
     others = [checkpoints[name] for name in (*models, *bases) if name in checkpoints]
-    equal = place.is_dir() and all(
-        ModelPair(Checkpoint(place), one).same_tokenizer for one in others
+    equal = tokenizer_folder.is_dir() and all(
+        ModelPair(Checkpoint(tokenizer_folder), checkpoint).same_tokenizer for checkpoint in others
     )
     if request.vocabulary is not None or equal:
         return None

@@ -57,25 +57,27 @@ def as_sliced(
     firsts = {m.name: m.first or 0 for m in request.everyone}
     result = _renumber_pattern(part, pattern, request.inputs[0].first or 0, part.prefix)
     seen = {}
-    for name, own in names.items():
+    for name, inner in names.items():
         # Where the embedding is in another slice, a tied model's copy of it must be named here.
-        copies = {n: own.stands_for(n) for n in TIED if n in result.specs and n not in own.specs}
+        copies = {
+            n: inner.stands_for(n) for n in TIED if n in result.specs and n not in inner.specs
+        }
         tied = {n: spec for n, spec in copies.items() if spec is not None}
-        view = _renumber_names(part, own, firsts[name])
+        view = _renumber_names(part, inner, firsts[name])
         seen[name] = replace(view, specs={**view.specs, **tied})
     return seen, result
 
 
 def slice_depths(part: LayerRange, layers: Mapping[str, str]) -> dict[str, float]:
     """Return the relative depth of each tensor in its slice: 1 in one of one layer, 0 outside layers."""
-    found = {}
+    depths = {}
     for name in layers:
         number = layer_number(name)
         if number is None:
-            found[name] = 0.0
+            depths[name] = 0.0
         else:
-            found[name] = (number - part.start) / (part.count - 1) if part.count > 1 else 1.0
-    return found
+            depths[name] = (number - part.start) / (part.count - 1) if part.count > 1 else 1.0
+    return depths
 
 
 # ── the plan of all slices ──────────────────────────────────────────────────────────────────────
@@ -84,17 +86,17 @@ def slice_depths(part: LayerRange, layers: Mapping[str, str]) -> dict[str, float
 def requests_of(request: MergeRequest) -> Iterator[MergeRequest]:
     """Yield a request for each slice."""
     start, prefix = 0, _read_prefix(request)
-    for index, one in enumerate(request.slices):
+    for index, layer_slice in enumerate(request.slices):
         ends = (index == 0, index == len(request.slices) - 1)
         yield replace(
             request,
-            inputs=one.inputs,
-            base=one.base,
-            strategy=one.strategy or request.strategy,
+            inputs=layer_slice.inputs,
+            base=layer_slice.base,
+            strategy=layer_slice.strategy or request.strategy,
             slices=(),
-            part=LayerRange(start, one.count, *ends, prefix),
+            part=LayerRange(start, layer_slice.count, *ends, prefix),
         )
-        start += one.count
+        start += layer_slice.count
 
 
 def _read_prefix(request: MergeRequest) -> str:
@@ -112,7 +114,7 @@ def _read_prefix(request: MergeRequest) -> str:
 def join_plans(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
     """Join the plans of the slices into one, without weights, and with the problems between them."""
     problems = [p for plan in plans for p in plan.problems]
-    problems += [*_length_problems(request), *_mismatch_problems(plans)]
+    problems += [*_check_lengths(request), *_check_shapes(plans)]
     inputs = tuple(m for one in request.slices for m in one.inputs)
     bases = [one.base for one in request.slices if one.base is not None]
     return replace(
@@ -134,29 +136,32 @@ def _spread_sources(plans: Sequence[MergePlan], inputs: int) -> Iterator[TensorP
     """Yield each slice's tensors with an entry for every input of all slices."""
     before = 0
     for plan in plans:
-        own = len(plan.request.inputs)
-        around = (None,) * before, (None,) * (inputs - before - own)
+        count = len(plan.request.inputs)
+        around = (None,) * before, (None,) * (inputs - before - count)
         for tensor in plan.tensors:
             sources = (*around[0], *tensor.sources, *around[1]) if tensor.sources else ()
             yield replace(tensor, sources=sources)
-        before += own
+        before += count
 
 
-def _length_problems(request: MergeRequest) -> Iterator[Problem]:
+def _check_lengths(request: MergeRequest) -> Iterator[Problem]:
     """Yield the slices whose layers a model does not have."""
-    for one in request.slices:
-        for model in (*one.inputs, *([one.base] if one.base is not None else [])):
+    for layer_slice in request.slices:
+        for model in (
+            *layer_slice.inputs,
+            *([layer_slice.base] if layer_slice.base is not None else []),
+        ):
             if model.folder is None or model.first is None:
                 continue
             count = _count_layers(Checkpoint(model.folder).config)
-            end = model.first + one.count
+            end = model.first + layer_slice.count
             if count is not None and end > count:
                 yield Problem(
                     f"'{model.name}' has layers 0 to {count - 1}, and the slice takes [{model.first}, {end}]"
                 )
 
 
-def _mismatch_problems(plans: Sequence[MergePlan]) -> Iterator[Problem]:
+def _check_shapes(plans: Sequence[MergePlan]) -> Iterator[Problem]:
     """Yield the slices whose layers do not have the shapes of the first one's."""
     shapes: dict[str, tuple[int, ...]] = {}
     for plan in plans:
@@ -164,11 +169,11 @@ def _mismatch_problems(plans: Sequence[MergePlan]) -> Iterator[Problem]:
             number = layer_number(tensor.name)
             if number is None:
                 continue
-            place = shifted(tensor.name, -number)
-            if shapes.setdefault(place, tensor.out.shape) != tensor.out.shape:
+            relative_name = shifted(tensor.name, -number)
+            if shapes.setdefault(relative_name, tensor.out.shape) != tensor.out.shape:
                 yield Problem(
                     f"this layer has shape {list(tensor.out.shape)}, the first slice's "
-                    f"{list(shapes[place])}; stack models of one architecture",
+                    f"{list(shapes[relative_name])}; stack models of one architecture",
                     tensor.name,
                 )
                 return
@@ -179,8 +184,8 @@ def _mismatch_problems(plans: Sequence[MergePlan]) -> Iterator[Problem]:
 
 def _count_layers(config: Mapping[str, Any]) -> int | None:
     """Return the number of layers of the text trunk by its config; None if it has none."""
-    found = next((config[key] for key in _COUNTS if key in config), None)
-    return found if isinstance(found, int) else None
+    count = next((config[key] for key in _COUNTS if key in config), None)
+    return count if isinstance(count, int) else None
 
 
 def write_layers(request: MergeRequest, trunk: Path) -> None:
@@ -192,20 +197,20 @@ def write_layers(request: MergeRequest, trunk: Path) -> None:
     key = next((key for key in _COUNTS if key in config), _COUNTS[0])
     config[key] = sum(one.count for one in request.slices)
     for name in _PER_LAYER:
-        kinds = _layer_kinds(request, name)
+        kinds = _list_layer_kinds(request, name)
         if isinstance(config.get(name), list) and kinds is not None:
             config[name] = kinds
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _layer_kinds(request: MergeRequest, name: str) -> list[Any] | None:
+def _list_layer_kinds(request: MergeRequest, name: str) -> list[Any] | None:
     """Return an entry for each layer of the result, from the config of the first model in its slice."""
     kinds: list[Any] = []
-    for one in request.slices:
-        model = one.inputs[0]
+    for layer_slice in request.slices:
+        model = layer_slice.inputs[0]
         listed = Checkpoint(model.folder or Path()).config.get(name)
         first = model.first or 0
-        if not isinstance(listed, list) or len(listed) < first + one.count:
+        if not isinstance(listed, list) or len(listed) < first + layer_slice.count:
             return None
-        kinds += listed[first : first + one.count]
+        kinds += listed[first : first + layer_slice.count]
     return kinds

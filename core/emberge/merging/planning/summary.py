@@ -20,17 +20,17 @@ _SIBLINGS, _STRANGERS = 0.15, 0.05
 
 def summary(plan: MergePlan, machine: Machine | None = None) -> list[str]:
     """Return the plan as lines of a label and a text; costs are for a machine, by default this one."""
-    inside = [*_tensor_lines(plan), *_cost_lines(plan, machine)] if plan.tensors else []
-    weights = _weight_lines(plan) if plan.tensors else ()
-    found = [*inside, *_method_lines(plan), *weights, *_other_lines(plan)]
+    inside = [*_describe_tensors(plan), *_describe_cost(plan, machine)] if plan.tensors else []
+    weights = _describe_weights(plan) if plan.tensors else ()
+    entries = [*inside, *_describe_method(plan), *weights, *_describe_others(plan)]
     lines, before = [], ""
-    for label, words in found:
+    for label, words in entries:
         lines.append(f"{'' if label == before else label:<10}  {words}")
         before = label
     return lines
 
 
-def _tensor_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
+def _describe_tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
     counts = [("merged", plan.merged), ("copied", plan.copied), ("dropped", list(plan.dropped))]
     parts = [f"{len(names)} {what}{_list_names(what, names)}" for what, names in counts if names]
     yield "tensors", ", ".join(parts)
@@ -48,7 +48,7 @@ def _list_names(what: str, names: Sequence[str]) -> str:
     return f" ({', '.join(names[:_FEW])}{more})"
 
 
-def _cost_lines(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str, str]]:
+def _describe_cost(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str, str]]:
     cost = forecast(plan, machine)
     times = cost.read / max(1, cost.inputs)
     over = f", {times:.2g} times over" if times > 1.05 else ""
@@ -61,7 +61,7 @@ def _cost_lines(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str,
     )
 
 
-def _method_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
+def _describe_method(plan: MergePlan) -> Iterator[tuple[str, str]]:
     base = f", around the base {plan.request.base.name}" if plan.request.base is not None else ""
     yield "method", f"{_show_chain(plan.request.strategy)}{base}"
     if plan.tensors:
@@ -87,7 +87,7 @@ def _show_link(plain: Mapping[str, object] | str) -> str:
 # ── weights ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _weight_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
+def _describe_weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
     link, labels = weighing(plan.request.strategy, plan.request.inputs)
     role = link.weight_role
     if role == "unused" and not plan.request.rules:
@@ -104,15 +104,15 @@ def _weight_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
     }
     within = ", within its group" if any(labels.values()) and role == "share" else ""
     base = plan.request.base.name if plan.request.base is not None else ""
-    kept = plan.weights.get(base, 0.0)
-    rest = f"; times the {1 - kept:.3g} that the base leaves" if kept else ""
-    yield "weights", f"{'sum':<{width}}  {plan.weight_sum:.3g}: {words[role]}{within}{rest}"
+    base_share = plan.weights.get(base, 0.0)
+    factor_note = f"; times the {1 - base_share:.3g} that the base leaves" if base_share else ""
+    yield "weights", f"{'sum':<{width}}  {plan.weight_sum:.3g}: {words[role]}{within}{factor_note}"
 
 
 # ── beside the weights ──────────────────────────────────────────────────────────────────────────
 
 
-def _other_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
+def _describe_others(plan: MergePlan) -> Iterator[tuple[str, str]]:
     if plan.changes_alike:
         yield "members", f"{kinship_words(plan.changes_alike)} (estimated)"
     seen = [m.name for m in plan.request.everyone if m.folder is not None]
@@ -123,8 +123,8 @@ def _other_lines(plan: MergePlan) -> Iterator[tuple[str, str]]:
     if plan.licences:
         yield "licences", licence_line(plan.licences)
     if plan.unseen:
-        rest = ", taken to be like the others" if plan.tensors else ""
-        yield "not seen", f"weights of {join_some(sorted(plan.unseen), _FEW)}{rest}"
+        assumption = ", taken to be like the others" if plan.tensors else ""
+        yield "not seen", f"weights of {join_some(sorted(plan.unseen), _FEW)}{assumption}"
 
 
 def kinship_words(cosines: Sequence[float]) -> str:

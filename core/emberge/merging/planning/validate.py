@@ -32,21 +32,21 @@ def request_problems(request: MergeRequest) -> Iterator[Problem]:
     for name in sorted({n for n in names if names.count(n) > 1}):
         yield Problem(f"two models are called '{name}'; give each its own name")
     for chain in request.chains:
-        yield from _chain_problems(chain, names, groups, request.base is not None)
+        yield from _check_chain(chain, names, groups, request.base is not None)
     if request.uses_statistics:
         from emberge.merging.statistics_entries import label_problems, statistics_problems
 
         yield from statistics_problems(request)
         yield from label_problems(request)
     if request.base is not None:
-        yield from _base_problems(request)
+        yield from _check_base(request)
     stages = [link for chain in request.chains for link in all_stages(chain)]
     for model in request.inputs:
         for fault in faults_of(model.name, model.options, stages):
             yield Problem(fault)
 
 
-def _chain_problems(
+def _check_chain(
     chain: Sequence[Stage], models: Sequence[str], groups: Sequence[str], base: bool
 ) -> Iterator[Problem]:
     if not chain or not isinstance(chain[-1], MergeStrategy):
@@ -55,12 +55,12 @@ def _chain_problems(
     for link in chain[:-1]:
         if not isinstance(link, MergeTransform):
             yield Problem(f"'{link.name_in_recipes}' ends a strategy and can only stand last")
-    given = models
+    incoming = models
     for link in chain:
         problems = list(_link_problems(link, models, groups, base))
-        if models != given:
+        if models != incoming:
             readers = (one for one in all_stages([link]) if one.statistics_of == "models")
-            problems += [Problem(_merged_before(one)) for one in readers]
+            problems += [Problem(_explain_order(one)) for one in readers]
         yield from problems
         if problems:
             return  # what the next link would see is not known
@@ -73,35 +73,35 @@ def _link_problems(
     link: Stage, models: Sequence[str], groups: Sequence[str], base: bool
 ) -> Iterator[Problem]:
     if models and len(models) not in link.arity:
-        yield Problem(_arity_message(link, len(models)))
+        yield Problem(_explain_arity(link, len(models)))
     if link.base_policy == "required" and not base:
         yield Problem(f"'{link.name_in_recipes}' needs a base; name it under 'base'")
     for fault in link.problems(models, groups):
         yield Problem(f"'{link.name_in_recipes}': {fault}")
 
 
-def _merged_before(link: Stage) -> str:
+def _explain_order(link: Stage) -> str:
     return (
         f"'{link.name_in_recipes}' needs what was measured of the very models, and a link before it merges "
         "them; merge by it inside the groups, or alone"
     )
 
 
-def _arity_message(link: Stage, models: int) -> str:
+def _explain_arity(link: Stage, models: int) -> str:
     least, most = link.arity.start, link.arity.stop - 1
-    wanted = (
+    allowed = (
         f"{least}"
         if least == most
         else f"at least {least}"
         if models < least
         else f"at most {most}"
     )
-    noun = "model" if wanted.endswith(" 1") or wanted == "1" else "models"
+    noun = "model" if allowed.endswith(" 1") or allowed == "1" else "models"
     verb = "is 1" if models == 1 else f"are {models}"
-    return f"'{link.name_in_recipes}' takes {wanted} {noun} and there {verb}"
+    return f"'{link.name_in_recipes}' takes {allowed} {noun} and there {verb}"
 
 
-def _base_problems(request: MergeRequest) -> Iterator[Problem]:
+def _check_base(request: MergeRequest) -> Iterator[Problem]:
     base = request.base
     assert base is not None
     stages = [link for chain in request.chains for link in all_stages(chain)]
@@ -135,10 +135,10 @@ def compare_folders(
     base = checkpoints.get(request.base.name) if request.base is not None else None
     if base is not None:
         pair = f"'{template.folder.name}' and the base: "
-        found = [
+        differences = [
             f"{pair}{u}; {_ALIKE}" for u in ModelPair(template, base).incomparable(modules=False)
         ]
-        problems += map(Problem, found)
+        problems += map(Problem, differences)
     return problems, warnings
 
 
@@ -199,7 +199,7 @@ def tensor_problems(plan: MergePlan) -> list[Problem]:
     if not plan.tensors:
         return []
     filters = filter_problems(plan) if plan.request.part is None else ()
-    problems = [*filters, *_weight_problems(plan), *_schedule_problems(plan)]
+    problems = [*filters, *_check_weights(plan), *_schedule_problems(plan)]
     if plan.request.uses_statistics:
         from emberge.merging.statistics_entries import entry_problems, layer_problems
 
@@ -207,7 +207,7 @@ def tensor_problems(plan: MergePlan) -> list[Problem]:
     return problems
 
 
-def _named_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
+def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
     yield from (("a rule", rule.filter) for rule in request.rules if rule.filter != "*")
     for model in request.everyone:
         yield from ((f"the weight of '{model.name}'", f) for f in model.weight.filters)
@@ -223,12 +223,12 @@ def filter_problems(plan: MergePlan) -> Iterator[Problem]:
     """Yield the filters that match no tensor; the name of a head is allowed where there is none."""
     names = [t.out.name for t in plan.tensors if t.action == "merge"]
     slices = [s.name for one in plan.plans for t in one.tensors for s in t.sources if s is not None]
-    known = [*names, *slices, *plan.dropped, HEAD]
+    known_names = [*names, *slices, *plan.dropped, HEAD]
     used: dict[str, str] = {}
-    for where, filter_ in _named_filters(plan.request):
+    for where, filter_ in _list_filters(plan.request):
         used.setdefault(filter_, where)
     for filter_, where in used.items():
-        if not any(filter_ in name for name in known):
+        if not any(filter_ in name for name in known_names):
             yield Problem(
                 f"the filter '{filter_}' of {where} matches no tensor (such as '{names[0]}')"
             )
@@ -248,7 +248,7 @@ def _schedule_problems(plan: MergePlan) -> Iterator[Problem]:
     yield from (Problem(message) for message in sorted(seen))
 
 
-def _weight_problems(plan: MergePlan) -> Iterator[Problem]:
+def _check_weights(plan: MergePlan) -> Iterator[Problem]:
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue

@@ -56,7 +56,7 @@ def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Pla
             *_warn_of_licences(licences),
         )
         changes = _estimate_change_cosines(plan, files)
-    return PlanWarnings(warnings, _are_alike(plan, checkpoints), licences, changes)
+    return PlanWarnings(warnings, _have_same_files(plan, checkpoints), licences, changes)
 
 
 def _warn_of_weights(plan: MergePlan) -> Iterator[str]:
@@ -67,13 +67,13 @@ def _warn_of_weights(plan: MergePlan) -> Iterator[str]:
             for name, weight in weights_of(plan, tensor).items():
                 lowest[name] = min(weight, lowest.get(name, weight))
     for number, weights in least.items():
-        for link in _stages_of_given_models(plan, plan.request.chains[number]):
+        for link in _list_stages(plan, plan.request.chains[number]):
             yield from (
                 f"'{link.name_in_recipes}': {doubt}" for doubt in link.weight_warnings(weights)
             )
 
 
-def _stages_of_given_models(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterator[Stage]:
+def _list_stages(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterator[Stage]:
     """Yield the links that see the models of the recipe, with the weights that it gives them."""
     models = [m.name for m in plan.request.inputs]
     groups = [m.group for m in plan.request.inputs]
@@ -83,7 +83,7 @@ def _stages_of_given_models(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterat
             return
 
 
-def _models_beside_template(
+def _list_other_models(
     plan: MergePlan, checkpoints: Mapping[str, Checkpoint]
 ) -> Iterator[tuple[str, Checkpoint]]:
     """Yield (name, checkpoint) of each model that exists and is not the template."""
@@ -96,17 +96,17 @@ def _models_beside_template(
 def _warn_of_tokens(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
     if plan.template is None:
         return
-    chosen = plan.request.tokenizer
-    kept = Checkpoint(chosen) if chosen is not None else plan.template
+    tokenizer_folder = plan.request.tokenizer
+    source = Checkpoint(tokenizer_folder) if tokenizer_folder is not None else plan.template
     models: dict[str, list[str]] = {}
-    for name, other in _models_beside_template(plan, checkpoints):
-        for note in _token_notes(kept, other):
+    for name, other in _list_other_models(plan, checkpoints):
+        for note in _compare_tokens(source, other):
             models.setdefault(note, []).append(f"'{name}'")
     for note, names in models.items():
-        yield f"'{kept.folder.name}' and {join_some(names)}: {note}; the first is kept"
+        yield f"'{source.folder.name}' and {join_some(names)}: {note}; the first is kept"
 
 
-def _token_notes(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
+def _compare_tokens(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
     if ModelPair(first, second).same_tokenizer:
         return ()
     from emberge.merging.tokens.tokenizer import token_notes
@@ -114,19 +114,19 @@ def _token_notes(first: Checkpoint, second: Checkpoint) -> Iterable[str]:
     return token_notes(first, second)
 
 
-def _are_alike(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> bool:
+def _have_same_files(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> bool:
     template = plan.template
     if any(model.part == "text" for model in plan.request.inputs):
         return False  # what else is in their folders was not compared
     return template is not None and not any(
         True
         for pair in (
-            ModelPair(template, other) for _, other in _models_beside_template(plan, checkpoints)
+            ModelPair(template, other) for _, other in _list_other_models(plan, checkpoints)
         )
         for _ in (
             *pair.choices(),
             *pair.smaller_differences(),
-            *_token_notes(template, pair.second),
+            *_compare_tokens(template, pair.second),
         )
     )
 
@@ -135,13 +135,13 @@ def _read_licences(
     request: MergeRequest, checkpoints: Mapping[str, Checkpoint]
 ) -> dict[str, str | None]:
     models = [*request.inputs, *([request.base] if request.base is not None else [])]
-    found: dict[str, str | None] = {}
+    licences: dict[str, str | None] = {}
     for model in models:
         if model.name in checkpoints:
             folder = checkpoints[model.name].folder
             stated = [licence_of(place) for place in (folder, model.adapter) if place is not None]
-            found[model.name] = ", ".join(dict.fromkeys(one for one in stated if one)) or None
-    return found
+            licences[model.name] = ", ".join(dict.fromkeys(one for one in stated if one)) or None
+    return licences
 
 
 def _warn_of_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
@@ -179,15 +179,15 @@ def _warn_of_twins(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
 
     Groups may share a model: a checkpoint that is among the best for two tasks is in both soups.
     """
-    columns = _merged_tensors(plan)
+    columns = _collect_merged(plan)
     groups = {model.name: model.group for model in plan.request.inputs}
     for first, second in combinations(columns, 2):
         apart = first != _BASE and groups[first] != groups[second]
-        if not apart and _hold_same(columns[first], columns[second], files):
-            yield _twin_warning(first, second)
+        if not apart and _have_same_bytes(columns[first], columns[second], files):
+            yield _describe_twins(first, second)
 
 
-def _twin_warning(first: str, second: str) -> str:
+def _describe_twins(first: str, second: str) -> str:
     """Return a warning of two models, or the base and a model, whose weights are equal."""
     if first == _BASE:
         return (
@@ -198,7 +198,7 @@ def _twin_warning(first: str, second: str) -> str:
     return f"{same}, which count twice; take one out unless you mean that"
 
 
-def _merged_tensors(plan: MergePlan) -> dict[str, list[TensorSpec]]:
+def _collect_merged(plan: MergePlan) -> dict[str, list[TensorSpec]]:
     """Return the merged tensors of the base and of each model whose files have them as they are."""
     merged = [tensor for tensor in plan.tensors if tensor.action == "merge"]
     named = {m.name: [t.sources[i] for t in merged] for i, m in enumerate(plan.request.inputs)}
@@ -210,7 +210,7 @@ def _merged_tensors(plan: MergePlan) -> dict[str, list[TensorSpec]]:
     }
 
 
-def _hold_same(
+def _have_same_bytes(
     first: Sequence[TensorSpec], second: Sequence[TensorSpec], files: _OpenFiles
 ) -> bool:
     return all(
@@ -228,20 +228,21 @@ class _OpenFiles(ExitStack):
 
     def hold_same(self, first: TensorSpec, second: TensorSpec) -> bool:
         """Return whether two tensors of one size have equal bytes at the places that are looked at."""
-        one, other = self._open_file(first.file), self._open_file(second.file)
-        if os.path.sameopenfile(one, other) and first.offset == second.offset:
+        handle, other_handle = self._open_file(first.file), self._open_file(second.file)
+        if os.path.sameopenfile(handle, other_handle) and first.offset == second.offset:
             return True
         size = min(_LOOK, first.nbytes)
         return all(
-            os.pread(one, size, first.offset + at) == os.pread(other, size, second.offset + at)
+            os.pread(handle, size, first.offset + at)
+            == os.pread(other_handle, size, second.offset + at)
             for at in dict.fromkeys((0, (first.nbytes - size) // 2, first.nbytes - size))
         )
 
     def read_numbers(self, spec: TensorSpec, start: int, count: int) -> array[float]:
         """Return `count` elements of a tensor, from element `start` on."""
-        place = spec.offset + start * spec.itemsize
+        offset = spec.offset + start * spec.itemsize
         return _DECODERS[spec.dtype](
-            os.pread(self._open_file(spec.file), count * spec.itemsize, place)
+            os.pread(self._open_file(spec.file), count * spec.itemsize, offset)
         )
 
     def _open_file(self, path: Path) -> int:
@@ -260,13 +261,13 @@ def _warn_of_far_layers(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
     if plan.request.part is not None:
         return
     names = [model.name for model in plan.request.inputs]
-    for place in range(1, len(names)):
-        cosines = estimate_cosines(plan, place, files)
+    for position in range(1, len(names)):
+        cosines = estimate_cosines(plan, position, files)
         low = {layer: cosine for layer, cosine in cosines.items() if cosine < LOW_COSINE}
         if low:
             worst = min(low, key=lambda layer: low[layer])
             yield (
-                f"'{names[0]}' and '{names[place]}': the cosine of their weights is below {LOW_COSINE} in "
+                f"'{names[0]}' and '{names[position]}': the cosine of their weights is below {LOW_COSINE} in "
                 f"{len(low)} of {count_noun(len(cosines), 'layer')}, about {low[worst]:.2f} in layer "
                 f"{worst}; an average of weights this far apart is rarely of use before it is trained; "
                 "`emberge diff` shows all layers"
@@ -285,11 +286,11 @@ def estimate_cosines(plan: MergePlan, place: int, files: _OpenFiles) -> Mapping[
             continue
         assert first is not None
         assert second is not None
-        for start, count in _sampled_runs(min(first.elements, second.elements)):
+        for start, count in _sample_runs(min(first.elements, second.elements)):
             a, b = files.read_numbers(first, start, count), files.read_numbers(second, start, count)
-            found = sums.setdefault(layer, [0.0, 0.0, 0.0])
+            layer_sums = sums.setdefault(layer, [0.0, 0.0, 0.0])
             for i, pair in enumerate(((a, b), (a, a), (b, b))):
-                found[i] += sum(map(operator.mul, *pair))
+                layer_sums[i] += sum(map(operator.mul, *pair))
     return {la: ab / math.sqrt(aa * bb) for la, (ab, aa, bb) in sums.items() if aa > 0 and bb > 0}
 
 
@@ -298,7 +299,7 @@ def _is_plain(spec: TensorSpec | None) -> bool:
     return type(spec) is TensorSpec and spec.dtype in _DECODERS
 
 
-def _sampled_runs(elements: int) -> Iterator[tuple[int, int]]:
+def _sample_runs(elements: int) -> Iterator[tuple[int, int]]:
     """Yield (first element, number) of what is read of a matrix; all of a small one."""
     if elements <= _RUN * _PLACES:
         yield 0, elements
@@ -339,9 +340,9 @@ def _estimate_change_cosines(plan: MergePlan, files: _OpenFiles) -> tuple[float,
             continue
         if tensor.action != "merge" or not all(map(_is_plain, specs)):
             continue
-        known = [spec for spec in specs if spec is not None]
-        for start, size in _sampled_runs(min(spec.elements for spec in known)):
-            base, *models = (files.read_numbers(spec, start, size) for spec in known)
+        present = [spec for spec in specs if spec is not None]
+        for start, size in _sample_runs(min(spec.elements for spec in present)):
+            base, *models = (files.read_numbers(spec, start, size) for spec in present)
             changes = [list(map(operator.sub, one, base)) for one in models]
             for i, change in enumerate(changes):
                 squares[i] += sum(map(operator.mul, change, change))

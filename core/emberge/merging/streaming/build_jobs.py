@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
     """Yield the jobs of a plan without problems, in the order of its tensors."""
-    for number, one in enumerate(plan.plans):
-        for job in merge_jobs(one, reader):
+    for number, sub_plan in enumerate(plan.plans):
+        for job in merge_jobs(sub_plan, reader):
             if isinstance(job, MergeJob):
                 # What is measured together stays within a slice, as slices have other models.
                 yield replace(job, chain_id=job.chain_id + number * len(plan.request.chains))
@@ -185,8 +185,8 @@ def findings_of(jobs: Sequence[TensorJob]) -> dict[str, Mapping[str, float]]:
             continue
         of_layer = means.setdefault(job.block.layer, {})
         for label, number in job.remarks.get("findings", {}).items():
-            known = of_layer.setdefault(label, number)
-            place = job.block.layer, label
-            elements[place] = elements.get(place, 0) + job.spec.elements
-            of_layer[label] = known + (number - known) * job.spec.elements / (elements[place] or 1)
+            mean = of_layer.setdefault(label, number)
+            key = job.block.layer, label
+            elements[key] = elements.get(key, 0) + job.spec.elements
+            of_layer[label] = mean + (number - mean) * job.spec.elements / (elements[key] or 1)
     return {layer: found for layer, found in means.items() if found}

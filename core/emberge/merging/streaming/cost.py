@@ -33,10 +33,10 @@ def block_elements(each: int, *, workers: int, memory: int | None) -> int:
 
     All threads, and what waits to be written, take `memory` bytes at most.
     """
-    wanted = PRODUCED // max(1, each)
+    target = PRODUCED // max(1, each)
     left = None if memory is None else memory - queue_bytes(memory)
-    fitting = wanted if left is None else left // (workers * max(1, each))
-    return max(1, min(wanted, fitting))
+    fitting = target if left is None else left // (workers * max(1, each))
+    return max(1, min(target, fitting))
 
 
 def queue_bytes(memory: int | None) -> int:
@@ -66,7 +66,7 @@ class Forecast:
 def forecast(plan: MergePlan, machine: Machine | None = None) -> Forecast:
     """Estimate the costs of a plan without problems on a machine, by default this one with all its cores."""
     machine = machine or Machine(workers=usable_cores())
-    costs = [_tensor_cost(plan, tensor, machine) for tensor in plan.tensors]
+    costs = [_estimate_tensor(plan, tensor, machine) for tensor in plan.tensors]
     return Forecast(
         inputs=sum(cost.inputs for cost in costs),
         read=sum(cost.read for cost in costs),
@@ -87,20 +87,20 @@ class _TensorCost:
     memory: int
 
 
-def _tensor_cost(plan: MergePlan, tensor: TensorPlan, machine: Machine) -> _TensorCost:
+def _estimate_tensor(plan: MergePlan, tensor: TensorPlan, machine: Machine) -> _TensorCost:
     if tensor.action == "copy":
         size = tensor.out.nbytes * (1 + sum(spec is not None for spec in tensor.sources))
         return _TensorCost(size, size, min(tensor.out.nbytes, PRODUCED) * machine.workers)
     links = plan.request.chains[plan.request.chain_of(tensor.name)]
     base = tensor.base if any(link.base_policy != "forbidden" for link in links) else None
-    sizes = list(_source_sizes(plan, tensor))
+    sizes = list(_list_source_sizes(plan, tensor))
     inputs = sum(sizes) + (base.nbytes if base is not None else 0)
     read = round(inputs * (1 + sum(link.expected_readings for link in links)))
     each = element_bytes(len(sizes), based=base is not None, itemsize=4)
-    return _TensorCost(inputs, read, _tensor_memory(plan, tensor, each, machine))
+    return _TensorCost(inputs, read, _estimate_memory(plan, tensor, each, machine))
 
 
-def _tensor_memory(plan: MergePlan, tensor: TensorPlan, each: int, machine: Machine) -> int:
+def _estimate_memory(plan: MergePlan, tensor: TensorPlan, each: int, machine: Machine) -> int:
     """Return the bytes that all threads together need for a tensor whose elements take `each` bytes."""
     links = plan.request.chains[plan.request.chain_of(tensor.name)]
     elements, width = tensor.out.elements, rows_of(tensor.out.shape)[1]
@@ -112,7 +112,7 @@ def _tensor_memory(plan: MergePlan, tensor: TensorPlan, each: int, machine: Mach
     return machine.workers * each * min(elements, max(width, block, measured))
 
 
-def _source_sizes(plan: MergePlan, tensor: TensorPlan) -> Iterator[int]:
+def _list_source_sizes(plan: MergePlan, tensor: TensorPlan) -> Iterator[int]:
     """Yield the tensor's bytes in each model; a model that does not exist yet is like the result."""
     for model, spec in zip(plan.request.inputs, tensor.sources, strict=True):
         if spec is not None:

@@ -184,38 +184,38 @@ class MergeJob(TensorJob):
         return width * each + entries
 
     def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
-        position, known = self._link_position(len(stats)), self._split_by_link(stats)
+        position, by_link = self._link_position(len(stats)), self._split_by_link(stats)
         width = rows_of(self.spec.shape)[1]
         link = self.chain.links[position]
-        if not link.reads_rows(len(known[position])):
+        if not link.reads_rows(len(by_link[position])):
             return rows.start == 0
-        return link.needs_rows(rows.start * width, len(rows) * width, known[position])
+        return link.needs_rows(rows.start * width, len(rows) * width, by_link[position])
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
-        position, known = self._link_position(len(stats)), self._split_by_link(stats)
+        position, by_link = self._link_position(len(stats)), self._split_by_link(stats)
         block = self.block
-        number = len(known[position])
+        number = len(by_link[position])
         if self.chain.links[position].reads_rows(number):
             base = self.base if self.chain.reads_base(position, number) else None
             block = self._read_block(rows, index, device, base, guard=not stats)
-        with self._errors_with_tensor():
-            return self.chain.measure(known, block, position)
+        with self._name_tensor_in_errors():
+            return self.chain.measure(by_link, block, position)
 
     def conclude(self, stats: Sequence[Measures]) -> Measures:
         position = self._link_position(len(stats) - 1)
-        with self._errors_with_tensor():
+        with self._name_tensor_in_errors():
             concluded = self.chain.conclude(self._split_by_link(stats), self.block, position)
         if concluded.get("warning"):
             self._warn(concluded["warning"])
         if concluded.get("findings"):
-            found = {label: float(number) for label, number in concluded["findings"].items()}
-            self.remarks.setdefault("findings", {}).update(found)
+            findings = {label: float(number) for label, number in concluded["findings"].items()}
+            self.remarks.setdefault("findings", {}).update(findings)
         return concluded
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         base = self.base if self.chain.merges_with_base else None
         block = self._read_block(rows, 0, device, base, guard=not self._read_first)
-        with self._errors_with_tensor():
+        with self._name_tensor_in_errors():
             merged = self.chain.merge(self._split_by_link(stats), block)
         stored = encode(merged, getattr(torch, self.spec.dtype), kernels=self.kernels)
         if self.owned is not None:
@@ -230,13 +230,13 @@ class MergeJob(TensorJob):
         )
 
     @contextmanager
-    def _errors_with_tensor(self) -> Iterator[None]:
+    def _name_tensor_in_errors(self) -> Iterator[None]:
         """Turn a ValueError of a stage into a CheckpointError that names the tensor."""
         try:
             yield
         except ValueError as error:
-            place = "" if str(error).startswith(self.block.name) else f"{self.spec.name}: "
-            raise CheckpointError(f"{place}{error}") from error
+            prefix = "" if str(error).startswith(self.block.name) else f"{self.spec.name}: "
+            raise CheckpointError(f"{prefix}{error}") from error
 
     def _warn(self, warning: str) -> None:
         self.remarks.setdefault("warnings", []).append(warning)
@@ -267,12 +267,12 @@ class MergeJob(TensorJob):
         shape = self.spec.shape
         width = rows_of(shape)[1]
         start, size = rows.start * width, len(rows) * width
-        some = (len(rows), *shape[1:]) if len(shape) > 1 else shape
+        rows_shape = (len(rows), *shape[1:]) if len(shape) > 1 else shape
         sources = [*self.sources, origin] if origin else [*self.sources]
         # Without kernels everything is decoded in the end, and at once is fastest.
         plain = self.kernels is None or self.block.rows.dtype != torch.float32
         if device == "cpu" and not plain:
-            return self._read_stored_block(rows, index, origin, some, guard=guard)
+            return self._read_stored_block(rows, index, origin, rows_shape, guard=guard)
         gpu = device != "cpu"
         use = "pinned" if gpu else "block"
         flat = scratch(use, len(sources) * size, self.block.rows.dtype, pinned=gpu)
@@ -280,13 +280,13 @@ class MergeJob(TensorJob):
         for source, into in zip(sources, stacked, strict=True):
             source.read(start, into)
             if guard and not is_usable(into):
-                raise self._damage_error(source)
-        shaped = stacked.view(len(sources), *some).to(device, non_blocking=gpu)
+                raise self._build_damage_error(source)
+        shaped = stacked.view(len(sources), *rows_shape).to(device, non_blocking=gpu)
         base = shaped[-1] if origin else None
         models = shaped[: len(self.sources)]
         if guard and start == 0 and base is not None:
             self._look_for_losses(models, base)
-        statistics = self._row_statistics(rows, device)
+        statistics = self._select_statistics(rows, device)
         program = DeltaProgram(DecodedRows(models, base), start)
         return self.block.replace(rows=program, index=index, statistics=statistics)
 
@@ -311,25 +311,25 @@ class MergeJob(TensorJob):
         raw = bytes_of(
             memory
         )  # each call of torch gives the interpreter's lock away and waits for it
-        for source, place in zip(sources, places, strict=True):
-            dtype = getattr(torch, place.dtype)
-            last = place.start + size * dtype.itemsize
+        for source, location in zip(sources, places, strict=True):
+            dtype = getattr(torch, location.dtype)
+            last = location.start + size * dtype.itemsize
             if _is_plain(source, start + size):
-                source.read_bytes(start * dtype.itemsize, raw[place.start : last])
+                source.read_bytes(start * dtype.itemsize, raw[location.start : last])
             else:
-                source.read(start, memory[place.start : last].view(dtype))
+                source.read(start, memory[location.start : last].view(dtype))
         count = len(self.sources)
         base = places[count] if origin else None
         stored = StoredRows(memory, places[:count], base, shape, self.kernels)
         damaged = stored.first_unusable() if guard else None
         if damaged is not None:
-            raise self._damage_error(sources[damaged])
+            raise self._build_damage_error(sources[damaged])
         if guard and start == 0 and base is not None and self.coarse:
             self._look_for_losses(*stored.every(max(1, size // _LOOK), 0))
         return self.block.replace(
             rows=DeltaProgram(stored, start),
             index=index,
-            statistics=self._row_statistics(rows, "cpu"),
+            statistics=self._select_statistics(rows, "cpu"),
         )
 
     def _look_for_losses(self, models: Tensor, base: Tensor | None) -> None:
@@ -339,13 +339,13 @@ class MergeJob(TensorJob):
         if float(models.eq(base).float().mean()) > 0.5:
             self._warn(_LOST)
 
-    def _damage_error(self, source: TensorSource) -> CheckpointError:
+    def _build_damage_error(self, source: TensorSource) -> CheckpointError:
         return CheckpointError(
             f"{self.spec.name}: '{source.model}' has values that are NaN, infinite or above 1.8e19; "
             f"leave that model out or make it again"
         )
 
-    def _row_statistics(self, rows: range, device: str) -> Mapping[str, Any]:
+    def _select_statistics(self, rows: range, device: str) -> Mapping[str, Any]:
         if self.statistics is not None:
             return self.statistics.of(rows, device)
         return self.block.statistics
@@ -365,11 +365,11 @@ class CopyJob(TensorJob):
 
     @property
     def problem(self) -> str:
-        for one in (self.source, *self.same):
-            if (one.spec.shape, one.spec.dtype) != (self.spec.shape, self.spec.dtype):
+        for source in (self.source, *self.same):
+            if (source.spec.shape, source.spec.dtype) != (self.spec.shape, self.spec.dtype):
                 return (
-                    f"has shape {list(self.spec.shape)} in {self.spec.dtype}, and what is copied from "
-                    f"'{one.model}' has {list(one.spec.shape)} in {one.spec.dtype}; a copy changes neither"
+                    f"has shape {list(self.spec.shape)} in {self.spec.dtype}, and what is copied from '{source.model}' "
+                    f"has {list(source.spec.shape)} in {source.spec.dtype}; a copy changes neither"
                 )
         return ""
 
@@ -423,7 +423,7 @@ def announce(jobs: Sequence[TensorJob]) -> Callable[[], None]:
     works: dict[TensorReader, list[list[TensorSpec]]] = {}
     for job in jobs:
         of_job: dict[TensorReader, list[TensorSpec]] = {}
-        for source in _sources_of(job):
+        for source in _list_sources(job):
             if isinstance(source, FileSource):
                 of_job.setdefault(source.reader, []).append(source.spec)
         for reader, specs in of_job.items():
@@ -438,7 +438,7 @@ def announce(jobs: Sequence[TensorJob]) -> Callable[[], None]:
     return end_requests
 
 
-def _sources_of(job: TensorJob) -> list[TensorSource]:
+def _list_sources(job: TensorJob) -> list[TensorSource]:
     if isinstance(job, CopyJob):
         return [job.source, *job.same]
     if isinstance(job, MergeJob):

@@ -78,14 +78,18 @@ def run_jobs(
     if units is None:
         units = by_unit(jobs)
     meter = _Meter(sum(job.spec.nbytes for job in jobs), progress)
-    wanted = {id(job) for job in jobs}
+    job_ids = {id(job) for job in jobs}
     groups = [
-        MeasuredJobs(group, [job for job in group if id(job) in wanted]) for group in units.values()
+        MeasuredJobs(group, [job for job in group if id(job) in job_ids])
+        for group in units.values()
     ]
     _require_memory(jobs, limits)
     keep_freed_blocks()
-    one = functools.partial(torch.set_num_threads, 1)
-    with _one_thread_each(), ThreadPoolExecutor(limits.workers, "merge", one) as pool:
+    use_one_thread = functools.partial(torch.set_num_threads, 1)
+    with (
+        _limit_torch_threads(),
+        ThreadPoolExecutor(limits.workers, "merge", use_one_thread) as pool,
+    ):
         _TensorScheduler(pool, limits, put, finished, meter).run(groups, failed)
 
 
@@ -98,7 +102,7 @@ def by_unit(jobs: Sequence[TensorJob]) -> dict[str, list[TensorJob]]:
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
+def _limit_torch_threads() -> Iterator[None]:
     # Sums must not depend on how many threads torch would split them over, and workers are threads already.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -175,9 +179,9 @@ class _TensorScheduler:
             yield list(self._plan_measuring(unit, number, stats, reducers))
             sums = {key: reducer.result() for key, reducer in reducers.items()}
             for job in unit.jobs:
-                own = stats[id(job)]
-                own.append(sums[job.passes[number].key])
-                own[-1] = job.conclude(own)
+                measures = stats[id(job)]
+                measures.append(sums[job.passes[number].key])
+                measures[-1] = job.conclude(measures)
         yield list(self._plan_producing(unit, stats))
 
     def _plan_measuring(
@@ -185,19 +189,19 @@ class _TensorScheduler:
     ) -> Iterator[Work]:
         """Yield the measuring of each granule that a pass needs, each with its place in a reducer."""
         for job in unit.jobs:
-            one_pass, own = job.passes[number], stats[id(job)]
+            one_pass, measures = job.passes[number], stats[id(job)]
             reducer = reducers.setdefault(one_pass.key, _OrderedReducer(one_pass.join))
-            for index, rows in enumerate(_row_ranges(job, self._limits.granule)):
-                if job.needs_rows(rows, own):
-                    place = reducer.reserve()
+            for index, rows in enumerate(_split_rows(job, self._limits.granule)):
+                if job.needs_rows(rows, measures):
+                    position = reducer.reserve()
                     yield functools.partial(
-                        self._measure_granule, job, rows, index, own, reducer, place
+                        self._measure_granule, job, rows, index, measures, reducer, position
                     )
 
     def _plan_producing(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Work]:
         """Yield the producing of each block of the unit's wanted tensors."""
         for job in unit.wanted:
-            pieces = list(_row_ranges(job, _block_size(job, self._limits)))
+            pieces = list(_split_rows(job, _block_size(job, self._limits)))
             left = _Countdown(len(pieces))
             for rows in pieces:
                 yield functools.partial(self._produce_block, job, rows, stats[id(job)], left)
@@ -321,9 +325,9 @@ class _OrderedReducer:
 
     def _join_next(self) -> None:
         # Others only append meanwhile.
-        some = self._ready[:_TOGETHER]
-        if len(some) == _TOGETHER:
-            self._joined = [self._join([*self._joined, *some])]
+        oldest = self._ready[:_TOGETHER]
+        if len(oldest) == _TOGETHER:
+            self._joined = [self._join([*self._joined, *oldest])]
             del self._ready[:_TOGETHER]
 
 
@@ -342,7 +346,7 @@ class _Meter:
                 self._progress(self._done, self._total, name)
 
 
-def _row_ranges(job: TensorJob, elements: int) -> Iterator[range]:
+def _split_rows(job: TensorJob, elements: int) -> Iterator[range]:
     rows, width = job.grid
     step = max(1, rows) if job.whole else max(1, elements // max(1, width))
     for start in range(0, rows, step):
@@ -352,11 +356,11 @@ def _row_ranges(job: TensorJob, elements: int) -> Iterator[range]:
 def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
     """Refuse a piece that is not as large or of the dtype as its spec has it, or unusable."""
     spec = job.spec
-    wanted = len(rows) * job.grid[1] * spec.itemsize
+    expected = len(rows) * job.grid[1] * spec.itemsize
     dtype = str(piece.dtype).removeprefix("torch.")
-    if piece.nbytes != wanted or dtype not in (spec.dtype, "uint8"):
+    if piece.nbytes != expected or dtype not in (spec.dtype, "uint8"):
         raise CheckpointError(
-            f"{spec.name}: rows {rows.start} to {rows.stop} take {wanted} bytes in {spec.dtype}, and "
+            f"{spec.name}: rows {rows.start} to {rows.stop} take {expected} bytes in {spec.dtype}, and "
             f"{type(job).__name__} produced {piece.nbytes} in {dtype}; its author must correct it"
         )
     kernels = job.kernels if isinstance(job, MergeJob) else None

@@ -137,7 +137,7 @@ class Journal:
             if self._read_earlier(key):
                 _keep_weights(folder)
             else:
-                _empty_folder(folder)
+                _clear_folder(folder)
                 self._append_lines([_encode_entry(key=key)])
                 sync(folder)
 
@@ -209,7 +209,7 @@ def _decode_entry(line: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _empty_folder(folder: Path) -> None:
+def _clear_folder(folder: Path) -> None:
     (folder / _NAME).unlink(missing_ok=True)  # first: without it the rest counts for nothing
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
@@ -220,12 +220,12 @@ def _empty_folder(folder: Path) -> None:
 
 def _keep_weights(folder: Path) -> None:
     """Remove all but weights, as the run before may have had other configs to add."""
-    for place, _, files in os.walk(folder, topdown=False):
+    for directory, _, files in os.walk(folder, topdown=False):
         for name in files:
-            if not name.endswith(_WEIGHTS) and Path(place, name) != folder / _NAME:
-                Path(place, name).unlink()
+            if not name.endswith(_WEIGHTS) and Path(directory, name) != folder / _NAME:
+                Path(directory, name).unlink()
         with suppress(OSError):  # there are weights in it
-            os.rmdir(place)
+            os.rmdir(directory)
 
 
 def build_checkpoint(
@@ -269,7 +269,7 @@ def build_checkpoint(
     side = side or out.parent / f".{out.name}.partial"
     specs = [job.spec for job in jobs]
     limit = parse_size(max_shard_size)
-    problems = [*_job_problems(jobs), *_file_problems(files or {})]
+    problems = [*_check_jobs(jobs), *_check_files(files or {})]
     own_config = template.in_trunk("config.json") in (files or {})
     problems += template_faults(template, config=not own_config)
     problems += map(str, disk_space_problems(sum(spec.nbytes for spec in specs), out.parent, side))
@@ -348,13 +348,13 @@ def require_free(path: Path) -> None:
         raise CheckpointError(f"{path}: exists already; remove it or choose another folder")
 
 
-def _job_problems(jobs: Sequence[TensorJob]) -> Iterator[str]:
+def _check_jobs(jobs: Sequence[TensorJob]) -> Iterator[str]:
     names = Counter(job.spec.name for job in jobs)
     yield from (f"{name}: {count} jobs make it" for name, count in names.items() if count > 1)
     yield from (f"{job.spec.name}: {job.problem}" for job in jobs if job.problem)
 
 
-def _file_problems(files: Mapping[str, Content]) -> Iterator[str]:
+def _check_files(files: Mapping[str, Content]) -> Iterator[str]:
     for name in files:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or not path.name:
@@ -371,12 +371,12 @@ def _write_files(
     files: Mapping[str, Content],
 ) -> None:
     """Write all but the weights: what the template gives, and what is changed of it or added."""
-    own = template.in_trunk("config.json")
-    config = files.get(own)
+    config_name = template.in_trunk("config.json")
+    config = files.get(config_name)
     config = config if isinstance(config, Mapping) else None
     copy_template(template, folder, dtype=main_dtype(specs), tokenizer=tokenizer, config=config)
     for name, content in files.items():
-        if name == own and config is not None and template.config:
+        if name == config_name and config is not None and template.config:
             continue
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

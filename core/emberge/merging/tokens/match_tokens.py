@@ -61,7 +61,7 @@ class _TokenAligner:
             maps,
             self.map_rows(self.template, meant, rows),
             tuple(self.new),
-            warnings=self._lacking_warnings(),
+            warnings=self._warn_of_lacking(),
             lines=(*lines, self._summarise_rows(rows, maps)),
         )
 
@@ -71,29 +71,31 @@ class _TokenAligner:
 
     def tokenizer_of(self, name: str) -> Tokenizer:
         """Return the tokenizer of a model that has one."""
-        found = next(m.tokens for m in self.models if m.name == name)
-        assert found is not None
-        return found
+        tokenizer = next(m.tokens for m in self.models if m.name == name)
+        assert tokenizer is not None
+        return tokenizer
 
     def place_faults(self) -> Iterator[str]:
         """Yield what is wrong with new tokens where a tokenizer numbers its tokens by their places."""
         if self.chosen.whole and self.chosen.algorithm != "Unigram":
             return
         first, here = self.chosen.own, self.chosen.whole
-        own = {t: i for t, i in self.chosen.tokens.items() if i < first}
-        own |= {t.text: t.id for t in self.new if not here or t.text not in t.owner.added}
+        vocabulary = {t: i for t, i in self.chosen.tokens.items() if i < first}
+        vocabulary |= {t.text: t.id for t in self.new if not here or t.text not in t.owner.added}
         added = {t: i for t, i in self.chosen.tokens.items() if i >= first}
-        added |= {t.text: t.id for t in self.new if t.text not in own}
+        added |= {t.text: t.id for t in self.new if t.text not in vocabulary}
         ordered = dict(sorted(added.items(), key=lambda item: item[1]))
-        gapless = sorted(set(own.values())) == list(range(max(own.values(), default=-1) + 1))
-        if not gapless or given_ids(own, ordered) != ordered:
+        gapless = sorted(set(vocabulary.values())) == list(
+            range(max(vocabulary.values(), default=-1) + 1)
+        )
+        if not gapless or given_ids(vocabulary, ordered) != ordered:
             yield (
                 f"vocabulary: '{self.chosen.folder.name}' numbers its tokens by their places, and those of "
                 "other models do not fit behind them; merge models that share a tokenizer, or name the one "
                 "to keep with 'tokenizer'"
             )
 
-    def _lacking_warnings(self) -> tuple[str, ...]:
+    def _warn_of_lacking(self) -> tuple[str, ...]:
         if not self.lacking:
             return ()
         listed = join_some(quoted(token) for token in self.lacking)
@@ -104,11 +106,11 @@ class _TokenAligner:
             {row for row, place in enumerate(maps[model.name]) if place == NOWHERE}
             for model in self.models
         ]
-        some, none = set[int]().union(*without), set[int].intersection(*without)
+        partial, absent = set[int]().union(*without), set[int].intersection(*without)
         put = "1 token is" if len(self.new) == 1 else f"{len(self.new)} tokens are"
         return (
-            f"{rows} rows: {rows - len(some)} merged, {len(some) - len(none)} from the models that know "
-            f"them, {len(none)} of no token; {put} put into the tokenizer"
+            f"{rows} rows: {rows - len(partial)} merged, {len(partial) - len(absent)} from the models that "
+            f"know them, {len(absent)} of no token; {put} put into the tokenizer"
         )
 
 
@@ -118,12 +120,12 @@ class ByIds(_TokenAligner):
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
         self.kept = {self.tokenizer_of(n).tokens[t]: (t, n) for t, n in self.policy.keep.items()}
         self.clashes: list[str] = []
-        meant = self._common_tokens()
+        meant = self._find_common_tokens()
         texts = [m.tokens.texts for m in self.models if m.tokens is not None]
-        for place in sorted(set(self.chosen.texts).union(*texts) - meant.keys()):
-            token = self._choose_token(place)
+        for token_id in sorted(set(self.chosen.texts).union(*texts) - meant.keys()):
+            token = self._choose_token(token_id)
             if token is not None:
-                meant[place] = token
+                meant[token_id] = token
         self._refuse_twins(meant)
         if not self.clashes and (faults := list(self.place_faults())):
             return self.refuse(faults, lines)
@@ -131,27 +133,31 @@ class ByIds(_TokenAligner):
             return self.build_plan(meant, self._count_rows(meant), lines)
         return self.refuse([f"{join_some(self.clashes, 1)}; {self.remedy}"], lines)
 
-    def _common_tokens(self) -> dict[int, str]:
+    def _find_common_tokens(self) -> dict[int, str]:
         """Return the ids that are one token in all models, with the tokens: usually nearly all ids."""
         heights = [m.rows if m.rows is not None else self.chosen.size for m in self.models]
         rows = max(heights)
-        found = {
-            place: token
-            for place, token in self.chosen.texts.items()
-            if place < rows and place not in self.kept
+        common = {
+            token_id: token
+            for token_id, token in self.chosen.texts.items()
+            if token_id < rows and token_id not in self.kept
         }
         for tokens in (m.tokens for m in self.models):
             if tokens is not None:
-                own = tokens.texts.get
-                found = {place: token for place, token in found.items() if own(place) == token}
-        return found
+                get_text = tokens.texts.get
+                common = {
+                    token_id: token
+                    for token_id, token in common.items()
+                    if get_text(token_id) == token
+                }
+        return common
 
     def _choose_token(self, place: int) -> str | None:
         """Return the token of an id in the result, None for none; clashes and new tokens are collected."""
-        own = self.chosen.texts.get(place)
+        present = self.chosen.texts.get(place)
         if place in self.kept:
             token, keeper = self.kept[place]
-            if token != own:
+            if token != present:
                 self.new.append(NewToken(token, place, self.tokenizer_of(keeper)))
             return token
         tokens_here = {
@@ -159,11 +165,11 @@ class ByIds(_TokenAligner):
             for m in self.models
             if m.tokens is not None and place in m.tokens.texts
         }
-        if self.chosen_by_name or not tokens_here or set(tokens_here.values()) == {own}:
-            return self._note_lacking(own, place)
-        if own is None and len(set(tokens_here.values())) == 1:
+        if self.chosen_by_name or not tokens_here or set(tokens_here.values()) == {present}:
+            return self._note_lacking(present, place)
+        if present is None and len(set(tokens_here.values())) == 1:
             return self._add_token(place, next(iter(tokens_here)))
-        self.clashes.append(self._clash_message(place, own, tokens_here))
+        self.clashes.append(self._explain_clash(place, present, tokens_here))
         return None
 
     def _note_lacking(self, token: str | None, place: int) -> str | None:
@@ -188,7 +194,7 @@ class ByIds(_TokenAligner):
         self.new.append(NewToken(token, place, owner))
         return token
 
-    def _clash_message(self, place: int, own: str | None, tokens_here: Mapping[str, str]) -> str:
+    def _explain_clash(self, place: int, own: str | None, tokens_here: Mapping[str, str]) -> str:
         sides = list(tokens_here.items())
         first = (self.chosen.folder.name, own) if own is not None else sides[0]
         other = next((name, token) for name, token in sides if token != first[1])
@@ -200,9 +206,9 @@ class ByIds(_TokenAligner):
     def _refuse_twins(self, meant: Mapping[int, str]) -> None:
         """Collect as clashes the tokens with two ids."""
         places: dict[str, int] = {}
-        for place, token in meant.items():
-            if places.setdefault(token, place) != place:
-                self._note_twin(token, places[token], place)
+        for token_id, token in meant.items():
+            if places.setdefault(token, token_id) != token_id:
+                self._note_twin(token, places[token], token_id)
 
     def _note_twin(self, token: str, first: int, second: int) -> None:
         clash = f"the models have different tokenizers: {quoted(token)} is id {first} in one"
@@ -218,22 +224,22 @@ class ByIds(_TokenAligner):
 
     def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
         here = rows if known.rows is None else min(rows, known.rows)
-        found = array("q", range(here)) + array("q", [NOWHERE]) * (rows - here)
-        own = known.tokens.texts if known.tokens is not None else meant
+        row_map = array("q", range(here)) + array("q", [NOWHERE]) * (rows - here)
+        texts = known.tokens.texts if known.tokens is not None else meant
         for row, token in meant.items():
-            if own.get(row) != token and row < here:
-                found[row] = NOWHERE
+            if texts.get(row) != token and row < here:
+                row_map[row] = NOWHERE
         for row, (_, keeper) in self.kept.items():
             if keeper != known.name and row < here:
-                found[row] = NOWHERE
-        return found
+                row_map[row] = NOWHERE
+        return row_map
 
 
 class ByTexts(_TokenAligner):
     """`union`: rows go by the tokens' text, and tokens that the chosen tokenizer lacks are appended."""
 
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
-        faults = list(self._algorithm_faults())
+        faults = list(self._check_algorithms())
         meant = dict(self.chosen.texts)
         for model in self.models if not faults else ():
             self._append_tokens(model, meant)
@@ -242,7 +248,7 @@ class ByTexts(_TokenAligner):
         step = self.policy.pad_to
         return self.build_plan(meant, -(-(max(meant, default=0) + 1) // step) * step, lines)
 
-    def _algorithm_faults(self) -> Iterator[str]:
+    def _check_algorithms(self) -> Iterator[str]:
         for model in self.models:
             if model.tokens is None:
                 continue
@@ -261,25 +267,25 @@ class ByTexts(_TokenAligner):
         """Give the tokens that are still unknown ids behind all others."""
         if model.tokens is None:
             return
-        place = max(meant, default=-1) + 1
+        next_id = max(meant, default=-1) + 1
         tokens = model.tokens.tokens
-        for own, token in sorted((tokens[t], t) for t in tokens.keys() - set(meant.values())):
-            if not model.has(token, own):
+        for model_id, token in sorted((tokens[t], t) for t in tokens.keys() - set(meant.values())):
+            if not model.has(token, model_id):
                 self.lacking.append(token)
                 continue
-            self.new.append(NewToken(token, place, model.tokens))
-            meant[place] = token
-            place += 1
+            self.new.append(NewToken(token, next_id, model.tokens))
+            meant[next_id] = token
+            next_id += 1
 
     def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
         tokens = known.tokens if known.tokens is not None else self.chosen
-        found = array("q", [NOWHERE]) * rows
+        row_map = array("q", [NOWHERE]) * rows
         for row, token in meant.items():
-            own = tokens.tokens.get(token, NOWHERE)
-            here = known.rows is None or own < known.rows
+            model_row = tokens.tokens.get(token, NOWHERE)
+            here = known.rows is None or model_row < known.rows
             if here and self.policy.keep.get(token, known.name) == known.name:
-                found[row] = own
-        return found
+                row_map[row] = model_row
+        return row_map
 
 
 def align_tokens(
@@ -302,47 +308,49 @@ def align_tokens(
     of the folder `tokenizer`, or of the template. Slices need equal tokenizers. `remedy` is what to do about
     two tokens on one id. Nothing is raised: errors are the plan's `problems`.
     """
-    found: dict[Path, Tokenizer | None] = {}
+    tokenizers: dict[Path, Tokenizer | None] = {}
 
     def read(checkpoint: Checkpoint) -> Tokenizer | None:
         folder = checkpoint.tokenizer_folder
-        if folder not in found:
-            found[folder] = Tokenizer.read(checkpoint)
-        return found[folder]
+        if folder not in tokenizers:
+            tokenizers[folder] = Tokenizer.read(checkpoint)
+        return tokenizers[folder]
 
     def model(name: str) -> TokenModel:
-        return TokenModel(name, read(checkpoints[name]), _embedding_rows(names.get(name)))
+        return TokenModel(name, read(checkpoints[name]), _count_embedding_rows(names.get(name)))
 
     try:
         chosen = read(Checkpoint(tokenizer) if tokenizer else template)
         if chosen is None:
             return TokenPlan()
-        known = [model(name) for name in models if name in checkpoints]
+        token_models = [model(name) for name in models if name in checkpoints]
         origin = model(base) if base is not None and base in checkpoints else None
-        own = TokenModel("", read(template), _embedding_rows(pattern))
+        template_model = TokenModel("", read(template), _count_embedding_rows(pattern))
     except EmbergeError as error:
         return TokenPlan(problems=(Problem(str(error)),))
     kind = ByTexts if policy.policy == "union" else ByIds
-    by_token = kind(chosen, known, origin, own, policy, tokenizer is not None, remedy)
+    by_token = kind(
+        chosen, token_models, origin, template_model, policy, tokenizer is not None, remedy
+    )
     return _choose_plan(by_token, sliced=sliced)
 
 
 def _choose_plan(by_token: ByTexts | ByIds, *, sliced: bool) -> TokenPlan:
     """Plan rows by number where all tokens are equal or the policy wants it, else by token."""
-    chosen, policy, models = by_token.chosen, by_token.policy, by_token.models
+    tokenizer, policy, models = by_token.chosen, by_token.policy, by_token.models
     everyone = [*models, *([by_token.base] if by_token.base is not None else [])]
-    lines = tuple(_list_differences(chosen, everyone))
-    if all(_have_same_tokens(chosen, one.tokens) for one in everyone):
-        return TokenPlan(chosen, lines=lines)
-    fault = _keeper_fault(policy, models)
+    lines = tuple(_list_differences(tokenizer, everyone))
+    if all(_have_same_tokens(tokenizer, one.tokens) for one in everyone):
+        return TokenPlan(tokenizer, lines=lines)
+    fault = _check_keepers(policy, models)
     if fault:
-        return TokenPlan(chosen, problems=(Problem(fault),), lines=lines)
+        return TokenPlan(tokenizer, problems=(Problem(fault),), lines=lines)
     if sliced or policy.policy == "mean":
-        return _plan_by_number(chosen, models, lines, sliced=sliced)
+        return _plan_by_number(tokenizer, models, lines, sliced=sliced)
     return by_token.plan(lines)
 
 
-def _embedding_rows(names: Names | None) -> int | None:
+def _count_embedding_rows(names: Names | None) -> int | None:
     embedding = names.embedding() if names is not None else None
     return embedding.shape[0] if embedding is not None else None
 
@@ -354,8 +362,8 @@ def _have_same_tokens(first: Tokenizer, second: Tokenizer | None) -> bool:
 def _list_differences(chosen: Tokenizer, models: Iterable[TokenModel]) -> Iterator[str]:
     for model in models:
         if model.tokens is not None:
-            found = tokenizer_differences(chosen, model.tokens)
-            yield from (f"'{chosen.folder.name}' and '{model.name}': {one}" for one in found)
+            differences = tokenizer_differences(chosen, model.tokens)
+            yield from (f"'{chosen.folder.name}' and '{model.name}': {one}" for one in differences)
 
 
 def _plan_by_number(
@@ -375,7 +383,7 @@ def _plan_by_number(
     return TokenPlan(chosen, problems=(Problem(fault),), lines=lines)
 
 
-def _keeper_fault(policy: VocabularyPolicy, models: Sequence[TokenModel]) -> str:
+def _check_keepers(policy: VocabularyPolicy, models: Sequence[TokenModel]) -> str:
     """Return what is wrong with the models that a policy names as keepers of tokens, "" for nothing."""
     names = [m.name for m in models]
     for token, name in policy.keep.items():

@@ -88,8 +88,8 @@ class TokenModel:
 
     def has(self, token: str, place: int) -> bool:
         """Return whether id `place` is this token in the model, with a row of the embedding for it."""
-        found = self.tokens is None or self.tokens.texts.get(place) == token
-        return found and (self.rows is None or place < self.rows)
+        same = self.tokens is None or self.tokens.texts.get(place) == token
+        return same and (self.rows is None or place < self.rows)
 
 
 def _write_size(path: Path, rows: int) -> None:
@@ -97,8 +97,8 @@ def _write_size(path: Path, rows: int) -> None:
         return
     config: dict[str, Any] = dict(read_json(path))
     inner = config.get("text_config")
-    place = inner if isinstance(inner, dict) and "vocab_size" in inner else config
-    place["vocab_size"] = rows
+    part = inner if isinstance(inner, dict) and "vocab_size" in inner else config
+    part["vocab_size"] = rows
     _write_json(path, config)
 
 
@@ -113,21 +113,21 @@ def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
         entry = token.owner.added.get(token.text)
         if entry is not None:
             added.append({**entry, "id": token.id, "content": token.text})
-        if entry is None or token.text in _owner_vocabulary(token):
+        if entry is None or token.text in _read_owner_vocabulary(token):
             _insert_token(model, token)
     content["added_tokens"] = sorted(added, key=lambda entry: int(entry["id"]))
     _require_ids(model, content["added_tokens"])
     if model.get("type") == "BPE":
-        _learn_merges(model, new)
+        _append_merges(model, new)
     _write_json(path, content)
     _update_older_files(folder, model)
 
 
-def _owner_vocabulary(token: NewToken) -> Any:
+def _read_owner_vocabulary(token: NewToken) -> Any:
     """Return the owner's own tokens, without those that were added to them."""
     path = token.owner.folder / "tokenizer.json"
-    found = read_json(path)["model"].get("vocab") if path.is_file() else token.owner.tokens
-    return found if isinstance(found, dict) else dict(found or ())
+    vocabulary = read_json(path)["model"].get("vocab") if path.is_file() else token.owner.tokens
+    return vocabulary if isinstance(vocabulary, dict) else dict(vocabulary or ())
 
 
 def _insert_token(model: dict[str, Any], token: NewToken) -> None:
@@ -139,29 +139,29 @@ def _insert_token(model: dict[str, Any], token: NewToken) -> None:
     else:
         # A Unigram's tokens are numbered by their places: the plan has seen to it that this one fits.
         vocabulary[token.id : token.id + 1] = [
-            [token.text, float(_owner_vocabulary(token)[token.text])]
+            [token.text, float(_read_owner_vocabulary(token)[token.text])]
         ]
 
 
 def _require_ids(model: dict[str, Any], added: Sequence[dict[str, Any]]) -> None:
     """Keep added tokens on their ids: where reading would give them others, they become own ones too."""
-    wanted = {str(entry["content"]): int(entry["id"]) for entry in added}
+    id_by_text = {str(entry["content"]): int(entry["id"]) for entry in added}
     vocabulary = model["vocab"]
-    if isinstance(vocabulary, dict) and given_ids(vocabulary, wanted) != wanted:
-        vocabulary.update(wanted)
+    if isinstance(vocabulary, dict) and given_ids(vocabulary, id_by_text) != id_by_text:
+        vocabulary.update(id_by_text)
 
 
-def _learn_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
+def _append_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
     """Append the merges by which the owners make their tokens, in the form of those that are there."""
     merges = model["merges"]
     text = bool(merges) and isinstance(merges[0], str)
-    known = {_split_merge(merge) for merge in merges}
+    pairs = {_split_merge(merge) for merge in merges}
     for folder in dict.fromkeys(token.owner.folder for token in new):
         path = folder / "tokenizer.json"
         for merge in read_json(path)["model"].get("merges", ()) if path.is_file() else ():
             pair = _split_merge(merge)
-            if pair not in known and {*pair, "".join(pair)} <= model["vocab"].keys():
-                known.add(pair)
+            if pair not in pairs and {*pair, "".join(pair)} <= model["vocab"].keys():
+                pairs.add(pair)
                 merges.append(" ".join(pair) if text else list(pair))
 
 
@@ -201,17 +201,17 @@ def _append_lines(path: Path, new: Sequence[NewToken]) -> None:
 def _update_config(path: Path, new: Sequence[NewToken]) -> None:
     """Update tokenizer_config.json, where a release wrote added tokens by id."""
     content: dict[str, Any] = dict(read_json(path)) if path.is_file() else {}
-    known = content.get("added_tokens_decoder")
-    if not isinstance(known, dict):
+    decoder = content.get("added_tokens_decoder")
+    if not isinstance(decoder, dict):
         return
     for token in new:
         entry = token.owner.added.get(token.text)
         if entry is not None:
             flags = {flag: bool(entry.get(flag, False)) for flag in _FLAGS}
-            known[str(token.id)] = {"content": token.text, **flags}
+            decoder[str(token.id)] = {"content": token.text, **flags}
         else:
-            known.pop(str(token.id), None)
-    content["added_tokens_decoder"] = dict(sorted(known.items(), key=lambda item: int(item[0])))
+            decoder.pop(str(token.id), None)
+    content["added_tokens_decoder"] = dict(sorted(decoder.items(), key=lambda item: int(item[0])))
     _write_json(path, content)
 
 

@@ -37,19 +37,19 @@ class TokenRows(DerivedTensor):
             _gather_rows(
                 reader,
                 self.origin,
-                _row_places(self.index, range(len(self.index))),
+                _slice_index(self.index, range(len(self.index))),
                 into.view(-1, 1),
             )
         else:
-            _gather_rows(reader, self.origin, _row_places(self.index, rows), into)
+            _gather_rows(reader, self.origin, _slice_index(self.index, rows), into)
 
     def known(self, rows: range) -> NDArray[np.bool_]:
         """Return for each of these tokens whether the model has it."""
-        found: NDArray[np.bool_] = _row_places(self.index, rows) != NOWHERE
-        return found
+        mask: NDArray[np.bool_] = _slice_index(self.index, rows) != NOWHERE
+        return mask
 
 
-def _row_places(index: array[int], rows: range) -> NDArray[np.int64]:
+def _slice_index(index: array[int], rows: range) -> NDArray[np.int64]:
     import numpy as np
 
     return np.frombuffer(index, np.int64)[rows.start : rows.stop]
@@ -81,7 +81,8 @@ def moved_names(
     """Return the models' tensors and the template's, with the rows of the vocabulary moved as planned."""
     maps = plan.maps
     moved = {
-        name: _move_names(own, maps[name]) if name in maps else own for name, own in names.items()
+        name: _move_names(inner, maps[name]) if name in maps else inner
+        for name, inner in names.items()
     }
     return moved, pattern if plan.pattern is None else _move_names(pattern, plan.pattern)
 
@@ -95,8 +96,8 @@ def align_entry(entry: TensorSpec, own: TensorSpec, out: TensorSpec) -> TensorSp
         return _move_rows(entry, own.index)
     if origin.shape[0] == out.shape[0]:
         return entry
-    rows, there = out.shape[0], min(out.shape[0], origin.shape[0])
-    return _move_rows(entry, array("q", [*range(there), *[NOWHERE] * (rows - there)]))
+    rows, count = out.shape[0], min(out.shape[0], origin.shape[0])
+    return _move_rows(entry, array("q", [*range(count), *[NOWHERE] * (rows - count)]))
 
 
 def _move_names(names: Names, index: array[int]) -> Names:
@@ -141,30 +142,30 @@ class PartialRows:
         import torch
 
         tokens = range(len(self.partial)) if merged.dim() == 1 else rows
-        wanted = np.flatnonzero(self.partial[tokens.start : tokens.stop])
-        if not len(wanted):
+        selected = np.flatnonzero(self.partial[tokens.start : tokens.stop])
+        if not len(selected):
             return
         flat = merged.view(len(tokens), -1)
         dtype = torch.float64 if flat.dtype == torch.float64 else torch.float32
-        found = torch.zeros(len(wanted), flat.shape[1], dtype=dtype)
-        total = torch.zeros(len(wanted), 1, dtype=dtype)
+        mean = torch.zeros(len(selected), flat.shape[1], dtype=dtype)
+        total = torch.zeros(len(selected), 1, dtype=dtype)
         every = [float(w) for w in self.weights]
         every = every if any(every) else [1.0] * len(every)
         for spec, source, weight in zip(self.specs, sources, every, strict=True):
-            have = torch.from_numpy(_known_tokens(spec, tokens)[wanted])[:, None]
-            own = _read_rows(source, tokens, wanted, torch.empty_like(found))
+            have = torch.from_numpy(_mark_known_tokens(spec, tokens)[selected])[:, None]
+            source_rows = _read_rows(source, tokens, selected, torch.empty_like(mean))
             total += have * weight
             # Steps from the first owner: the row of a token with one owner is that one's to the bit.
             share = torch.where(total != 0, have * weight / total, 0.0)
-            found += share * (own - found)
+            mean += share * (source_rows - mean)
         if base is not None and self.base is not None:
-            alone = (total == 0) & torch.from_numpy(_known_tokens(self.base, tokens)[wanted])[
-                :, None
-            ]
+            alone = (total == 0) & torch.from_numpy(
+                _mark_known_tokens(self.base, tokens)[selected]
+            )[:, None]
             if bool(alone.any()):
-                own = _read_rows(base, tokens, wanted, torch.empty_like(found))
-                found = torch.where(alone, own, found)
-        flat[torch.from_numpy(wanted)] = found.to(flat.dtype)
+                source_rows = _read_rows(base, tokens, selected, torch.empty_like(mean))
+                mean = torch.where(alone, source_rows, mean)
+        flat[torch.from_numpy(selected)] = mean.to(flat.dtype)
 
 
 def owned_rows(
@@ -184,7 +185,7 @@ def owned_rows(
     return PartialRows(partial, specs, base, weights) if partial.any() else None
 
 
-def _known_tokens(spec: TensorSpec, tokens: range) -> NDArray[np.bool_]:
+def _mark_known_tokens(spec: TensorSpec, tokens: range) -> NDArray[np.bool_]:
     import numpy as np
 
     return spec.known(tokens) if isinstance(spec, TokenRows) else np.ones(len(tokens), bool)

@@ -95,7 +95,7 @@ def tokenizer_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
     """Yield the differences of two tokenizers, each in a few words."""
     if first.algorithm != second.algorithm:
         yield f"{first.algorithm} in one and {second.algorithm} in the other"
-    yield from _token_differences(first, second)
+    yield from _compare_texts(first, second)
     for part in _CUT:
         if first.settings and second.settings and first.settings[part] != second.settings[part]:
             yield f"their {part}s differ"
@@ -103,9 +103,9 @@ def tokenizer_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
         yield "their chat templates differ"
 
 
-def _token_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
-    there = second.texts
-    other = sorted(i for i, token in first.texts.items() if there.get(i, token) != token)
+def _compare_texts(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
+    other_texts = second.texts
+    other = sorted(i for i, token in first.texts.items() if other_texts.get(i, token) != token)
     if other:
         pairs = (f"{i} {quoted(first.texts[i])} / {quoted(second.texts[i])}" for i in other)
         yield f"{_count_phrase(other, 'id')} another token: {join_some(pairs, 4)}"
@@ -130,12 +130,12 @@ def given_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]
     The ids that a file gives them do not count: one that is among the own tokens has that id, another
     follows the largest so far.
     """
-    found: dict[str, int] = {}
+    ids: dict[str, int] = {}
     last = -1
     for token in added:
-        found[token] = tokens.get(token, max(len(tokens), last + 1))
-        last = max(last, found[token])
-    return found
+        ids[token] = tokens.get(token, max(len(tokens), last + 1))
+        last = max(last, ids[token])
+    return ids
 
 
 def quoted(token: str | None) -> str:
@@ -148,15 +148,15 @@ def _read_chat_template(folder: Path) -> str:
     if path.is_file():
         return read_text(path)
     for name in ("chat_template.json", "tokenizer_config.json"):
-        found = _read_mapping(folder / name).get("chat_template")
-        if found is not None:
-            return found if isinstance(found, str) else json.dumps(found, sort_keys=True)
+        template = _read_mapping(folder / name).get("chat_template")
+        if template is not None:
+            return template if isinstance(template, str) else json.dumps(template, sort_keys=True)
     return ""
 
 
 def _read_mapping(path: Path) -> Mapping[str, Any]:
-    found = read_json(path) if path.is_file() else {}
-    return found if isinstance(found, dict) else {}
+    content = read_json(path) if path.is_file() else {}
+    return content if isinstance(content, dict) else {}
 
 
 def vocabulary(folder: Path) -> dict[str, int] | None:
@@ -177,12 +177,12 @@ def vocabulary(folder: Path) -> dict[str, int] | None:
 
 def _list_tokens(content: Mapping[str, Any]) -> dict[str, int]:
     """Return token to id of a tokenizer.json's content."""
-    tokens = _model_tokens((content.get("model") or {}).get("vocab", {}))
+    tokens = _read_model_tokens((content.get("model") or {}).get("vocab", {}))
     added = content.get("added_tokens") or ()
     return {**tokens, **{str(t["content"]): int(t["id"]) for t in added}}
 
 
-def _model_tokens(vocab: Any) -> dict[str, int]:
+def _read_model_tokens(vocab: Any) -> dict[str, int]:
     if isinstance(vocab, Mapping):
         return dict(zip(vocab, map(int, vocab.values()), strict=True))
     return {str(entry[0]): i for i, entry in enumerate(vocab)}  # Unigram: pairs in order of id
@@ -194,7 +194,7 @@ def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
     for key in (*_SPECIAL, "additional_special_tokens", *_SETTINGS):
         a, b = mine.get(key), other.get(key)
         if a is not None and b is not None and a != b:
-            yield f"the tokenizer's {key} is {_shorten(a)} in one and {_shorten(b)} in the other"
+            yield f"the tokenizer's {key} is {_shorten_json(a)} in one and {_shorten_json(b)} in the other"
     files = [checkpoint.tokenizer_folder / _WHOLE for checkpoint in (first, second)]
     if not all(file.is_file() for file in files) or files[0].read_bytes() == files[1].read_bytes():
         return
@@ -205,18 +205,18 @@ def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
 
 
 def _read_settings(checkpoint: Checkpoint) -> dict[str, Any]:
-    place = checkpoint.tokenizer_folder
-    settings = {**_read_mapping(place / _TOKENS), **_read_mapping(place / _CONFIG)}
-    return {key: _token_text(value) for key, value in settings.items()}
+    folder = checkpoint.tokenizer_folder
+    settings = {**_read_mapping(folder / _TOKENS), **_read_mapping(folder / _CONFIG)}
+    return {key: _read_token_text(value) for key, value in settings.items()}
 
 
-def _token_text(value: Any) -> Any:
+def _read_token_text(value: Any) -> Any:
     """Return a token's text, in whatever form a release wrote it."""
     if isinstance(value, Mapping) and "content" in value:
         return value["content"]
-    return [_token_text(one) for one in value] if isinstance(value, list) else value
+    return [_read_token_text(one) for one in value] if isinstance(value, list) else value
 
 
-def _shorten(value: Any) -> str:
+def _shorten_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONG else f"{text[:_LONG]}…"

@@ -80,13 +80,13 @@ class SuppliedVocabulary:
                 f"{self.folder / self.FILE}: holds nothing for '{model}' as it is now; name it among the "
                 "models that the vocabulary is made of"
             )
-        found, _ = read_header(self.folder / file)
-        own = {n: s for n, s in names.specs.items() if n not in found}
+        supplied, _ = read_header(self.folder / file)
+        kept_specs = {n: s for n, s in names.specs.items() if n not in supplied}
         new = {
             n: spec.renamed(names.specs[n].name if n in names.specs else spec.name)
-            for n, spec in found.items()
+            for n, spec in supplied.items()
         }
-        ordered = {n: new.get(n) or own[n] for n in names.specs}
+        ordered = {n: new.get(n) or kept_specs[n] for n in names.specs}
         return replace(names, specs={**ordered, **new})
 
     def write_size(self, trunk: Path) -> None:
@@ -97,6 +97,6 @@ class SuppliedVocabulary:
             return
         config: dict[str, Any] = read_json(path)
         inner = config.get("text_config")
-        place = inner if isinstance(inner, dict) and "vocab_size" in inner else config
-        place["vocab_size"] = size
+        part = inner if isinstance(inner, dict) and "vocab_size" in inner else config
+        part["vocab_size"] = size
         path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
