@@ -99,9 +99,11 @@ class ClipReader:
         import torch
         from transformers import WhisperFeatureExtractor
 
-        given = support.processors["audio"]
+        audio_settings = support.processors["audio"]
         names = ("feature_size", "sampling_rate", "hop_length", "n_fft", "chunk_length")
-        settings: dict[str, Any] = {name: given[name] for name in names if name in given}
+        settings: dict[str, Any] = {
+            name: audio_settings[name] for name in names if name in audio_settings
+        }
         self._extractor: Any = WhisperFeatureExtractor(  # type: ignore[no-untyped-call]
             **{"feature_size": 128, **settings}
         )
@@ -134,7 +136,7 @@ class ClipReader:
 
     def _count_frames_tokens(self, frames: int) -> int:
         whole, remainder = divmod(frames, self._chunk)
-        return whole * _convolved_length(self._chunk) + _convolved_length(remainder)
+        return whole * _count_convolved_frames(self._chunk) + _count_convolved_frames(remainder)
 
     @property
     def _hop(self) -> int:
@@ -190,7 +192,7 @@ class ClipReader:
         return {"input_features": features, name: mask}
 
 
-def _convolved_length(frames: int) -> int:
+def _count_convolved_frames(frames: int) -> int:
     """Return the number of frames that three convolutions of stride two leave."""
     for _ in range(3):
         frames = (frames - 1) // 2 + 1
@@ -215,8 +217,8 @@ def pad_whole_chunks(
         for piece in clip.split(chunk, dim=1):
             sizes.append(piece.shape[1])
             pieces.append(pad(piece, (0, chunk - piece.shape[1])))
-    whole = _convolved_length(chunk)
-    left = torch.tensor([_convolved_length(size) for size in sizes])
+    whole = _count_convolved_frames(chunk)
+    left = torch.tensor([_count_convolved_frames(size) for size in sizes])
     valid = (torch.arange(whole) < left[:, None]).flatten().nonzero()[:, 0]
     inputs = {
         "padded_feature": torch.stack(pieces),
@@ -276,20 +278,20 @@ def media_problems(
     images, clips = readers.get("image"), readers.get("audio")
     problems: list[str | None] = []
     if isinstance(images, ImageReader) and facts.largest is not None:
-        width, height, place = facts.largest
-        problems.append(images.problem(width, height, place))
+        width, height, where = facts.largest
+        problems.append(images.problem(width, height, where))
         problems.append(
-            _length_problem(images.count_tokens(width, height), limit, f"{place}: an image")
+            _check_length(images.count_tokens(width, height), limit, f"{where}: an image")
         )
     if isinstance(clips, ClipReader):
-        problems += [clips.problem(rate, place) for rate, place in facts.rates]
+        problems += [clips.problem(rate, where) for rate, where in facts.rates]
         if facts.longest is not None:
-            seconds, place = facts.longest
-            problems.append(_length_problem(clips.count_tokens(seconds), limit, f"{place}: a clip"))
+            seconds, where = facts.longest
+            problems.append(_check_length(clips.count_tokens(seconds), limit, f"{where}: a clip"))
     return [problem for problem in problems if problem is not None]
 
 
-def _length_problem(tokens: int, limit: int | None, what: str) -> str | None:
+def _check_length(tokens: int, limit: int | None, what: str) -> str | None:
     if limit is None or tokens <= limit:
         return None
     return f"{what} takes {tokens} tokens, and max_length is {limit}; raise it, or make the medium smaller"

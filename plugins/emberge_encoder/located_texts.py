@@ -36,7 +36,7 @@ def locate(
     if stride is not None and limit is not None:
         stride = min(stride, limit // 4)
         texts = [_cut_text(tokenizer, text, limit // 2) for text in texts]
-    between = _BREAK if seconds is not None and not _separates_pairs(tokenizer) else ""
+    between = _BREAK if seconds is not None and not _has_separator(tokenizer) else ""
     encoded = tokenizer(
         [prompt + text for text in texts],
         None if seconds is None else [between + text for text in seconds],
@@ -79,7 +79,7 @@ def _cut_text(tokenizer: Any, text: str, limit: int) -> str:
     return text if len(spans) <= limit else text[: spans[limit - 1][1]]
 
 
-def _separates_pairs(tokenizer: Any) -> bool:
+def _has_separator(tokenizer: Any) -> bool:
     """Return whether the tokenizer puts a special token between the texts of a pair."""
     sequences = tokenizer("a", "a").sequence_ids(0)
     first = max(place for place, sequence in enumerate(sequences) if sequence == 0)

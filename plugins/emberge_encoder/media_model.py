@@ -64,7 +64,7 @@ class Rendering:
         whole = [
             self._expand_placeholders(shown, pieces, text)
             for shown, pieces, text in zip(
-                self._chat.render([_message_contents(pieces) for pieces in parts], prompt),
+                self._chat.render([_build_message(pieces) for pieces in parts], prompt),
                 parts,
                 texts,
                 strict=True,
@@ -120,7 +120,7 @@ class Rendering:
         return [id_ for place, id_ in enumerate(ids) if place not in dropped]
 
 
-def _message_contents(parts: Sequence[str | Media]) -> list[dict[str, str]]:
+def _build_message(parts: Sequence[str | Media]) -> list[dict[str, str]]:
     """Return the parts of an input as those of a message."""
     return [
         {"type": "text", "text": part} if isinstance(part, str) else {"type": part.kind}

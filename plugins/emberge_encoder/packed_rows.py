@@ -37,11 +37,11 @@ def collate_rows(rows: Sequence[Sequence[TokenisedText]], pad: int) -> dict[str,
 def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
     """Return the last hidden states [b, t, d] of rows of texts, each text computed as if alone."""
     ids, documents = features["input_ids"], features[DOCUMENTS]
-    places = features["position_ids"] + _first_position(trunk)
+    places = features["position_ids"] + _find_first_position(trunk)
     kernel = trunk.config._attn_implementation
     if "flash" in kernel:
-        return _flash_states(trunk, ids, places, documents)
-    with _documents_kept_apart(kernel, documents):
+        return _compute_flash_states(trunk, ids, places, documents)
+    with _separate_documents(kernel, documents):
         # Padding sees itself as a text does; without a mask positions would be taken for one.
         mask = torch.ones_like(ids)
         output = trunk._call_impl(input_ids=ids, attention_mask=mask, position_ids=places)
@@ -49,7 +49,7 @@ def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
     return states
 
 
-def _first_position(trunk: Any) -> int:
+def _find_first_position(trunk: Any) -> int:
     """Return the position of a text's first token; RoBERTa and its kin count on from the padding's."""
     embeddings: Any = getattr(trunk, "embeddings", None)
     counted = hasattr(embeddings, "create_position_ids_from_input_ids")
@@ -57,7 +57,7 @@ def _first_position(trunk: Any) -> int:
 
 
 @contextlib.contextmanager
-def _documents_kept_apart(kernel: str, documents: Tensor) -> Iterator[None]:
+def _separate_documents(kernel: str, documents: Tensor) -> Iterator[None]:
     """Narrow every mask that a model builds inside the block to tokens of the same document.
 
     transformers finds packed texts by their positions where attention is causal, and not where it is
@@ -85,11 +85,11 @@ def _documents_kept_apart(kernel: str, documents: Tensor) -> Iterator[None]:
         del ALL_MASK_ATTENTION_FUNCTIONS[kernel]  # type: ignore[no-untyped-call]
 
 
-def _flash_states(trunk: Any, ids: Tensor, places: Tensor, documents: Tensor) -> Tensor:
+def _compute_flash_states(trunk: Any, ids: Tensor, places: Tensor, documents: Tensor) -> Tensor:
     """Return the states [b, t, d] from a flash kernel, which gets all texts in one row with their bounds."""
     real = documents != _NO_TEXT
     places = places[real]
-    starts = (places == _first_position(trunk)).nonzero()[:, 0]
+    starts = (places == _find_first_position(trunk)).nonzero()[:, 0]
     bounds = torch.cat([starts, starts.new_tensor([len(places)])]).int()
     longest = int(bounds.diff().max())
     flat = trunk._call_impl(

@@ -170,7 +170,7 @@ class RandomModel(Step):
 
         if not any(len(dataset) for dataset in datasets):
             raise DataError("data has no texts to make a tokenizer of")
-        return _byte_pair_tokenizer(texts(), self.vocabulary)
+        return _train_tokenizer(texts(), self.vocabulary)
 
     def _resolve_config(self, tokenizer: Any) -> dict[str, Any]:
         """Return the config with the sizes and ids of the tokenizer, or without one the given vocabulary.
@@ -202,8 +202,8 @@ def _refuse_unknown(config: Mapping[str, Any]) -> None:
         raise CheckpointError(
             f"config: transformers has no model_type '{kind}'{suggest(kind, list(CONFIG_MAPPING))}"
         )
-    known = CONFIG_MAPPING[kind]
-    names = {*known().to_dict(), *known.attribute_map, "rope_theta"}
+    config_class = CONFIG_MAPPING[kind]
+    names = {*config_class().to_dict(), *config_class.attribute_map, "rope_theta"}
     for name in config:
         _refuse_size(name, config[name])
         if name not in names:
@@ -233,12 +233,12 @@ def _build_model(config: Mapping[str, Any], *, weights: bool) -> Any:
     from emberge_encoder.token_head import language_model_loader
     from emberge_encoder.trunk_weights import build_config
 
-    place = Path("config")
-    loader = language_model_loader(place, config)
+    folder = Path("config")
+    loader = language_model_loader(folder, config)
     try:
         with torch.device("cpu" if weights else "meta"):
             return loader.from_config(
-                build_config(place, config), dtype=torch.float32, trust_remote_code=False
+                build_config(folder, config), dtype=torch.float32, trust_remote_code=False
             )
     except EmbergeError:
         raise
@@ -246,7 +246,7 @@ def _build_model(config: Mapping[str, Any], *, weights: bool) -> Any:
         raise CheckpointError(f"config: {str(error).strip().splitlines()[0]}") from error
 
 
-def _byte_pair_tokenizer(texts: Iterator[str], size: int) -> Any:
+def _train_tokenizer(texts: Iterator[str], size: int) -> Any:
     """Return a fast tokenizer of at most `size` tokens, the most frequent pairs of bytes in the texts.
 
     Words and spaces are cut as GPT-2 cuts them. No special token is added to a text.

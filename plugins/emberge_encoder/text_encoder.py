@@ -139,7 +139,7 @@ class TextEncoder(Backbone):
         try:
             layout, config = self._resolve_layout(checkpoint)
             chat_format(layout, config)
-            problems = self._option_problems(checkpoint, layout, config)
+            problems = self._check_options(checkpoint, layout, config)
             return (
                 EncoderFacts(problems=tuple(problems))
                 if problems
@@ -148,13 +148,13 @@ class TextEncoder(Backbone):
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
 
-    def _option_problems(
+    def _check_options(
         self, checkpoint: Path, layout: Layout, config: Mapping[str, Any]
     ) -> list[str]:
         """Return reasons why a checkpoint is not loaded with these options, in this environment."""
         if not Checkpoint(checkpoint).has_tokenizer:
             return [f"{checkpoint}: has no tokenizer; get its files"]
-        if problem := self._expert_problem(checkpoint):
+        if problem := self._check_experts(checkpoint):
             return [problem]
         if self.attn_implementation == "flash_attention_2" and not find_spec("flash_attn"):
             return ["attn_implementation flash_attention_2 needs the package flash-attn"]
@@ -177,10 +177,10 @@ class TextEncoder(Backbone):
         built = build_config(layout.trunk_folder, config)
         support = read_media_support(layout, config)
         return EncoderFacts(
-            training_problems=_router_problems(layout, built),
+            training_problems=_check_routers(layout, built),
             prompt_problems=self._prompt_problems(layout),
             changes=self._list_changes(checkpoint),
-            dimension=_embedding_size(layout, int(built.get_text_config().hidden_size)),
+            dimension=_find_embedding_size(layout, int(built.get_text_config().hidden_size)),
             causal=is_causal(config),
             media=() if support is None else support.kinds,
             prediction=self._describe_prediction(layout, config) if predicts else None,
@@ -232,10 +232,10 @@ class TextEncoder(Backbone):
             "attention": "causal" if causal else "bidirectional",
             "pooling": " and ".join(layout.pooling),
         }
-        chosen = {"attention": self.attention, "pooling": self.pooling}
+        options = {"attention": self.attention, "pooling": self.pooling}
         return tuple(
             f"{name}: {value}; the model's own is {stored[name]}"
-            for name, value in chosen.items()
+            for name, value in options.items()
             if stored[name] and value not in (stored[name], "as is", None)
         )
 
@@ -259,7 +259,7 @@ class TextEncoder(Backbone):
         from emberge_encoder.text_model import TextModel, with_length_limit
 
         layout, config = self._resolve_layout(checkpoint)
-        if problem := self._expert_problem(checkpoint, device):
+        if problem := self._check_experts(checkpoint, device):
             raise CheckpointError(problem)
         trunk, language_model = self._load_weights(checkpoint, layout, config, dtype, predicts)
         trunk.to(device)
@@ -269,7 +269,7 @@ class TextEncoder(Backbone):
         chat = chat_format(layout, config)
         positions = getattr(trunk.config.get_text_config(), "max_position_embeddings", None)
         if self.gradient_checkpointing:
-            _checkpoint_activations(trunk, checkpoint)
+            _recompute_activations(trunk, checkpoint)
         layout = with_length_limit(layout, tokenizer, positions)
         if self.freeze:
             from emberge_encoder.trunk_weights import freeze
@@ -324,7 +324,7 @@ class TextEncoder(Backbone):
         )
         return whole.base_model, whole
 
-    def _expert_problem(self, checkpoint: Path, device: str | None = None) -> str | None:
+    def _check_experts(self, checkpoint: Path, device: str | None = None) -> str | None:
         """Return the problem of experts that only a GPU can run; None as `device` is this machine's."""
         layout = Layout.read(checkpoint)
         path = layout.trunk_folder / "config.json"
@@ -359,7 +359,7 @@ class TextEncoder(Backbone):
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
         self._require_own_layout(layout)
-        layout = self._with_pooling(layout, config)
+        layout = self._set_pooling(layout, config)
         return (
             dataclasses.replace(
                 layout,
@@ -383,7 +383,7 @@ class TextEncoder(Backbone):
                 "set lora: {fold: true} to save a whole model"
             )
 
-    def _with_pooling(self, layout: Layout, config: Mapping[str, Any]) -> Layout:
+    def _set_pooling(self, layout: Layout, config: Mapping[str, Any]) -> Layout:
         """Return the layout with the modules after the transformer that the options ask for.
 
         Raises:
@@ -409,9 +409,9 @@ class TextEncoder(Backbone):
             layout = dataclasses.replace(layout, pooling=(str(pooling),))
         if causal and declared_attention(config) == "as is":
             _refuse_blind_pooling(layout, config)
-        return self._with_normalization(self._with_prompt_pooling(layout))
+        return self._set_normalization(self._set_prompt_pooling(layout))
 
-    def _with_prompt_pooling(self, layout: Layout) -> Layout:
+    def _set_prompt_pooling(self, layout: Layout) -> Layout:
         """Return the layout with prompts pooled or left out, as the option asks.
 
         Raises:
@@ -431,14 +431,14 @@ class TextEncoder(Backbone):
             )
         return dataclasses.replace(layout, include_prompt=self.include_prompt)
 
-    def _with_normalization(self, layout: Layout) -> Layout:
+    def _set_normalization(self, layout: Layout) -> Layout:
         """Return the layout with a Normalize module or without, as the option asks."""
         has = any(m.kind == "Normalize" for m in layout.modules)
-        wanted = self.normalize if self.normalize is not None else has or layout.bare
-        if wanted == has:
+        normalized = self.normalize if self.normalize is not None else has or layout.bare
+        if normalized == has:
             return layout
         modules = tuple(m for m in layout.modules if m.kind != "Normalize")
-        if wanted:
+        if normalized:
             modules += (ModuleFolder("Normalize", f"{len(modules) + 1}_Normalize"),)
         return dataclasses.replace(layout, modules=modules)
 
@@ -450,17 +450,19 @@ class TextEncoder(Backbone):
         from emberge_encoder.attention import attention_problem, find_mixers
 
         mixers = find_mixers(trunk, trunk.config.get_text_config().vocab_size)
-        wanted = declared_attention(config) if self.attention == "as is" else self.attention
-        if wanted != "as is":
-            if problem := attention_problem(trunk, mixers, bidirectional=wanted == "bidirectional"):
+        attention = declared_attention(config) if self.attention == "as is" else self.attention
+        if attention != "as is":
+            if problem := attention_problem(
+                trunk, mixers, bidirectional=attention == "bidirectional"
+            ):
                 raise CheckpointError(
-                    f"{layout.folder}: {problem}; {_attention_remedy(self.attention)}"
+                    f"{layout.folder}: {problem}; {_suggest_attention(self.attention)}"
                 )
         elif not all(mixer.later for mixer in mixers):
             _refuse_blind_pooling(layout, config)
 
 
-def _embedding_size(layout: Layout, hidden_size: int) -> int:
+def _find_embedding_size(layout: Layout, hidden_size: int) -> int:
     """Return the last Dense's outputs, or the hidden size once for each kind of pooling."""
     size = hidden_size
     for entry in layout.modules:
@@ -471,7 +473,7 @@ def _embedding_size(layout: Layout, hidden_size: int) -> int:
     return size
 
 
-def _router_problems(layout: Layout, built: Any) -> tuple[str, ...]:
+def _check_routers(layout: Layout, built: Any) -> tuple[str, ...]:
     """Return the problem of a model with routers, which would be trained without a balance."""
     experts = expert_count(built.to_dict())
     if experts < 2:
@@ -483,7 +485,7 @@ def _router_problems(layout: Layout, built: Any) -> tuple[str, ...]:
     )
 
 
-def _attention_remedy(attention: Attention) -> str:
+def _suggest_attention(attention: Attention) -> str:
     """Return the advice for a model whose layers do not attend as asked."""
     if attention == "as is":
         return "take is_causal and use_bidirectional_attention out of its config.json"
@@ -505,7 +507,7 @@ def _refuse_blind_pooling(layout: Layout, config: Mapping[str, Any]) -> None:
     )
 
 
-def _checkpoint_activations(trunk: Any, checkpoint: Path) -> None:
+def _recompute_activations(trunk: Any, checkpoint: Path) -> None:
     """Have a transformer compute its activations again in the backward pass.
 
     Raises:

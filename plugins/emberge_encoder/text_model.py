@@ -176,9 +176,9 @@ class TextModel:
             ids[row, longest - lengths[row] if left else 0 :][: lengths[row]] = text.ids
         features = {"input_ids": torch.from_numpy(ids)}
         if min(lengths) < longest:
-            place = np.arange(longest)[None]
+            positions = np.arange(longest)[None]
             size = np.asarray(lengths)[:, None]
-            mask = place >= longest - size if left else place < size
+            mask = positions >= longest - size if left else positions < size
             features["attention_mask"] = torch.from_numpy(mask.astype(np.int64))
         if any(text.types is not None for text in texts):
             types = np.zeros_like(ids)
@@ -193,7 +193,7 @@ class TextModel:
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         with BlockInputs(self._chain.trunk, layers) as inputs_of_blocks:
             # Hooks are not called inside a compiled transformer; its plain forward calls them.
-            states = self._last_states(features, plain=bool(layers))
+            states = self._compute_last_states(features, plain=bool(layers))
         pooled = {
             layer: self._pool(
                 inputs_of_blocks.state(layer, states), features, self._pooling_modules
@@ -203,9 +203,11 @@ class TextModel:
         return Embedded(self._pool(states, features, list(self._chain.tail)), pooled)
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
-        return self._last_states(features)
+        return self._compute_last_states(features)
 
-    def _last_states(self, features: Mapping[str, Tensor], *, plain: bool = False) -> Tensor:
+    def _compute_last_states(
+        self, features: Mapping[str, Tensor], *, plain: bool = False
+    ) -> Tensor:
         inputs = self._select_inputs(features)
         for layer in self._recomputed:
             # Layers look at their own switch, which is off for a training without dropout.
@@ -246,21 +248,21 @@ class TextModel:
         if self._adapter is not None and not self._adapter.options.fold:
             self._adapter.save(folder, self.layout.folder)
             return
-        model = self._model_to_save()
+        model = self._select_saved_model()
         dtype = str(model.dtype).removeprefix("torch.")
         copy_template(Checkpoint(self.layout.folder), folder, dtype=dtype, config=self._config)
         self.layout.write(folder, self._width)
         source, target = self.layout.trunk_folder, folder / self.layout.trunk
-        save_trunk(model, source, target, self._dropped_parts(), self._frozen)
+        save_trunk(model, source, target, self._list_dropped_parts(), self._frozen)
         for entry, module in zip(self.layout.modules, self._chain.tail, strict=True):
             if module.state_dict():
                 _save_stock_module(module, folder / entry.path)
 
-    def _model_to_save(self) -> Any:
+    def _select_saved_model(self) -> Any:
         """Return the transformers model whose weights are saved."""
         return self._adapter.folded() if self._adapter else self._chain.trunk
 
-    def _dropped_parts(self) -> tuple[str, ...]:
+    def _list_dropped_parts(self) -> tuple[str, ...]:
         """Return the name prefixes of tensors that are not saved."""
         return ()
 

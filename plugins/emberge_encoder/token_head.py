@@ -75,13 +75,13 @@ class PredictingModel(TextModel):
 
     def stored_names(self) -> Mapping[str, str]:
         # A weight that the head shares has the trunk's name.
-        known = {name for name, _ in self._chain.named_parameters()}
+        chain_names = {name for name, _ in self._chain.named_parameters()}
         inside = {
             f"head.{number}.{name}": f"{part}.{name}"
-            for number, part in enumerate(_head_names(self._language_model))
+            for number, part in enumerate(_list_head_names(self._language_model))
             for name, _ in self._language_model.get_submodule(part).named_parameters()
         }
-        of_head = {name: stored for name, stored in inside.items() if name in known}
+        of_head = {name: stored for name, stored in inside.items() if name in chain_names}
         return {**super().stored_names(), **of_head}
 
     def save(self, folder: Path) -> None:
@@ -94,11 +94,11 @@ class PredictingModel(TextModel):
         for name, content in with_mask_token(trunk, token).items():
             write_text(trunk / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
-    def _model_to_save(self) -> Any:
-        return self._language_model if self._keep_head else super()._model_to_save()
+    def _select_saved_model(self) -> Any:
+        return self._language_model if self._keep_head else super()._select_saved_model()
 
-    def _dropped_parts(self) -> tuple[str, ...]:
-        return () if self._keep_head else tuple(_head_names(self._language_model))
+    def _list_dropped_parts(self) -> tuple[str, ...]:
+        return () if self._keep_head else tuple(_list_head_names(self._language_model))
 
 
 def load_language_model(
@@ -119,16 +119,16 @@ def load_language_model(
     prefix = f"{model.base_model_prefix}."
     missing = sorted(name for name in report["missing_keys"] if not name.startswith(prefix))
     if missing and not fresh_head:
-        raise CheckpointError(f"{folder}: {_missing_head_problem(missing)}")
-    if not _head_is_whole(model):
+        raise CheckpointError(f"{folder}: {_explain_missing_head(missing)}")
+    if not _is_head_whole(model):
         raise CheckpointError(
             f"{folder}: {type(model).__name__} makes its logits by more than its head "
-            f"({join_some(_head_names(model))}); this backbone cannot train it"
+            f"({join_some(_list_head_names(model))}); this backbone cannot train it"
         )
     return model
 
 
-def _missing_head_problem(missing: list[str]) -> str:
+def _explain_missing_head(missing: list[str]) -> str:
     """Return the problem of a checkpoint without these weights of a head, with two remedies."""
     return (
         f"has no head that predicts tokens: it lacks {join_some(missing, 1)}; start from a checkpoint with "
@@ -144,12 +144,12 @@ def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
         return [str(error)]
     with torch.device("meta"):
         model = loader.from_config(built, trust_remote_code=False)
-    parts = tuple(f"{name}." for name in _head_names(model))
+    parts = tuple(f"{name}." for name in _list_head_names(model))
     tied = model.all_tied_weights_keys
-    wanted = sorted(n for n in model.state_dict() if n.startswith(parts) and n not in tied)
-    if not wanted or any(name.startswith(parts) for name in tensor_names(folder)):
+    head_tensors = sorted(n for n in model.state_dict() if n.startswith(parts) and n not in tied)
+    if not head_tensors or any(name.startswith(parts) for name in tensor_names(folder)):
         return []
-    return [f"{folder}: {_missing_head_problem(wanted)}"]
+    return [f"{folder}: {_explain_missing_head(head_tensors)}"]
 
 
 def find_mask_id(folder: Path, tokenizer: Any, given: str | None, vocabulary: int) -> int | None:
@@ -161,13 +161,13 @@ def find_mask_id(folder: Path, tokenizer: Any, given: str | None, vocabulary: in
     token = given or tokenizer.mask_token
     if token is None:
         return None
-    known = tokenizer.get_vocab()
-    if token not in known:
+    id_by_token = tokenizer.get_vocab()
+    if token not in id_by_token:
         raise CheckpointError(
-            f"{folder}: its tokenizer has no token '{token}'{suggest(token, list(known))}; choose another "
-            "mask_token"
+            f"{folder}: its tokenizer has no token '{token}'{suggest(token, list(id_by_token))}; choose "
+            "another mask_token"
         )
-    mask_id = int(known[token])
+    mask_id = int(id_by_token[token])
     if mask_id >= vocabulary:
         raise CheckpointError(
             f"{folder}: the mask token '{token}' has the id {mask_id}, and the model has embeddings of "
@@ -198,17 +198,17 @@ def language_model_loader(folder: Path, config: Mapping[str, Any]) -> Any:
     raise CheckpointError(f"{folder}: there is no language model of the type '{name}'")
 
 
-def _head_names(model: Any) -> list[str]:
+def _list_head_names(model: Any) -> list[str]:
     """Return the names of a language model's parts other than its trunk, in order."""
     return [name for name, _ in model.named_children() if name != model.base_model_prefix]
 
 
 def _build_head(model: Any) -> nn.Sequential:
     """Return a language model's parts other than its trunk as one module."""
-    return nn.Sequential(*[model.get_submodule(name) for name in _head_names(model)])
+    return nn.Sequential(*[model.get_submodule(name) for name in _list_head_names(model)])
 
 
-def _head_is_whole(model: Any) -> bool:
+def _is_head_whole(model: Any) -> bool:
     """Return whether the head's parts, one after another, give the model's logits from its states."""
     device = next(model.parameters()).device
     ids = torch.arange(1, 5, device=device)[None] % model.config.get_text_config().vocab_size

@@ -68,7 +68,7 @@ def load_weights(
                 trust_remote_code=False,
             )
     except Exception as error:  # each format and architecture fails in its own way
-        raise CheckpointError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
+        raise CheckpointError(f"{folder}: cannot be loaded: {_take_first_line(error)}") from error
     _refuse_gaps(folder, model, report)
     model.config.use_cache = False
     return model, report
@@ -97,15 +97,15 @@ def build_config(folder: Path, config: Mapping[str, Any]) -> Any:
         CheckpointError: for a model that needs remote code, or values that transformers refuses.
     """
     kind = str(config.get("model_type"))
-    known = find_config_class(kind)
-    if known is None:
+    config_class = find_config_class(kind)
+    if config_class is None:
         raise CheckpointError(
             f"{folder}: transformers has no model type '{kind}' without remote code"
         )
     try:
-        return known.from_dict(dict(config))
+        return config_class.from_dict(dict(config))
     except Exception as error:
-        raise CheckpointError(f"{folder}/config.json: {_first_line(error)}") from error
+        raise CheckpointError(f"{folder}/config.json: {_take_first_line(error)}") from error
 
 
 def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
@@ -140,7 +140,7 @@ def _is_pooler(name: str) -> bool:
     return "pooler" in name.split(".")
 
 
-def _first_line(error: BaseException) -> str:
+def _take_first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else repr(error)
 
@@ -188,7 +188,7 @@ def save_trunk(
         whole = model.state_dict() if tied else {}
         trained |= {name: whole[name] for name in tied}
         frozen_prefixes = tuple(f"{part}." for part in frozen)
-        trained = {n: t for n, t in trained.items() if not _belongs_to(n, frozen_prefixes, model)}
+        trained = {n: t for n, t in trained.items() if not _is_in_parts(n, frozen_prefixes, model)}
         named = _rename_to_source(trained, stored, model)
         dropped_prefixes = tuple(f"{part}." for part in left_out)
         named = {
@@ -214,7 +214,7 @@ def _rename_to_source(
     return named
 
 
-def _belongs_to(name: str, parts: tuple[str, ...], model: Any) -> bool:
+def _is_in_parts(name: str, parts: tuple[str, ...], model: Any) -> bool:
     """Return whether a saved tensor belongs to one of the parts of the trunk."""
     prefix = f"{model.base_model_prefix}."
     return name.removeprefix(prefix).startswith(parts)
@@ -272,13 +272,13 @@ def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:
 
 def _freeze_problems(trunk: Any, folder: Path, parts: Sequence[str]) -> list[str]:
     """Return the parts that the transformer does not have; else the problem that nothing is left to train."""
-    known = {name for name, _ in trunk.named_modules() if name}
+    module_names = {name for name, _ in trunk.named_modules() if name}
     top = [name for name, _ in trunk.named_children()]
     problems = [
         f"{folder}: freeze names '{part}', which the model does not have{suggest(part, top)}; its parts are "
         f"{', '.join(top)}"
         for part in parts
-        if part not in known
+        if part not in module_names
     ]
     if not problems and set(top) <= set(parts):
         problems = [f"{folder}: freeze names every part of the model, so nothing is left to train"]

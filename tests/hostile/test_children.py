@@ -66,7 +66,7 @@ def test_kernels_are_compiled_by_a_process_that_imports_nothing_from_the_current
         patch.setattr(subprocess, "run", lambda words, **given: asked.append((words, given)))
         patch.syspath_prepend(str(planted))
         patch.setattr(sys, "path", ["", *sys.path])
-        tested_kernels._compile_apart()
+        tested_kernels._compile_in_process()
     ((words, given),) = asked
     assert words[-2] == "-c"
     done = subprocess.run([*words[:-1], f"import {module}; print('sound')"], **given)

@@ -148,7 +148,7 @@ def test_the_size_of_webp_is_known_before_its_decoder(
     keep: Callable[[bytes], Media], monkeypatch: pytest.MonkeyPatch, lossless: bool
 ) -> None:
     content = saved(Image.new("RGB", (31, 17)), "WEBP", lossless=lossless)
-    assert image_files._webp_size(content, "a") == (31, 17)
+    assert image_files._read_webp_size(content, "a") == (31, 17)
     monkeypatch.setattr(image_files, "MOST_PIXELS", 31 * 17 - 1)
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("the decoder was asked"))
     with pytest.raises(DataError, match="31 x 17"):

@@ -424,6 +424,6 @@ def test_a_copy_of_zeros_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_the_encryption_is_that_of_the_system() -> None:
-    context = connection._context()
+    context = connection._create_context()
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname

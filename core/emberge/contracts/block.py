@@ -136,7 +136,7 @@ class Block:
         The number of an element depends on (seed, tensor name, the model's fingerprint, salt, its index in
         the full tensor), never on block size, order, device or worker.
         """
-        return self.rows.uniform(self._keys(salt))
+        return self.rows.uniform(self._list_random_keys(salt))
 
     def entry_shape(self, label: str) -> tuple[int, ...] | None:
         """Return the shape of a label's whole entry in `statistics`, without reading it; None without one."""
@@ -239,7 +239,7 @@ class Block:
 
         values = tuple(densities.tolist())
         chances = densities.to(self.rows.dtype).reshape(-1, *[1] * len(self.shape))
-        drop = DropAtRandom(values, self._keys(salt))
+        drop = DropAtRandom(values, self._list_random_keys(salt))
         return self.replace(rows=self.rows.record(drop, chances))
 
     def drop_ranked(self, lines: Sequence[tuple[float, float]], salt: str) -> Block:
@@ -249,7 +249,7 @@ class Block:
         ranked in their order, and a tensor of one dimension is one row.
         """
         width = rows_of(self.shape)[1]
-        return self.replace(rows=self.rows.drop_ranked(lines, width, self._keys(salt)))
+        return self.replace(rows=self.rows.drop_ranked(lines, width, self._list_random_keys(salt)))
 
     def scale_deltas(self, factors: Tensor) -> Block:
         """Record that each model's deltas are multiplied by its factor."""
@@ -266,7 +266,7 @@ class Block:
     def _record(self, change: DeltaChange) -> Block:
         return self.replace(rows=self.rows.record(change))
 
-    def _keys(self, salt: str) -> list[tuple[object, ...]]:
+    def _list_random_keys(self, salt: str) -> list[tuple[object, ...]]:
         keys = self.fingerprints or self.models
         return [(self.seed, self.name, key, salt) for key in keys]
 
@@ -318,7 +318,7 @@ class Block:
 
         Their rows are added up when they are asked for; `combine` needs no more than products of factors.
         """
-        return self._with_groups(tuple(shares), weights, self.rows.with_sums([*shares.values()]))
+        return self._replace_models(tuple(shares), weights, self.rows.with_sums([*shares.values()]))
 
     def merge_groups(self, merged: Mapping[str, Tensor], weights: Mapping[str, float]) -> Block:
         """Return the block whose models are the group labels, given each group's merged rows."""
@@ -330,9 +330,9 @@ class Block:
         rows = [merged[label] for label in labels]
         into = pooled_like(rows[0], (len(rows), *rows[0].shape))
         program = self.rows.with_tensors(torch.stack(rows, out=into))
-        return self._with_groups(labels, weights, program)
+        return self._replace_models(labels, weights, program)
 
-    def _with_groups(
+    def _replace_models(
         self, labels: tuple[str, ...], weights: Mapping[str, float], rows: DeltaProgram
     ) -> Block:
         return self.replace(

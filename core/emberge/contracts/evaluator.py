@@ -65,12 +65,12 @@ class KeptIndex:
         """Name in tables: its own, or that of its model and of what was done to it."""
         if self.name is not None:
             return self.name
-        steps = dict.fromkeys(_short_name(one) for one in self.translations)
+        steps = dict.fromkeys(_shorten_reference(one) for one in self.translations)
         by = f" by {' or '.join(steps)}" if steps else ""
-        return f"{_short_name(self.model)}{by}{f', {self.anew} anew' if self.anew else ''}"
+        return f"{_shorten_reference(self.model)}{by}{f', {self.anew} anew' if self.anew else ''}"
 
 
-def _short_name(reference: FileRef | ModelRef) -> str:
+def _shorten_reference(reference: FileRef | ModelRef) -> str:
     """Return a step's name without the variables of its `foreach`, or the last part of a path."""
     if reference.step is not None:
         return reference.step.partition(".")[0]

@@ -76,12 +76,12 @@ class Embeddings:
         """Scores of the candidates [b, p + n], NaN for those without one."""
         import torch
 
-        given = (self.positive_score, self.negative_score)
+        stored_scores = (self.positive_score, self.negative_score)
         sizes = (self.positive.shape[1], self.negative.shape[1])
         absent = self.anchor.detach()[:, :1] * 0 + torch.nan
         parts = [
             absent.expand(-1, size) if score is None else score.to(absent.dtype)
-            for score, size in zip(given, sizes, strict=True)
+            for score, size in zip(stored_scores, sizes, strict=True)
         ]
         return torch.cat(parts, dim=1)
 
@@ -167,8 +167,8 @@ class OuterLoss(Loss):
         guides = [one.guided_by for one in self.loss if one.guided_by is not None]
         if any(guide != guides[0] for guide in guides):
             raise ValueError("its losses have different guides; wrap each of them by itself")
-        wanted = {layer for one in self.loss for layer in one.layers}
-        object.__setattr__(self, "layers", tuple(sorted(wanted)))
+        layers = {layer for one in self.loss for layer in one.layers}
+        object.__setattr__(self, "layers", tuple(sorted(layers)))
 
     @property
     def needs(self) -> frozenset[str]:
@@ -190,21 +190,21 @@ class OuterLoss(Loss):
     def parameters(self) -> Mapping[str, Tensor]:
         return {
             f"{number}.{name}": value
-            for number, one in enumerate(self.loss)
-            for name, value in one.parameters().items()
+            for number, loss in enumerate(self.loss)
+            for name, value in loss.parameters().items()
         }
 
     def inner(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the weighted sum of its losses, each with the parameters that it learns."""
         total = embeddings.anchor.new_zeros(())
-        for number, one in enumerate(self.loss):
+        for number, loss in enumerate(self.loss):
             prefix = f"{number}."
             learned = {
                 name.removeprefix(prefix): value
                 for name, value in parameters.items()
                 if name.startswith(prefix)
             }
-            total = total + one.weight * one(embeddings, learned)
+            total = total + loss.weight * loss(embeddings, learned)
         return total
 
 
@@ -305,20 +305,20 @@ def loss_problems(
     losses: PerDataset[tuple[AnyLoss, ...]], info: DatasetInfo, *, scored: bool
 ) -> Iterator[str]:
     """Yield reasons why a dataset, which is `scored` or not, cannot be trained on by its losses."""
-    own = losses.of(info.name, info.task)
-    if not own:
+    losses_of_dataset = losses.of(info.name, info.task)
+    if not losses_of_dataset:
         yield (
             f"dataset '{info.name}' has no loss for its task {info.task}; give one under default, "
             f"by_task: {{{info.task}: …}} or by_dataset"
         )
-    yield from kind_problems(own or (), info)
-    for loss in own or ():
+    yield from kind_problems(losses_of_dataset or (), info)
+    for loss in losses_of_dataset or ():
         if isinstance(loss, Loss) and "positive_score" in loss.needs and not scored:
             yield (
                 f"loss {type(loss).__name__} needs scores, which dataset '{info.name}' ({info.task}) does "
                 "not have; choose another under by_task"
             )
-    yield from score_problems(own or (), info)
+    yield from score_problems(losses_of_dataset or (), info)
 
 
 def prediction_problems(
@@ -332,17 +332,17 @@ def prediction_problems(
     facts = backbone.describe(checkpoint, predicts=True) if over_tokens else EncoderFacts()
     if not over_tokens or facts.problems:
         return
-    known = facts.prediction
-    if known is None:
+    prediction = facts.prediction
+    if prediction is None:
         yield f"{type(backbone).__name__} predicts no tokens; choose a backbone that does"
         return
-    yield from known.problems
+    yield from prediction.problems
     if not all(loss.causal for loss in over_tokens):
-        yield from known.hidden
+        yield from prediction.hidden
     if any(loss.causal for loss in over_tokens):
-        yield from known.causal
+        yield from prediction.causal
     if any(loss.bos for loss in over_tokens):
-        yield from known.bos
+        yield from prediction.bos
 
 
 def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:
@@ -358,9 +358,9 @@ def dimension_problems(
     losses: PerDataset[tuple[AnyLoss, ...]], dimension: int | None
 ) -> Iterator[str]:
     """Yield reasons why losses cannot be used on embeddings of `dimension` numbers; none if that is None."""
-    given = (losses.default, *losses.by_task.values(), *losses.by_dataset.values())
+    losses_given = (losses.default, *losses.by_task.values(), *losses.by_dataset.values())
     checked: list[Loss] = []
-    for loss in (one for several in given for one in several or ()):
+    for loss in (one for several in losses_given for one in several or ()):
         if dimension is not None and isinstance(loss, Loss) and loss not in checked:
             checked.append(loss)
             yield from (f"loss {type(loss).__name__}: {text}" for text in loss.check(dimension))

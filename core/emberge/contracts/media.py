@@ -69,12 +69,12 @@ def split_parts(text: str) -> list[str | Media]:
     if _MARK not in text:
         return [text] if text else []
     parts: list[str | Media] = []
-    place = 0
-    for found in _REFERENCE.finditer(text):
-        parts += [text[place : found.start()]] if found.start() > place else []
-        parts.append(Media(*found.groups()))  # type: ignore[arg-type]
-        place = found.end()
-    return [*parts, text[place:]] if place < len(text) else parts
+    start = 0
+    for match in _REFERENCE.finditer(text):
+        parts += [text[start : match.start()]] if match.start() > start else []
+        parts.append(Media(*match.groups()))  # type: ignore[arg-type]
+        start = match.end()
+    return [*parts, text[start:]] if start < len(text) else parts
 
 
 def has_media(text: str) -> bool:
@@ -84,8 +84,8 @@ def has_media(text: str) -> bool:
 
 def media_kinds(texts: Iterable[str]) -> tuple[MediaKind, ...]:
     """Return the kinds of media that inputs have, in the order of `MEDIA_KINDS`."""
-    found = {kind for text in texts if _MARK in text for kind, _, _ in _REFERENCE.findall(text)}
-    return tuple(kind for kind in MEDIA_KINDS if kind in found)
+    kinds = {kind for text in texts if _MARK in text for kind, _, _ in _REFERENCE.findall(text)}
+    return tuple(kind for kind in MEDIA_KINDS if kind in kinds)
 
 
 def pair_kind(anchor: str, others: Iterable[str]) -> str:

@@ -171,5 +171,5 @@ class PerDataset(Generic[T]):
     def __repr__(self) -> str:
         # As in a recipe: artifacts and cards show samplers so.
         options = {"default": self.default, "by_task": self.by_task, "by_dataset": self.by_dataset}
-        given = {name: value for name, value in options.items() if value not in (None, {})}
-        return repr(self.default) if given.keys() <= {"default"} else repr(given)
+        stated = {name: value for name, value in options.items() if value not in (None, {})}
+        return repr(self.default) if stated.keys() <= {"default"} else repr(stated)

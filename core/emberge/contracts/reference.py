@@ -167,8 +167,8 @@ class Artifact:
         if not isinstance(details, dict):
             raise ValueError("its details are no object")
         lists = [record.get(name, []) for name in ("parents", "warnings")]
-        for one in lists:
-            if not isinstance(one, list) or not all(isinstance(text, str) for text in one):
+        for texts in lists:
+            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
                 raise ValueError("its parents or its warnings are no list of texts")
         return cls(record["kind"], size, tuple(lists[0]), details, tuple(lists[1]))
 
@@ -201,5 +201,5 @@ class Model:
 def total_size(models: Iterable[Model]) -> int | None:
     """Return the number of training examples behind all models; None unless every model knows its own."""
     sizes = [model.size for model in models]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known and len(known) == len(sizes) else None
+    known_sizes = [size for size in sizes if size is not None]
+    return sum(known_sizes) if known_sizes and len(known_sizes) == len(sizes) else None

@@ -79,7 +79,7 @@ class PerTensor:
 
     def plain(self) -> Any:
         """Return the value as YAML writes it."""
-        entries = [_plain_entry(e) for e in self.entries]
+        entries = [_convert_entry(e) for e in self.entries]
         return entries[0]["value"] if len(entries) == 1 and "filter" not in entries[0] else entries
 
     def __eq__(self, other: object) -> bool:
@@ -151,6 +151,6 @@ def _interpolate(value: float | tuple[float, ...], depth: float) -> float:
     return value[low] + (x - low) * (value[high] - value[low])
 
 
-def _plain_entry(entry: Filtered) -> dict[str, Any]:
+def _convert_entry(entry: Filtered) -> dict[str, Any]:
     value = list(entry.value) if isinstance(entry.value, tuple) else entry.value
     return {"value": value} if entry.filter is None else {"filter": entry.filter, "value": value}

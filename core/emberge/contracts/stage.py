@@ -167,8 +167,8 @@ class Stage:
         options: dict[str, Any] = {}
         for option in dataclasses.fields(self):
             value = getattr(self, option.name)
-            if value != _default_of(option):
-                options[option.name] = _plain_value(value)
+            if value != _find_default(option):
+                options[option.name] = _convert_value(value)
         return {self.name_in_recipes: options} if options else self.name_in_recipes
 
     def nested(self) -> dict[str, Stage]:
@@ -241,27 +241,27 @@ def chain(*links: type[Stage], doc: str, **defaults: Any) -> ChainSpec:
     return spec
 
 
-def _default_of(option: dataclasses.Field[Any]) -> Any:
+def _find_default(option: dataclasses.Field[Any]) -> Any:
     """Return an option's default; `MISSING` when it has none."""
     if option.default_factory is not dataclasses.MISSING:
         return option.default_factory()
     return option.default
 
 
-def _plain_value(value: Any) -> Any:
+def _convert_value(value: Any) -> Any:
     if isinstance(value, Stage | PerTensor):
         return value.plain()
     if isinstance(value, tuple | list):
-        return [_plain_value(one) for one in value]
+        return [_convert_value(one) for one in value]
     if isinstance(value, Mapping):
-        return {key: _plain_value(one) for key, one in value.items()}
+        return {key: _convert_value(one) for key, one in value.items()}
     return value.text if isinstance(value, Reference) else value
 
 
 def _join_measures(measures: Sequence[Measures]) -> dict[str, Any]:
     joined: dict[str, Any] = {}
-    for one in measures:
-        for key, value in one.items():
+    for block_measures in measures:
+        for key, value in block_measures.items():
             if key not in joined:
                 joined[key] = value
             elif isinstance(value, Mapping):

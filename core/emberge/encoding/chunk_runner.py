@@ -71,18 +71,18 @@ def _list_storages(module: nn.Module) -> Iterator[torch.UntypedStorage]:
 @contextlib.contextmanager
 def saved_bytes(module: nn.Module) -> Iterator[list[int]]:
     """Count into `found[0]` the bytes that the forward passes inside save for their backward pass."""
-    known = {storage.data_ptr() for storage in _list_storages(module)}
-    found = [0]
+    module_storages = {storage.data_ptr() for storage in _list_storages(module)}
+    total = [0]
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known:
-            known.add(storage.data_ptr())
-            found[0] += storage.nbytes()
+        if storage.data_ptr() not in module_storages:
+            module_storages.add(storage.data_ptr())
+            total[0] += storage.nbytes()
         return tensor.detach()  # returning an output itself would make a cycle
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield found
+        yield total
 
 
 @dataclass(frozen=True)

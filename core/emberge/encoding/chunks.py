@@ -72,8 +72,8 @@ def equal_chunks(kept: Sequence[NDArray[np.bool_]], budget: int) -> list[NDArray
     Most tokens kept come first.
     """
     alike: dict[bytes, list[int]] = {}
-    for place, mask in enumerate(kept):
-        alike.setdefault(mask.tobytes(), []).append(place)
+    for index, mask in enumerate(kept):
+        alike.setdefault(mask.tobytes(), []).append(index)
     pieces = []
     for places in sorted(alike.values(), key=lambda some: -int(kept[some[0]].sum())):
         rows = max(1, budget // max(1, len(kept[places[0]])))
@@ -115,12 +115,12 @@ class Feed:
     def __getitem__(self, index: int) -> Features:
         """Return the features of a chunk on the device."""
         ahead, self._ahead = self._ahead, None
-        made = ahead[1].result() if ahead and ahead[0] == index else self._made(index)
+        features = ahead[1].result() if ahead and ahead[0] == index else self._collate_chunk(index)
         if self.worker is not None and index + 1 < len(self.pieces):
-            self._ahead = index + 1, self.worker.submit(self._made, index + 1)
-        return {name: value.to(self.device, non_blocking=True) for name, value in made.items()}
+            self._ahead = index + 1, self.worker.submit(self._collate_chunk, index + 1)
+        return {name: value.to(self.device, non_blocking=True) for name, value in features.items()}
 
-    def _made(self, index: int) -> Features:
+    def _collate_chunk(self, index: int) -> Features:
         features = self.collate([self.texts[i] for i in self.pieces[index]])
         if self.device.type != "cuda":
             return features

@@ -72,9 +72,9 @@ class TextEmbedder:
         keys = [content_key(text) for text in texts]
         distinct = dict(zip(keys, texts, strict=True))
         places = {key: i for i, key in enumerate(distinct)}
-        place = np.fromiter((places[key] for key in keys), np.int64, len(texts))
+        order = np.fromiter((places[key] for key in keys), np.int64, len(texts))
         tokens = self.tokenise(list(distinct.values()), prompt=prompt, max_length=max_length)
-        return self.embed_tokens(tokens)[place]
+        return self.embed_tokens(tokens)[order]
 
     def tokenise(
         self, texts: Sequence[str], *, prompt: str = "", max_length: int | None = None
@@ -98,13 +98,13 @@ class TextEmbedder:
         waiting: list[tuple[NDArray[np.int64], Tensor]] = []
         done = on_device = 0
         with (
-            self._evaluating(),
+            self._switch_to_evaluation(),
             torch.inference_mode(),
             self._packed.used(self.token_budget),
-            feed(self.encoder, texts, pieces) as given,
+            feed(self.encoder, texts, pieces) as chunk_features,
         ):
             for index, piece in enumerate(pieces):
-                out = embedded(self.encoder, given[index]).embeddings
+                out = embedded(self.encoder, chunk_features[index]).embeddings
                 waiting.append((piece, out))
                 on_device += len(piece)
                 done += len(piece)
@@ -149,11 +149,11 @@ class TextEmbedder:
         kept = [np.ones(len(text.ids), bool) for text in texts] if kept is None else kept
         pieces = equal_chunks(kept, self.token_budget)
         done = 0
-        with self._evaluating(), feed(encoder, texts, pieces) as given:
+        with self._switch_to_evaluation(), feed(encoder, texts, pieces) as chunk_features:
             for index, piece in enumerate(pieces):
                 # The mode of inference would reach into the caller's code if it went on while this waits.
                 with torch.inference_mode(), self._packed.used(self.token_budget):
-                    states = encoder.states(given[index])
+                    states = encoder.states(chunk_features[index])
                     states = states[:, torch.from_numpy(kept[piece[0]]).to(states.device)]
                 yield piece, states
                 done += len(piece)
@@ -161,7 +161,7 @@ class TextEmbedder:
                     self.progress(done, len(texts), "texts")
 
     @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def _switch_to_evaluation(self) -> Iterator[None]:
         """Keep the module in evaluation mode inside, without dropout."""
         module = self.encoder.module
         training = module.training
@@ -220,7 +220,7 @@ class PackedWeights:
 
         For passes without gradients alone.
         """
-        swapped = self._linears()
+        swapped = self._find_linears()
         try:
             for linear in swapped:
                 vars(linear)["forward"] = self._forward(linear, rows)
@@ -229,24 +229,24 @@ class PackedWeights:
             for linear in swapped:
                 vars(linear).pop("forward", None)
 
-    def _linears(self) -> list[nn.Linear]:
+    def _find_linears(self) -> list[nn.Linear]:
         available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         if not available or _is_compiled(self.module):
             return []
-        found = [m for m in self.module.modules() if type(m) is nn.Linear and _is_plain(m)]
-        return found if sum(m.weight.nbytes for m in found) <= MOST_BYTES else []
+        linears = [m for m in self.module.modules() if type(m) is nn.Linear and _is_plain(m)]
+        return linears if sum(m.weight.nbytes for m in linears) <= MOST_BYTES else []
 
     def _forward(self, linear: nn.Linear, rows: int) -> Callable[[Tensor], Tensor]:
         weight = linear.weight.detach()
         state = (weight.data_ptr(), linear.weight._version)
-        known = self._kept.get(linear)
-        if known is None or known[0] != state:  # the weights may have been trained since
+        packed = self._kept.get(linear)
+        if packed is None or packed[0] != state:  # the weights may have been trained since
             operators: Any = torch.ops.mkldnn
-            known = self._kept[linear] = state, operators._reorder_linear_weight(weight, rows)
-        return functools.partial(_multiplied, weight=known[1], bias=linear.bias)
+            packed = self._kept[linear] = state, operators._reorder_linear_weight(weight, rows)
+        return functools.partial(_multiply_packed, weight=packed[1], bias=linear.bias)
 
 
-def _multiplied(values: Tensor, *, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _multiply_packed(values: Tensor, *, weight: Tensor, bias: Tensor | None) -> Tensor:
     product: Tensor = torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")
     return product
 

@@ -45,11 +45,11 @@ class Vectors:
 
     def __getitem__(self, places: slice | NDArray[np.int64]) -> NDArray[np.float32]:
         files, rows = self.file_of[places], self.row_of[places]
-        found = np.empty((len(files), self.dimension), np.float32)
+        vectors = np.empty((len(files), self.dimension), np.float32)
         for number in np.unique(files):
             here = files == number
-            found[here] = self.files[number][rows[here]]
-        return found
+            vectors[here] = self.files[number][rows[here]]
+        return vectors
 
 
 class EmbeddingStore:
@@ -98,11 +98,11 @@ class EmbeddingStore:
         """
 
         def tokens(places: NDArray[np.int64]) -> Sequence[TokenisedText]:
-            chosen = [texts[int(place)] for place in places]
-            return self._embedder.tokenise(chosen, prompt=prompt, max_length=max_length)
+            selected = [texts[int(place)] for place in places]
+            return self._embedder.tokenise(selected, prompt=prompt, max_length=max_length)
 
         keys = np.frombuffer(text_keys(texts), "V16")
-        return self._filled(self._folder("texts", prompt, str(max_length)), keys, tokens)
+        return self._fill_folder(self._name_folder("texts", prompt, str(max_length)), keys, tokens)
 
     def embed_tokens(self, texts: Sequence[TokenisedText] | Ragged) -> Vectors:
         """Return embeddings of tokenised texts, as exactly these texts have together.
@@ -113,16 +113,18 @@ class EmbeddingStore:
         Raises:
             CheckpointError: for embeddings that are not finite.
         """
-        hashes = b"".join(_token_key(texts[place]) for place in range(len(texts)))
+        hashes = b"".join(_hash_tokens(texts[place]) for place in range(len(texts)))
         keys = np.frombuffer(hashes, "V16")
-        folder = self._folder("tokens", _hash(keys.tobytes()).hex())
-        return self._filled(folder, keys, lambda places: [texts[int(place)] for place in places])
+        folder = self._name_folder("tokens", _hash(keys.tobytes()).hex())
+        return self._fill_folder(
+            folder, keys, lambda places: [texts[int(place)] for place in places]
+        )
 
-    def _folder(self, *parts: str) -> Path:
+    def _name_folder(self, *parts: str) -> Path:
         name = "\x1f".join((self._model, self.dtype.name, *parts))
         return self.store / "embeddings" / hashlib.sha256(name.encode()).hexdigest()[:32]
 
-    def _filled(
+    def _fill_folder(
         self,
         folder: Path,
         keys: Keys,
@@ -130,7 +132,7 @@ class EmbeddingStore:
     ) -> Vectors:
         """Embed what the folder lacks, segment by segment, and return the vectors of all keys."""
         request = _hash(keys.tobytes()).hex()
-        plan = self._shared(lambda: _plan_rows(folder, request, keys))
+        plan = self._share_places(lambda: _plan_rows(folder, request, keys))
         for start in range(0, len(plan), SEGMENT):
             if (start // SEGMENT) % self._ranks.size != self._ranks.rank:
                 continue
@@ -144,17 +146,17 @@ class EmbeddingStore:
         self._wait(request)
         return self._open_vectors(folder, keys)
 
-    def _shared(self, find: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+    def _share_places(self, find: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
         """Return the places that the first rank finds, on every rank."""
-        found: list[NDArray[np.int64]] = []
-        self._ranks.on_first_rank(lambda: found.append(find()))
-        tensors = {"places": torch.from_numpy(found[0])} if found else None
+        places: list[NDArray[np.int64]] = []
+        self._ranks.on_first_rank(lambda: places.append(find()))
+        tensors = {"places": torch.from_numpy(places[0])} if places else None
         return self._ranks.broadcast(tensors)["places"].numpy()
 
     def _write(self, side: Path, keys: Keys, tokens: Sequence[TokenisedText]) -> None:
         """Embed one segment and write its files."""
-        found = self._embedder.embed_tokens(tokens)
-        np.save(side / "vectors.npy", found.astype(self.dtype))
+        vectors = self._embedder.embed_tokens(tokens)
+        np.save(side / "vectors.npy", vectors.astype(self.dtype))
         lengths = np.fromiter((len(text.ids) for text in tokens), np.int32, len(tokens))
         np.save(side / "lengths.npy", lengths)
         np.save(side / "keys.npy", keys.view(np.uint8).reshape(-1, 16))
@@ -212,15 +214,15 @@ class _SegmentIndex:
         """Return the place of each key, or -1."""
         if not len(self.keys):
             return np.full(len(keys), -1, np.int64)
-        found = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[found] == keys, found, -1)
+        positions = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[positions] == keys, positions, -1)
 
 
 def _hash(*parts: bytes) -> bytes:
     return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
 
 
-def _token_key(text: TokenisedText) -> bytes:
+def _hash_tokens(text: TokenisedText) -> bytes:
     # Images of one size have equal ids.
     media = "".join(media.hash for media in text.media)
     ids = np.asarray(text.ids, np.int32)

@@ -62,10 +62,10 @@ def embed_with_parameters(
     pass.
     """
     module = _CallableEncoder(encoder)
-    given = {f"inside.{name}": value for name, value in parameters.items()}
+    inner_parameters = {f"inside.{name}": value for name, value in parameters.items()}
 
     def run(features: Features) -> Tensor:
-        embeddings: Tensor = functional_call(module, given, (features,))
+        embeddings: Tensor = functional_call(module, inner_parameters, (features,))
         return embeddings
 
     order = sorted(range(len(texts)), key=lambda place: -len(texts[place].ids))
@@ -109,11 +109,11 @@ def draws_random_numbers(encoder: Encoder, autocast: torch.dtype | None = None) 
     device = device_of(encoder)
     gpus = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(gpus), torch.no_grad():
-        before = _generator_states(gpus)
+        before = _read_generator_states(gpus)
         forward(encoder, encoder.tokenise(["text"], prompt="", max_length=None), (), autocast)
-        after = _generator_states(gpus)
+        after = _read_generator_states(gpus)
     return any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-def _generator_states(gpus: Sequence[torch.device]) -> list[Tensor]:
+def _read_generator_states(gpus: Sequence[torch.device]) -> list[Tensor]:
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in gpus)]

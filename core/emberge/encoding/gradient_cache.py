@@ -61,17 +61,22 @@ def encode_and_backward(
         )
 
     # A chunk that only keeps step with the others has any one text.
-    with feed(encoder, texts, [*pieces, *[np.zeros(1, np.int64)] * idle]) as given:
-        runner = ChunkRunner(given, lengths, embed, plan, seed, idle)
+    with feed(encoder, texts, [*pieces, *[np.zeros(1, np.int64)] * idle]) as chunk_features:
+        runner = ChunkRunner(chunk_features, lengths, embed, plan, seed, idle)
         values = [[v.detach() for v in out.values] for out in runner.run_first_pass()]
-        encoded = _make_leaves(values, pieces, layers, given.device)
+        encoded = _make_leaves(values, pieces, layers, chunk_features.device)
         counts = runner.total_counts(texts_on_all_ranks=True)
         loss = objective(encoded) * weight
         loss.backward()  # type: ignore[no-untyped-call]
-        own = _send_gradients(runner, encoded, counts, weight)
+        encoder_loss = _send_gradients(runner, encoded, counts, weight)
     padded = padded_tokens(lengths, pieces)
     return PassResult(
-        loss.detach() + own, int(lengths.sum()), padded, runner.kept_tokens, counts, runner.metrics
+        loss.detach() + encoder_loss,
+        int(lengths.sum()),
+        padded,
+        runner.kept_tokens,
+        counts,
+        runner.metrics,
     )
 
 
@@ -101,7 +106,7 @@ def _send_gradients(
     plan = runner.plan
     # Shares of weights get the mean of the ranks' gradients, where their sum is meant.
     scale = plan.ranks.size if plan.sharded else 1.0
-    own = encoded.embeddings.new_zeros(())
+    encoder_loss = encoded.embeddings.new_zeros(())
     for index in range(len(runner.feed.pieces)):
         output = runner.pop_graph(index) or runner.run(index, runner.feed[index])
         idle = index >= runner.idle_from
@@ -113,12 +118,12 @@ def _send_gradients(
         if output.auxiliary is not None and counts is not None:
             term = output.auxiliary.term(counts) * weight
             if not idle:
-                own = own + term.detach()
+                encoder_loss = encoder_loss + term.detach()
             if term.requires_grad:
                 pulls.append((term, torch.full_like(term, 0.0 if idle else scale)))
         if pulls:
             torch.autograd.backward([o for o, _ in pulls], [g for _, g in pulls])
-    return own
+    return encoder_loss
 
 
 def _pair_gradients(

@@ -70,10 +70,10 @@ def _measure_distance(encoder: TokenPredictor) -> float:
             start = 0
             for text in texts:
                 alone = _compute_states(encoder, encoder.collate([text]))[0]
-                found = packed[row, start : start + len(text.ids)]
+                packed_states = packed[row, start : start + len(text.ids)]
                 start += len(text.ids)
                 allowed = math.sqrt(torch.finfo(alone.dtype).eps) * float(alone.abs().max())
-                far = max(far, float((found - alone).abs().max()) / max(allowed, 1e-30))
+                far = max(far, float((packed_states - alone).abs().max()) / max(allowed, 1e-30))
     return far
 
 

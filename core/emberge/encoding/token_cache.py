@@ -112,8 +112,8 @@ class RaggedWriter:
 def _write_media(path: Path, media: Mapping[int, tuple[Media, ...]]) -> None:
     """Write a line for each text that has media: its place, and kind, hash and path of each."""
     with path.open("w", encoding="utf-8", errors="surrogatepass") as file:
-        for place, found in media.items():
-            file.write(json.dumps([place, *([m.kind, m.hash, m.path] for m in found)]) + "\n")
+        for index, text_media in media.items():
+            file.write(json.dumps([index, *([m.kind, m.hash, m.path] for m in text_media)]) + "\n")
 
 
 def _read_media(path: Path) -> Mapping[int, tuple[Media, ...]]:
@@ -124,7 +124,7 @@ def _read_media(path: Path) -> Mapping[int, tuple[Media, ...]]:
         return {place: tuple(Media(*one) for one in found) for place, *found in lines}
 
 
-def _with_checked_prompt(tokens: TokenisedText, text: str) -> TokenisedText:
+def _check_prompt(tokens: TokenisedText, text: str) -> TokenisedText:
     """Return the tokens with the paths that the text has: its media may have been elsewhere."""
     if not tokens.media:
         return tokens
@@ -148,9 +148,9 @@ class TokenCache:
         self._max_length = max_length
         self._segments: dict[str, Ragged] = {}
         self._places: dict[bytes, tuple[str, int]] = {}
-        self._refresh()
+        self._refresh_segments()
 
-    def _refresh(self) -> None:
+    def _refresh_segments(self) -> None:
         """Look for segments that have appeared, also those of other processes."""
         if not self.folder.is_dir():
             return
@@ -170,12 +170,14 @@ class TokenCache:
             key: text for key, text in zip(keys, texts, strict=True) if key not in self._places
         }
         if missing:
-            self._refresh()
+            self._refresh_segments()
             missing = {key: text for key, text in missing.items() if key not in self._places}
         if missing:
             self._add(missing)
-        found = (self._segments[name][place] for name, place in map(self._places.__getitem__, keys))
-        return [_with_checked_prompt(one, text) for one, text in zip(found, texts, strict=True)]
+        cached = (
+            self._segments[name][place] for name, place in map(self._places.__getitem__, keys)
+        )
+        return [_check_prompt(one, text) for one, text in zip(cached, texts, strict=True)]
 
     def _add(self, missing: dict[bytes, str]) -> None:
         name = hashlib.blake2b(b"".join(missing), digest_size=16).hexdigest()
@@ -194,4 +196,4 @@ class TokenCache:
             np.save(folder / "keys.npy", np.frombuffer(b"".join(missing), np.uint8))
 
         fill_once(self.folder / name, fill)
-        self._refresh()
+        self._refresh_segments()

@@ -78,17 +78,19 @@ def predict_and_backward(
             return ChunkOutput([states], auxiliary)
         return ChunkOutput([encoder.states(features)], None)
 
-    with feed(encoder, rows.texts, pieces, collate=_choose_collate(encoder, plan)) as given:
-        runner = ChunkRunner(given, rows.lengths, read_states, plan, seed)
-        total = torch.zeros((), device=given.device)
-        counts, kept = None, padded
+    with feed(
+        encoder, rows.texts, pieces, collate=_choose_collate(encoder, plan)
+    ) as chunk_features:
+        runner = ChunkRunner(chunk_features, rows.lengths, read_states, plan, seed)
+        total = torch.zeros((), device=chunk_features.device)
+        counts, kept_tokens = None, padded
         if isinstance(encoder, AuxiliaryEncoder):
             for _ in runner.run_first_pass():
                 pass
             counts = runner.total_counts(texts_on_all_ranks=False)
-            kept = runner.kept_tokens
+            kept_tokens = runner.kept_tokens
         for index, piece in enumerate(pieces):
-            features = given[index]
+            features = chunk_features[index]
             output = runner.pop_graph(index) or runner.run(index, features)
             labels = _place_labels([label for i in piece for label in rows.labels[i]], features)
             with runner.drawing("head", index):
@@ -99,7 +101,7 @@ def predict_and_backward(
             if share.requires_grad:
                 share.backward()  # type: ignore[no-untyped-call]
             total = total + share.detach()
-    return PassResult(total, int(rows.lengths.sum()), padded, kept, counts, runner.metrics)
+    return PassResult(total, int(rows.lengths.sum()), padded, kept_tokens, counts, runner.metrics)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +200,6 @@ def score_texts(
 
 
 def _own_tokens(encoder: TokenPredictor, text: TokenisedText) -> int:
-    own = ~np.array(encoder.special(np.asarray(text.ids, np.int64)), bool)
-    own[: text.prompt_length] = False
-    return int(own.sum())
+    scored = ~np.array(encoder.special(np.asarray(text.ids, np.int64)), bool)
+    scored[: text.prompt_length] = False
+    return int(scored.sum())

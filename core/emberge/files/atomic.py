@@ -52,20 +52,20 @@ def sync_tree(folder: Path, *, skipped: str = "", deep: bool = True) -> None:
 
     Files whose names end with `skipped` are left out, and without `deep` so is what is in folders below.
     """
-    for place, _, files in os.walk(folder, topdown=False) if deep else [next(os.walk(folder))]:
-        for path in [Path(place, name) for name in sorted(files)]:
+    for directory, _, files in os.walk(folder, topdown=False) if deep else [next(os.walk(folder))]:
+        for path in [Path(directory, name) for name in sorted(files)]:
             passed_over = bool(skipped) and path.name.endswith(skipped)
             if path.is_file() and not path.is_symlink() and not passed_over:
                 sync(path)
-        sync(Path(place))
+        sync(Path(directory))
 
 
 def make_folder(folder: Path) -> None:
     """Create a folder and those above it, with their names on the disk; one that exists is kept."""
-    missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
-    for one in reversed(missing):
-        one.mkdir(0o775, exist_ok=True)
-        sync(one.parent)
+    missing = [path for path in (folder, *folder.parents) if not path.is_dir()]
+    for path in reversed(missing):
+        path.mkdir(0o775, exist_ok=True)
+        sync(path.parent)
 
 
 def publish(side: Path, path: Path, *, once: bool = False) -> None:
@@ -96,7 +96,7 @@ def replace_file(path: Path, *, durable: bool = True, shared: bool = False) -> I
     Raises:
         CheckpointError: when another process is writing the file, unless it is `shared`.
     """
-    side, handle = _locked_side(path, _create_file)
+    side, handle = _create_locked_side(path, _create_file)
     try:
         if not shared:
             _require_one_writer(path, side)
@@ -125,7 +125,7 @@ def reserve(path: Path) -> Iterator[None]:
         UnwrittenError: when nothing can be written there.
     """
     with writing(path, "the result"):
-        side, handle = _locked_side(path, _create_file)
+        side, handle = _create_locked_side(path, _create_file)
     _RESERVED.add(side.name)
     try:
         _require_one_writer(path, side)
@@ -164,7 +164,7 @@ def replace_folder(path: Path, fill: Callable[[Path], None]) -> Path:
         CheckpointError: when another process is filling it.
     """
     make_folder(path.parent)
-    with _side_folder(path) as side:
+    with _create_side_folder(path) as side:
         _require_one_writer(path, side)
         fill(side)
         sync_tree(side)
@@ -179,9 +179,9 @@ def clear_torn(folder: Path, *, deep: bool = False) -> None:
 
     With `deep` this is done in the folders below too.
     """
-    for place, folders, files in os.walk(folder):
+    for directory, folders, files in os.walk(folder):
         for name in filter(is_side_name, (*folders, *files)):
-            _remove_torn(Path(place, name))
+            _remove_torn(Path(directory, name))
         folders[:] = [name for name in folders if deep and not is_side_name(name)]
 
 
@@ -197,7 +197,7 @@ def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
         require_ours(folder)
         return folder
     make_folder(folder.parent)
-    with _side_folder(folder) as side:
+    with _create_side_folder(folder) as side:
         fill(side)
         publish(side, folder, once=True)
     return folder
@@ -213,9 +213,9 @@ def link_or_copy(source: str, target: str) -> None:
 
 
 @contextmanager
-def _side_folder(path: Path) -> Iterator[Path]:
+def _create_side_folder(path: Path) -> Iterator[Path]:
     """Give a new folder under a side name of `path`, locked; what is left of it is removed at the end."""
-    side, handle = _locked_side(path, _create_folder)
+    side, handle = _create_locked_side(path, _create_folder)
     try:
         yield side
     finally:
@@ -232,7 +232,7 @@ def _create_folder(side: Path) -> int:
     return os.open(side, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
-def _locked_side(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
+def _create_locked_side(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
     """Create a side file or folder of `path` and lock it; return it with its open handle."""
     while True:
         side = path.with_name(side_name(path.name))
@@ -253,10 +253,8 @@ def _require_one_writer(path: Path, own: Path) -> None:
 
 
 def _find_sides(path: Path) -> list[Path]:
-    with os.scandir(path.parent) as found:
-        return [
-            path.with_name(entry.name) for entry in found if is_side_name(entry.name, path.name)
-        ]
+    with os.scandir(path.parent) as scan:
+        return [path.with_name(entry.name) for entry in scan if is_side_name(entry.name, path.name)]
 
 
 def _remove_torn(side: Path) -> bool:
@@ -324,7 +322,7 @@ def require_space(folder: Path, size: int) -> None:
 
 def disk_space_problems(size: int, out: Path, part: Path | None) -> Iterator[Problem]:
     """Yield a problem if `size` bytes of weights do not fit at `out`; `part` has some of them already."""
-    free = _free_space(out) + (_stored_bytes(part) if part is not None else 0)
+    free = _free_space(out) + (_count_stored_bytes(part) if part is not None else 0)
     if size + _BESIDE > free:
         yield Problem(
             f"the result needs {human_size(size)} and the disk has {human_size(free)} free; "
@@ -334,10 +332,10 @@ def disk_space_problems(size: int, out: Path, part: Path | None) -> Iterator[Pro
 
 
 def _free_space(folder: Path) -> int:
-    place = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
-    return shutil.disk_usage(place).free
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    return shutil.disk_usage(existing).free
 
 
-def _stored_bytes(part: Path) -> int:
+def _count_stored_bytes(part: Path) -> int:
     """Return the bytes of disk that a folder's weights take; files have full length from the start."""
     return sum(512 * path.stat().st_blocks for path in part.rglob("*.safetensors"))

@@ -122,20 +122,20 @@ def require_tree_ours(
         NotOursError: naming the first that is not.
     """
     require_ours(folder)
-    for entry in _entries_below(folder):
-        place = Path(entry.path)
+    for entry in _walk_entries(folder):
+        path = Path(entry.path)
         try:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue  # its process has just given it its name
         if not stat.S_ISLNK(status.st_mode):
             if not stat.S_ISDIR(status.st_mode):
-                _require_regular(place, status)
-            _require_owner(place, status)
+                _require_regular(path, status)
+            _require_owner(path, status)
         elif links == "remove":
-            place.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         elif links == "refuse":
-            _refuse_link(place, status)
+            _refuse_link(path, status)
 
 
 def side_name(name: str) -> str:
@@ -145,20 +145,20 @@ def side_name(name: str) -> str:
 
 def is_side_name(name: str, of: str | None = None) -> bool:
     """Return whether `name` is the side name of a file or folder, if given of the one called `of`."""
-    found = _SIDE_NAME.fullmatch(name)
-    return found is not None and (of is None or found["name"] == of[:_LONGEST])
+    match = _SIDE_NAME.fullmatch(name)
+    return match is not None and (of is None or match["name"] == of[:_LONGEST])
 
 
-def _entries_below(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _walk_entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            entries = list(found)
+        with os.scandir(folder) as scan:
+            entries = list(scan)
     except FileNotFoundError:
         return
     for entry in entries:
         yield entry
         if entry.is_dir(follow_symlinks=False):
-            yield from _entries_below(Path(entry.path))
+            yield from _walk_entries(Path(entry.path))
 
 
 def _refuse_link(path: Path, status: os.stat_result | None = None) -> None:
@@ -183,7 +183,7 @@ def _require_owner(path: Path, status: os.stat_result) -> None:
     sample = _sample_folder(path if stat.S_ISDIR(status.st_mode) else path.parent)
     if theirs and (sample is None or sample.st_uid != status.st_uid):
         raise NotOursError(
-            f"{printable(path)}: belongs to another user ({_user_name(status.st_uid)}); {_FOREIGN}"
+            f"{printable(path)}: belongs to another user ({_find_user_name(status.st_uid)}); {_FOREIGN}"
         )
     if status.st_mode & stat.S_IWOTH and not (sample and sample.st_mode & stat.S_IWOTH):
         raise NotOursError(
@@ -204,17 +204,17 @@ def _sample_folder(folder: Path) -> os.stat_result | None:
     """
     disk = folder.stat().st_dev
     if disk not in _SAMPLES:
-        place = folder / side_name("owner")
+        sample = folder / side_name("owner")
         try:
-            place.mkdir(0o700)
-            _SAMPLES[disk] = place.lstat()
-            place.rmdir()
+            sample.mkdir(0o700)
+            _SAMPLES[disk] = sample.lstat()
+            sample.rmdir()
         except OSError:
             return None
     return _SAMPLES[disk]
 
 
-def _user_name(uid: int) -> str:
+def _find_user_name(uid: int) -> str:
     import pwd
 
     try:

@@ -22,7 +22,7 @@ def announce(handle: int, start: int, end: int) -> None:
     try:
         os.preadv(handle, [bytearray(1)], end - 1, _NOWAIT)
     except BlockingIOError:
-        for place in range(start, end, _STEP):
-            os.posix_fadvise(handle, place, min(_STEP, end - place), os.POSIX_FADV_WILLNEED)
+        for offset in range(start, end, _STEP):
+            os.posix_fadvise(handle, offset, min(_STEP, end - offset), os.POSIX_FADV_WILLNEED)
     except OSError:
         return  # a file system that cannot tell

@@ -52,7 +52,7 @@ def open_image(content: bytes, where: str) -> Any:
             "or remove it"
         )
     if name == "WEBP":  # its decoder reserves memory for all pixels before it gives the size
-        _require_pixels(*_webp_size(content, where), where)
+        _require_pixels(*_read_webp_size(content, where), where)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter(
@@ -89,7 +89,7 @@ def _require_pixels(width: int, height: int, where: str) -> None:
         )
 
 
-def _webp_size(content: bytes, where: str) -> tuple[int, int]:
+def _read_webp_size(content: bytes, where: str) -> tuple[int, int]:
     """Return width and height of a WebP image from the head of its first chunk."""
     kind, head = content[12:16], content[20:30].ljust(10, b"\0")
     if kind == b"VP8X":
@@ -107,16 +107,16 @@ def _webp_size(content: bytes, where: str) -> tuple[int, int]:
 
 def _find_exif(content: bytes) -> bytes | None:
     """Return the EXIF chunk of a PNG; Pillow would decode all pixels to find one behind them."""
-    return next((body for kind, body in _png_chunks(content) if kind == b"eXIf"), None)
+    return next((body for kind, body in _split_png(content) if kind == b"eXIf"), None)
 
 
-def _png_chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _split_png(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the kind of each chunk of a PNG, and the content of those with EXIF."""
-    place = 8
-    while len(head := content[place : place + 8]) == 8:
+    offset = 8
+    while len(head := content[offset : offset + 8]) == 8:
         size = int.from_bytes(head[:4], "big")
-        yield head[4:], content[place + 8 : place + 8 + size] if head[4:] == b"eXIf" else b""
-        place += size + 12
+        yield head[4:], content[offset + 8 : offset + 8 + size] if head[4:] == b"eXIf" else b""
+        offset += size + 12
 
 
 def image_size(media: Media) -> tuple[int, int]:
@@ -208,7 +208,7 @@ def rgb_image(image: Any, where: str) -> Any:
         DataError: for samples of 32 bits, whose range no file gives.
     """
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
-        image = _narrow_16_bits(image)
+        image = _convert_to_8_bits(image)
     if image.mode in ("I", "F"):
         raise DataError(
             f"{printable(where)}: the image has samples of 32 bits, whose range is not known; save it with 8 "
@@ -217,7 +217,7 @@ def rgb_image(image: Any, where: str) -> Any:
     return image.convert("RGB")
 
 
-def _narrow_16_bits(image: Any) -> Any:
+def _convert_to_8_bits(image: Any) -> Any:
     """Return an image of 16-bit samples with samples of 8 bits, rounded to the nearest."""
     import numpy as np
     from PIL import Image

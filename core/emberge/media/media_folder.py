@@ -39,10 +39,10 @@ class MediaFolder:
         Raises:
             DataError: for a file that cannot be read, or whose name cannot be a reference.
         """
-        place = Path(path) if self._beside is None else self._beside / path
-        content = read_media_file(place)
+        source = Path(path) if self._beside is None else self._beside / path
+        content = read_media_file(source)
         try:
-            return Media(kind, media_hash(content), str(place.absolute())), content
+            return Media(kind, media_hash(content), str(source.absolute())), content
         except ValueError as error:
             raise DataError(str(error)) from error
 
@@ -54,11 +54,11 @@ class MediaFolder:
         """
         require_media_size(content, f"an {kind}")
         name = media_hash(content)
-        place = self._open_folder() / f"{name}.{_ENDINGS[kind]}"
-        if not place.is_file():
-            with replace_file(place, durable=False) as side:
+        target = self._open_folder() / f"{name}.{_ENDINGS[kind]}"
+        if not target.is_file():
+            with replace_file(target, durable=False) as side:
                 side.write_bytes(content)
-        return Media(kind, name, str(place.absolute()))
+        return Media(kind, name, str(target.absolute()))
 
     def add_image(self, image: Any) -> Media:
         """Write a Pillow image as PNG, and return the reference to it.
@@ -98,13 +98,13 @@ class MediaFolder:
 
     def _open_folder(self) -> Path:
         if self._store is None:
-            return _process_folder()
+            return _create_process_folder()
         self._store.mkdir(parents=True, exist_ok=True)
         return self._store
 
 
 @functools.cache
-def _process_folder() -> Path:
+def _create_process_folder() -> Path:
     """Return a temporary folder, the same for the whole process, which removes it at its end."""
     folder = Path(tempfile.mkdtemp(prefix="emberge-media-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

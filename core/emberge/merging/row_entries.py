@@ -106,10 +106,10 @@ class MergeStatistics:
             k: v for s in chain_statistics.numbers for k, v in s.of(layer, tensor.name).items()
         }
         entries = {}
-        for model, own in zip(self._models, tensor.sources, strict=True):
+        for model, tensor_source in zip(self._models, tensor.sources, strict=True):
             spec = chain_statistics.entries.get(model, {}).get(tensor.name)
-            if spec is not None and own is not None:
-                spec = align_entry(spec, own, tensor.out)
+            if spec is not None and tensor_source is not None:
+                spec = align_entry(spec, tensor_source, tensor.out)
                 entries[model] = StatisticsEntry.of(spec, source(model, spec), tensor.out.shape)
         return RowStatistics(numbers, entries)
 

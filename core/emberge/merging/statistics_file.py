@@ -146,7 +146,7 @@ class StatisticsFile:
     @functools.cached_property
     def entries(self) -> Mapping[str, Mapping[str, TensorSpec]]:
         """The entries by label and place."""
-        found: dict[str, dict[str, TensorSpec]] = {}
+        entries_by_label: dict[str, dict[str, TensorSpec]] = {}
         for name, spec in self.specs.items():
             label, slash, entry_name = name.rpartition("/")
             if not slash:
@@ -154,8 +154,8 @@ class StatisticsFile:
                     f"{self.path}: '{name}' is not called <label>/<layer>, so this is no statistics "
                     "file"
                 )
-            found.setdefault(label, {})[entry_name] = spec
-        return found
+            entries_by_label.setdefault(label, {})[entry_name] = spec
+        return entries_by_label
 
     @functools.cached_property
     def content(self) -> str:

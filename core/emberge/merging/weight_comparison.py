@@ -126,7 +126,7 @@ def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
             matched.pairs[name] = (
                 a,
                 b,
-                *(checkpoint for checkpoint in base if checkpoint is not None),
+                *(spec for spec in base if spec is not None),
             )
     matched.left_out += [*only[0], *only[1]]
     matched.notes += _describe_lacking(matched.models, only)

@@ -23,7 +23,7 @@ def is_causal(config: Mapping[str, Any]) -> bool:
         return declared == "causal"
     if config.get("is_encoder_decoder"):
         return False  # of those it is the encoder that embeds
-    text = _text_config(config)
+    text = _find_text_config(config)
     return _is_language_model(text) or (text is not config and _is_language_model(config))
 
 
@@ -32,7 +32,7 @@ def declared_attention(config: Mapping[str, Any]) -> Attention:
 
     That the class obeys is another matter, which only a look at the model shows.
     """
-    text = _text_config(config)
+    text = _find_text_config(config)
     flag = text.get(_FLAG)
     if text.get("is_causal") is False or flag == "all" or (flag and _is_gemma(text)):
         return "bidirectional"
@@ -53,10 +53,10 @@ def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str,
     changed = copy.deepcopy(dict(config))
     if attention != "as is":
         _refuse_encoder_decoder(changed)
-        _set_attention(_text_config(changed), attention)
+        _set_attention(_find_text_config(changed), attention)
     if declared_attention(changed) == "bidirectional":
         _refuse_hybrid(changed)
-        _refuse_wrong_window(_text_config(changed))
+        _refuse_wrong_window(_find_text_config(changed))
     return changed
 
 
@@ -75,7 +75,7 @@ def _is_gemma(text: Mapping[str, Any]) -> bool:
     return text.get("model_type") in ("gemma3", "gemma3_text")
 
 
-def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _find_text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the text part of a composite config, where alone the switch works; else the config itself.
 
     A routed model has its dense model's config as `inner`.
@@ -112,18 +112,19 @@ def _refuse_encoder_decoder(config: Mapping[str, Any]) -> None:
 
 def _refuse_hybrid(config: Mapping[str, Any]) -> None:
     """Refuse a model with layers that read the past alone, whatever its attention does."""
-    layers = _layer_kinds(config)
-    found = [f"{i} ({name})" for i, name in enumerate(layers) if name in _ONE_WAY]
-    if found:
-        kind = _text_config(config).get("model_type")
+    layers = _list_layer_kinds(config)
+    one_way_layers = [f"{i} ({name})" for i, name in enumerate(layers) if name in _ONE_WAY]
+    if one_way_layers:
+        kind = _find_text_config(config).get("model_type")
         raise CheckpointError(
-            f"'{kind}' is a hybrid: {len(found)} of its {len(layers)} layers "
-            f"read earlier tokens alone, however attention is set: {join_some(found, 3)}; take a model whose "
-            "layers all have attention, or keep this one causal (no is_causal: false, and pooling: last)"
+            f"'{kind}' is a hybrid: {len(one_way_layers)} of its {len(layers)} layers "
+            f"read earlier tokens alone, however attention is set: {join_some(one_way_layers, 3)}; "
+            "take a model whose layers all have attention, or keep this one causal (no is_causal: "
+            "false, and pooling: last)"
         )
 
 
-def _layer_kinds(config: Mapping[str, Any]) -> list[str]:
+def _list_layer_kinds(config: Mapping[str, Any]) -> list[str]:
     """Return the kinds of a text model's layers; none for a class without such, or an invalid config."""
     from transformers import CONFIG_MAPPING
 

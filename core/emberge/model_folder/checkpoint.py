@@ -65,8 +65,8 @@ _OTHER_TOKENIZERS = (
 def _find_pickles(folder: Path) -> Iterator[Path]:
     """Yield pickles of weights, without those that are a training's state."""
     for pattern in _PICKLES:
-        found = sorted(folder.glob(pattern))
-        yield from (path for path in found if not path.name.startswith(_STATES))
+        paths = sorted(folder.glob(pattern))
+        yield from (path for path in paths if not path.name.startswith(_STATES))
 
 
 def other_format(folder: Path) -> str | None:
@@ -78,10 +78,10 @@ def other_format(folder: Path) -> str | None:
             f"as {base}+{folder}"
         )
     for kind, patterns in _EXPORTS:
-        found = next((path for p in patterns for path in sorted(folder.glob(p))), None)
-        if found is not None:
+        export = next((path for p in patterns for path in sorted(folder.glob(p))), None)
+        if export is not None:
             return (
-                f"{folder}: has only an export to {kind} ({found.relative_to(folder).as_posix()}), which "
+                f"{folder}: has only an export to {kind} ({export.relative_to(folder).as_posix()}), which "
                 "cannot be merged; get the model's safetensors"
             )
     strange = sorted(p.name for p in folder.glob("*.safetensors"))
@@ -149,8 +149,8 @@ class Checkpoint:
     @property
     def tokenizer_folder(self) -> Path:
         """The folder of the tokenizer's files: the transformer's, or the whole model's."""
-        found = any((self.trunk / name).is_file() for name in TOKENIZER_FILES)
-        return self.trunk if found else self.folder
+        in_trunk = any((self.trunk / name).is_file() for name in TOKENIZER_FILES)
+        return self.trunk if in_trunk else self.folder
 
     @property
     def has_tokenizer(self) -> bool:
@@ -167,11 +167,13 @@ class Checkpoint:
     def parts(self) -> Mapping[str, str]:
         """The relative folder of tensors by the prefix of their names; the trunk's prefix is ""."""
         trunk = self.trunk.relative_to(self.folder).as_posix()
-        found = {"": "" if trunk == "." else trunk}
+        folder_by_prefix = {"": "" if trunk == "." else trunk}
         for module in self.chain:
-            if module.path != found[""] and _list_weight_files(self.folder / module.path):
-                found[f"{module.path}."] = module.path
-        return found
+            if module.path != folder_by_prefix[""] and _list_weight_files(
+                self.folder / module.path
+            ):
+                folder_by_prefix[f"{module.path}."] = module.path
+        return folder_by_prefix
 
     def in_trunk(self, name: str) -> str:
         """Return the path, in the model folder, of a file of the transformer such as `config.json`."""
@@ -192,22 +194,22 @@ class Checkpoint:
             CheckpointError: for missing, pickled, truncated or inconsistent weight files, and for weights
                 quantised in other ways.
         """
-        found: dict[str, TensorSpec] = {}
+        spec_by_name: dict[str, TensorSpec] = {}
         for prefix, part in self.parts.items():
-            if not prefix and self._counts_words():
+            if not prefix and self._is_bag_of_words():
                 continue
             for name, spec in self._read_specs(self.folder / part).items():
-                _require_distinct(prefix + name, spec, found)
-                found[prefix + name] = spec.renamed(prefix + name)
-        require_count(self.folder, len(found))
+                _require_distinct(prefix + name, spec, spec_by_name)
+                spec_by_name[prefix + name] = spec.renamed(prefix + name)
+        require_count(self.folder, len(spec_by_name))
         for module in self.chain:
             if module.path and not _list_weight_files(self.folder / module.path):
                 _refuse_pickle(self.folder, self.folder / module.path)
-        if not _may_be_quantised(found.values(), self.config):
-            return found
+        if not _can_be_quantised(spec_by_name.values(), self.config):
+            return spec_by_name
         from emberge.tensor_files import dequantised
 
-        return dequantised(found, self.config, self.folder)
+        return dequantised(spec_by_name, self.config, self.folder)
 
     @functools.cached_property
     def names(self) -> Names:
@@ -255,7 +257,7 @@ class Checkpoint:
 
         return TensorReader()
 
-    def _counts_words(self) -> bool:
+    def _is_bag_of_words(self) -> bool:
         """Return whether only modules after the first have weights, as behind a bag of words."""
         has = any(_list_weight_files(self.trunk)) or _is_transformer(self.trunk)
         return len(self.parts) > 1 and not has and not any(_find_pickles(self.trunk))
@@ -278,7 +280,7 @@ class Checkpoint:
         return specs
 
 
-def _may_be_quantised(specs: Iterable[TensorSpec], config: Mapping[str, Any]) -> bool:
+def _can_be_quantised(specs: Iterable[TensorSpec], config: Mapping[str, Any]) -> bool:
     """Return whether a config names a quantisation, or some numbers are neither plain floats nor indices."""
     named = any(config.get(key) for key in ("quantization_config", "compression_config"))
     return named or not all(spec.mergeable or spec.dtype in ("int64", "bool") for spec in specs)

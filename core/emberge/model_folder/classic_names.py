@@ -46,8 +46,8 @@ def is_new(type_: str) -> bool:
 def new_type(type_: str) -> str:
     """Return the name that release 6 gives a module's type; one without such a name is returned as it is."""
     kind = type_.rpartition(".")[2]
-    place = _TODAY.get(kind)
-    return f"{_NEW}{place}.modules.{kind.lower()}.{kind}" if place is not None else type_
+    package = _TODAY.get(kind)
+    return f"{_NEW}{package}.modules.{kind.lower()}.{kind}" if package is not None else type_
 
 
 def pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -61,9 +61,11 @@ class ModelPair:
         A base need not have the `modules` of its descendants.
         """
         for key in _MUST_AGREE:
-            found = list(_compare_key(key, self.first.config, self.second.config, "config.json's "))
-            yield from found
-            if found and key == "model_type":
+            differences = list(
+                _compare_key(key, self.first.config, self.second.config, "config.json's ")
+            )
+            yield from differences
+            if differences and key == "model_type":
                 return  # all else follows from it
         if not (modules and self.first.modules and self.second.modules):
             return
@@ -142,11 +144,11 @@ def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
     What a config leaves to its class is left out, and so is what only places images.
     """
     config = trunk_config(config)
-    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    found = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
-    kind = given.get("rope_type", given.get("type", "default"))
-    found["rope_type"] = "default" if kind == "mrope" else kind
-    return found | {k: v for k, v in given.items() if k not in {*_OF_IMAGES, "rope_type"}}
+    stated = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    options = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
+    kind = stated.get("rope_type", stated.get("type", "default"))
+    options["rope_type"] = "default" if kind == "mrope" else kind
+    return options | {k: v for k, v in stated.items() if k not in {*_OF_IMAGES, "rope_type"}}
 
 
 def _compare_key(
@@ -173,9 +175,9 @@ def _read_options(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, 
 def _read_choices(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return a folder's prompts, similarity, lengths and labels in words that all releases share."""
     settings: dict[str, Any] = {}
-    own = read_settings(checkpoint.folder)
-    if own:
-        settings |= {k: v for k, v in own.items() if k != "__version__" and v is not None}
+    stored = read_settings(checkpoint.folder)
+    if stored:
+        settings |= {k: v for k, v in stored.items() if k != "__version__" and v is not None}
         prompts = settings.get("prompts") or {}
         settings["prompts"] = {name: text for name, text in prompts.items() if text}
     if checkpoint.modules:
@@ -186,10 +188,10 @@ def _read_choices(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _read_lengths(checkpoint: Checkpoint) -> dict[str, Any]:
-    own = read_trunk_settings(checkpoint.trunk)
+    stored = read_trunk_settings(checkpoint.trunk)
     tokenizer = read_object_if_any(checkpoint.trunk / "tokenizer_config.json")
-    settings = {"do_lower_case": False, **own}
-    length = own.get("max_seq_length") or tokenizer.get("model_max_length")
+    settings = {"do_lower_case": False, **stored}
+    length = stored.get("max_seq_length") or tokenizer.get("model_max_length")
     # A tokenizer without a limit has a number beyond all bounds.
     settings["max_seq_length"] = length if length and length < 1e9 else None
     names = (
@@ -211,10 +213,10 @@ def _find_labels(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
         or block.get("activation_fn")
         or config.get("sbert_ce_default_activation_function")
     )
-    found: dict[str, Any] = {}
+    labelling: dict[str, Any] = {}
     if activation:
-        found["activation_fn"] = str(activation).rpartition(".")[2]
+        labelling["activation_fn"] = str(activation).rpartition(".")[2]
     labels = config.get("id2label")
     if isinstance(labels, dict) and not all(str(v).startswith("LABEL_") for v in labels.values()):
-        found["id2label"] = {str(k): v for k, v in labels.items()}
-    return found
+        labelling["id2label"] = {str(k): v for k, v in labels.items()}
+    return labelling

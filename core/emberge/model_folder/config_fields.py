@@ -51,8 +51,8 @@ class _Options(NamedTuple):
 def field_faults(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield keys of a config.json whose values transformers' class of its `model_type` does not take."""
     kind = config.get("model_type")
-    for name, types in _declared_types(kind).items() if isinstance(kind, str) else ():
-        if name in config and not _fits(config[name], types):
+    for name, types in _read_declared_types(kind).items() if isinstance(kind, str) else ():
+        if name in config and not _is_of_types(config[name], types):
             yield _type_fault(name, config[name], types, str(kind))
     for name in ("dtype", "torch_dtype"):
         if config.get(name) is not None and not _DTYPE.fullmatch(str(config[name])):
@@ -66,39 +66,39 @@ def declared_defaults(kind: Any) -> Mapping[str, Any]:
     """Return the plain values that transformers' class of a `model_type` gives to keys that are missing."""
     return {
         field.target.id: field.value.value
-        for field in (_declared_fields(kind) if isinstance(kind, str) else ())
+        for field in (_list_declared_fields(kind) if isinstance(kind, str) else ())
         if isinstance(field.target, ast.Name) and isinstance(field.value, ast.Constant)
     }
 
 
 def module_faults(kind: str, config: Mapping[str, Any]) -> Iterator[str]:
     """Yield keys and values of a module's config that SentenceTransformers' class `kind` does not take."""
-    options = _module_options(kind)
+    options = _read_module_options(kind)
     if options is None:
         return
     for name, value in config.items():
         if name not in options.types:
             yield f"'{name}' is no option of {kind}"
-        elif options.types[name] and not _fits(value, options.types[name]):
+        elif options.types[name] and not _is_of_types(value, options.types[name]):
             yield _type_fault(name, value, options.types[name], kind)
     for name, names in options.required.items():
         if not names & set(config):
             yield f"{name} is missing, which {kind} needs"
 
 
-def _fits(value: Any, types: _Types) -> bool:
+def _is_of_types(value: Any, types: _Types) -> bool:
     # Truth is no number.
     return any(
-        isinstance(value, list) and all(_fits(item, one.items) for item in value)
-        if isinstance(one, _ListOf)
-        else type(value) is one
-        for one in types
+        isinstance(value, list) and all(_is_of_types(item, type_.items) for item in value)
+        if isinstance(type_, _ListOf)
+        else type(value) is type_
+        for type_ in types
     )
 
 
 def _type_fault(name: str, value: Any, types: _Types, kind: str) -> str:
-    given = _NAMES.get(type(value), type(value).__name__)
-    return f"{name} is {given}, and {kind} takes {_name_types(types)}"
+    type_name = _NAMES.get(type(value), type(value).__name__)
+    return f"{name} is {type_name}, and {kind} takes {_name_types(types)}"
 
 
 def _name_types(types: _Types) -> str:
@@ -108,47 +108,52 @@ def _name_types(types: _Types) -> str:
 
 
 @functools.cache
-def _declared_types(kind: str) -> dict[str, _Types]:
+def _read_declared_types(kind: str) -> dict[str, _Types]:
     """Return the JSON types of the fields that the config class of a `model_type` declares itself."""
-    found: dict[str, _Types] = {}
-    for field in _declared_fields(kind):
-        types = _json_types(field.annotation)
+    types_by_field: dict[str, _Types] = {}
+    for field in _list_declared_fields(kind):
+        types = _read_json_types(field.annotation)
         if types and isinstance(field.target, ast.Name):
-            found[field.target.id] = types
-    return found
+            types_by_field[field.target.id] = types
+    return types_by_field
 
 
 @functools.cache
-def _declared_fields(kind: str) -> Sequence[ast.AnnAssign]:
+def _list_declared_fields(kind: str) -> Sequence[ast.AnnAssign]:
     """Return the fields that the config class of a `model_type` declares itself."""
     source = _read_source(kind)
     tree = ast.parse(source).body if source is not None else []
     classes = (one for one in tree if isinstance(one, ast.ClassDef))
-    body = next((one.body for one in classes if _model_type(one) == kind), [])
+    body = next((one.body for one in classes if _read_model_type(one) == kind), [])
     return [one for one in body if isinstance(one, ast.AnnAssign)]
 
 
 @functools.cache
-def _module_options(kind: str) -> _Options | None:
+def _read_module_options(kind: str) -> _Options | None:
     """Return the options of a module's class; None for a class that filters a config's keys itself."""
     classes = (
         node
-        for path in _library_files("sentence_transformers", f"*/modules/{_snake_case(kind)}.py")
+        for path in _find_library_files(
+            "sentence_transformers", f"*/modules/{_convert_to_snake_case(kind)}.py"
+        )
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and node.name == kind
     )
-    found = next(classes, None)
-    functions = {f.name: f for f in found.body if isinstance(f, ast.FunctionDef)} if found else {}
+    class_node = next(classes, None)
+    functions = (
+        {f.name: f for f in class_node.body if isinstance(f, ast.FunctionDef)} if class_node else {}
+    )
     if "__init__" not in functions or functions["__init__"].args.kwarg:
         return None
     if "load" in functions and kind != "Transformer":
         return None
     taken = functions["__init__"].args
     options = {
-        argument.arg: _argument_types(argument) for argument in [*taken.args[1:], *taken.kwonlyargs]
+        argument.arg: _read_argument_types(argument)
+        for argument in [*taken.args[1:], *taken.kwonlyargs]
     }
     required = {a.arg: {a.arg} for a in taken.args[1 : len(taken.args) - len(taken.defaults)]}
-    for line in found.body if found else ():
+    for line in class_node.body if class_node else ():
         if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "config_key_renames":
             renames: dict[str, str] = ast.literal_eval(line.value)
             for old, new in renames.items():
@@ -163,13 +168,13 @@ def _module_options(kind: str) -> _Options | None:
     return _Options(options, required)
 
 
-def _argument_types(argument: ast.arg) -> _Types:
-    types = _json_types(argument.annotation) if argument.annotation is not None else ()
+def _read_argument_types(argument: ast.arg) -> _Types:
+    types = _read_json_types(argument.annotation) if argument.annotation is not None else ()
     # A whole number is taken as one with a fraction, unlike by the classes of transformers.
     return (*types, int) if float in types else types
 
 
-def _snake_case(name: str) -> str:
+def _convert_to_snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
@@ -178,31 +183,31 @@ def _read_source(kind: str) -> str | None:
     name = kind.replace("-", "_")
     if not name.isidentifier():
         return None
-    paths = _library_files("transformers", f"models/{name}/configuration_{name}.py")
+    paths = _find_library_files("transformers", f"models/{name}/configuration_{name}.py")
     return next((path.read_text(encoding="utf-8") for path in paths), None)
 
 
-def _library_files(library: str, pattern: str) -> Iterator[Path]:
+def _find_library_files(library: str, pattern: str) -> Iterator[Path]:
     """Yield files of an installed library, found without importing it."""
     spec = importlib.util.find_spec(library)
     for root in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from sorted(Path(root).glob(pattern))
 
 
-def _model_type(node: ast.ClassDef) -> str | None:
+def _read_model_type(node: ast.ClassDef) -> str | None:
     for line in node.body:
         if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "model_type":
             return ast.unparse(line.value).strip("'")
     return None
 
 
-def _json_types(annotation: ast.expr) -> _Types:
+def _read_json_types(annotation: ast.expr) -> _Types:
     """Return the JSON types that an annotation allows, none where it has a part that is not known."""
     if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
-        left, right = _json_types(annotation.left), _json_types(annotation.right)
+        left, right = _read_json_types(annotation.left), _read_json_types(annotation.right)
         return (*left, *right) if left and right else ()
     if isinstance(annotation, ast.Subscript):
-        outer, inner = _json_types(annotation.value), _json_types(annotation.slice)
+        outer, inner = _read_json_types(annotation.value), _read_json_types(annotation.slice)
         return (_ListOf(inner),) if outer == (list,) and inner else outer
     if isinstance(annotation, ast.Constant) and annotation.value is None:
         return (type(None),)

@@ -54,7 +54,7 @@ def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
     Raises:
         UnsoundFileError: for files and links that `require_sound` refuses.
     """
-    for folder in _model_folders(checkpoint):
+    for folder in _list_model_folders(checkpoint):
         require_sound(folder, checkpoint.folder)
         for path in sorted(folder.iterdir()):
             rule = rule_of(path.name, folder=path.is_dir())
@@ -84,7 +84,7 @@ def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """
     left: dict[str, list[str]] = {}
     weights = {s.file for s in checkpoint.specs.values()} if checkpoint.has_weights else set()
-    inside = set(_model_folders(checkpoint))
+    inside = set(_list_model_folders(checkpoint))
     above = {parent for folder in inside for parent in folder.parents}
     for folder in inside - {checkpoint.folder / name for name in FOLDERS}:
         for path in folder.iterdir():
@@ -94,9 +94,10 @@ def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
                 continue
             if rule is None or not rule.copied or path.is_dir():
                 name = path.relative_to(checkpoint.folder).as_posix() + "/" * path.is_dir()
-                left.setdefault(_reason_to_leave(rule), []).append(name)
+                left.setdefault(_explain_omission(rule), []).append(name)
     return {
-        reason: sorted(left[reason], key=_depth_key) for reason in sorted(left, key=_reason_rank)
+        reason: sorted(left[reason], key=_sort_by_depth)
+        for reason in sorted(left, key=_rank_reason)
     }
 
 
@@ -114,22 +115,22 @@ def published_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _model_folders(checkpoint: Checkpoint) -> list[Path]:
+def _list_model_folders(checkpoint: Checkpoint) -> list[Path]:
     modules = [checkpoint.folder / module.path for module in checkpoint.chain]
     others = [checkpoint.folder / name for name in FOLDERS]
     places = dict.fromkeys([checkpoint.folder, checkpoint.trunk, *modules, *others])
     return [place for place in places if place.is_dir()]
 
 
-def _reason_to_leave(rule: FileRule | None) -> str:
+def _explain_omission(rule: FileRule | None) -> str:
     return _NO_MODEL if rule is None or rule.copied else rule.why
 
 
-def _reason_rank(reason: str) -> int:
+def _rank_reason(reason: str) -> int:
     return next((i for i, rule in enumerate(FILES) if rule.why == reason), len(FILES))
 
 
-def _depth_key(name: str) -> tuple[int, str]:
+def _sort_by_depth(name: str) -> tuple[int, str]:
     return name.rstrip("/").count("/"), name
 
 
@@ -155,16 +156,16 @@ def code_of_class(config: Mapping[str, Any]) -> ClassCode | None:
     return ClassCode(mapped["AutoModel"], file) if ours else None
 
 
-def _named_code(checkpoint: Checkpoint) -> list[str]:
+def _list_code_modules(checkpoint: Checkpoint) -> list[str]:
     """Return the modules that a model's configs name as its code, by file or by model on the hub."""
-    found: dict[str, None] = {}
+    modules: dict[str, None] = {}
     for name in ("config.json", "tokenizer_config.json"):
         mapped = read_object_if_any(checkpoint.trunk / name).get("auto_map")
         for value in mapped.values() if isinstance(mapped, dict) else ():
-            for one in value if isinstance(value, list) else [value]:
-                if isinstance(one, str) and (module := _code_module(one)):
-                    found[module] = None
-    return list(found)
+            for entry in value if isinstance(value, list) else [value]:
+                if isinstance(entry, str) and (module := _parse_code_module(entry)):
+                    modules[module] = None
+    return list(modules)
 
 
 def _drop_code(template: Checkpoint, out: Path) -> None:
@@ -173,9 +174,9 @@ def _drop_code(template: Checkpoint, out: Path) -> None:
     A class of `code_of_class` keeps its names, and gets the plugin's file.
     """
     trunk = out / template.trunk.relative_to(template.folder)
-    kept = code_of_class(read_object_if_any(trunk / "config.json"))
-    for path in _json_files(template, out):
-        if kept is not None and path == trunk / "config.json":
+    class_code = code_of_class(read_object_if_any(trunk / "config.json"))
+    for path in _find_json_files(template, out):
+        if class_code is not None and path == trunk / "config.json":
             continue
         try:
             content = read_json(path)
@@ -183,17 +184,17 @@ def _drop_code(template: Checkpoint, out: Path) -> None:
             continue  # no library reads it either
         if (new := _strip_code(content)) != content:
             write_json(path, new, durable=False)
-    if kept is not None and kept.file is not None:
-        _copy_file(kept.file, trunk / kept.file.name, kept.file.parent)
+    if class_code is not None and class_code.file is not None:
+        _copy_file(class_code.file, trunk / class_code.file.name, class_code.file.parent)
 
 
-def _json_files(template: Checkpoint, out: Path) -> Iterator[Path]:
+def _find_json_files(template: Checkpoint, out: Path) -> Iterator[Path]:
     trunk = template.trunk.relative_to(template.folder).as_posix()
     places = dict.fromkeys(
         out / name for name in ("", trunk, *(m.path for m in template.chain), *FOLDERS)
     )
-    for place in places:
-        for path in sorted(place.glob("*.json")):
+    for folder in places:
+        for path in sorted(folder.glob("*.json")):
             if path.name not in _OF_WORDS and not path.name.endswith(".index.json"):
                 yield path
 
@@ -203,11 +204,11 @@ def _strip_code(value: Any) -> Any:
         return [_strip_code(one) for one in value]
     if not isinstance(value, dict):
         return value
-    kept = {k: v for k, v in value.items() if not (k in _KEYS and isinstance(v, _KEYS[k]))}
-    return {key: _strip_code(inner) for key, inner in kept.items()}
+    without_code = {k: v for k, v in value.items() if not (k in _KEYS and isinstance(v, _KEYS[k]))}
+    return {key: _strip_code(inner) for key, inner in without_code.items()}
 
 
-def _code_module(name: str) -> str | None:
+def _parse_code_module(name: str) -> str | None:
     """Return `FILE.py` of `FILE.Class`, or `MODEL--FILE` of `MODEL--FILE.Class`."""
     elsewhere, _, inside = name.rpartition("--")
     module = inside.rpartition(".")[0]
@@ -268,11 +269,11 @@ def copy_template(
 
 
 def _copy_tokenizer(source: Checkpoint, trunk: Path) -> None:
-    own = source.tokenizer_folder
+    tokenizer_folder = source.tokenizer_folder
     for name in TOKENIZER_FILES:
         (trunk / name).unlink(missing_ok=True)
-        if (own / name).is_file():
-            _copy_file(own / name, trunk / name, source.folder)
+        if (tokenizer_folder / name).is_file():
+            _copy_file(tokenizer_folder / name, trunk / name, source.folder)
 
 
 def _set_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
@@ -305,7 +306,7 @@ def remarks(template: Checkpoint) -> Iterator[str]:
             f"'{template.folder.name}' has no tokenizer, and so the result will have none; "
             "name a model that has one with 'tokenizer'"
         )
-    code = _named_code(template)
+    code = _list_code_modules(template)
     if code and code_of_class(template.config) is None:
         yield (
             f"'{template.folder.name}' names code of its own ({join_some(code, _SHOWN)}), which no result "

@@ -21,12 +21,12 @@ def content_fingerprints(folder: Path) -> tuple[str, str]:
     """
     checkpoint = Checkpoint(folder)
     files = {spec.file for spec in checkpoint.specs.values()}
-    known = {file: _read_content(file).tensors for file in files}
+    hashes_by_file = {file: _read_content(file).tensors for file in files}
     weights = hashlib.sha256()
     for name, spec in sorted(checkpoint.specs.items()):
-        own = known[spec.file]
-        stored = next((n for n in own if n == name or name.endswith(f".{n}")), name)
-        weights.update(f"{name} {spec.dtype} {list(spec.shape)} {own.get(stored)}\n".encode())
+        hashes = hashes_by_file[spec.file]
+        stored = next((n for n in hashes if n == name or name.endswith(f".{n}")), name)
+        weights.update(f"{name} {spec.dtype} {list(spec.shape)} {hashes.get(stored)}\n".encode())
     tokenizer = hashlib.sha256()
     for path in (checkpoint.tokenizer_folder / name for name in TOKENIZER_FILES):
         if path.is_file():

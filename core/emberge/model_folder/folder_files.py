@@ -117,11 +117,11 @@ def require_sound(place: Path, folder: Path) -> None:
             large, under the name of a model's file.
         CheckpointError: for a folder that may not be read.
     """
-    roots = _allowed_roots(folder)
+    roots = _list_allowed_roots(folder)
     require_inside(place, *roots)
     try:
-        with os.scandir(place) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(place) as scan:
+            entries = sorted(scan, key=lambda entry: entry.name)
     except OSError as error:
         raise CheckpointError(f"{place}: cannot be read ({error.strerror})") from None
     for entry in entries:
@@ -135,10 +135,10 @@ def real_file(path: Path, folder: Path) -> Path:
     Raises:
         UnsoundFileError: for a link that leads out of the model's folder.
     """
-    return require_inside(path, *_allowed_roots(folder))
+    return require_inside(path, *_list_allowed_roots(folder))
 
 
-def _allowed_roots(folder: Path) -> list[Path]:
+def _list_allowed_roots(folder: Path) -> list[Path]:
     """Return the folders that links may lead to: the model's, and the blobs of the cache that it is in."""
     real = folder.resolve()
     return [real, *_cache_blobs(real)]

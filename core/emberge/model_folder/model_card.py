@@ -28,12 +28,12 @@ def read_front_matter(folder: Path) -> Mapping[str, Any]:
         with open_regular(folder / _CARD) as card:
             text = card.read(_LONGEST).decode("utf-8-sig", errors="replace")
         # Anybody writes cards: nothing is merged or repeated that a few lines of aliases could stand for.
-        found = yaml.load(split_card(text)[0], Loader=yaml.BaseLoader)
+        content = yaml.load(split_card(text)[0], Loader=yaml.BaseLoader)
     except (OSError, UnsoundFileError, yaml.YAMLError, RecursionError):
         return {}
-    if not isinstance(found, Mapping):
+    if not isinstance(content, Mapping):
         return {}
-    return {key: value for key, value in found.items() if value not in _NULLS}
+    return {key: value for key, value in content.items() if value not in _NULLS}
 
 
 def split_card(text: str) -> tuple[str, str]:
@@ -54,8 +54,8 @@ def licence_of(folder: Path) -> str | None:
     if stated == "other":
         stated = matter.get("license_name") or stated
     names = stated if isinstance(stated, list) else [stated]
-    known = [name for name in names if isinstance(name, str) and name not in ("", "~", "null")]
-    return ", ".join(known) or None
+    licences = [name for name in names if isinstance(name, str) and name not in ("", "~", "null")]
+    return ", ".join(licences) or None
 
 
 def licence_limits(licence: str) -> frozenset[str]:

@@ -21,17 +21,17 @@ def in_package(module: str, revision: str | None = None) -> Path:
         raise CheckpointError(
             f"pkg:{module}@{revision}: a package has no revisions; pin its version where it is installed"
         )
-    found = sorted(_find_models(_find_package(module)))
-    if not found:
+    models = sorted(_find_models(_find_package(module)))
+    if not models:
         raise CheckpointError(
             f"pkg:{module}: the package ships no model: no folder in it has modules.json or config.json"
         )
-    if len(found) > 1:
+    if len(models) > 1:
         raise CheckpointError(
-            f"pkg:{module}: the package ships {len(found)} models; name one by its folder: "
-            + ", ".join(map(str, found))
+            f"pkg:{module}: the package ships {len(models)} models; name one by its folder: "
+            + ", ".join(map(str, models))
         )
-    return found[0]
+    return models[0]
 
 
 def _find_package(module: str) -> list[Path]:

@@ -54,9 +54,9 @@ class ParameterCount:
         total = sum(spec.elements for spec in counted.values())
         idle = 0
         if (share := _count_experts(checkpoint.config)) is not None:
-            experts, chosen = share
+            experts, active = share
             of_experts = sum(s.elements for s in counted.values() if _is_of_experts(s, experts))
-            idle = of_experts * (experts - chosen) // experts
+            idle = of_experts * (experts - active) // experts
         words = names.embedding()
         table = words.elements if words is not None else 0
         return cls(total, total - idle, total - idle - table)
@@ -64,19 +64,19 @@ class ParameterCount:
 
 def expert_count(config: Mapping[str, Any]) -> int:
     """Return the number of experts that a layer of a config's model routes to, 0 for a dense model."""
-    return max(_read_number(part, _EXPERTS) for part in _text_configs(config))
+    return max(_read_number(part, _EXPERTS) for part in _list_text_configs(config))
 
 
 def _count_experts(config: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return (experts of a layer, experts that a token uses); None for a dense model."""
-    for part in _text_configs(config):
-        experts, chosen = _read_number(part, _EXPERTS), _read_number(part, _CHOSEN)
-        if experts and chosen:
-            return experts, chosen
+    for part in _list_text_configs(config):
+        experts, active = _read_number(part, _EXPERTS), _read_number(part, _CHOSEN)
+        if experts and active:
+            return experts, active
     return None
 
 
-def _text_configs(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _list_text_configs(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield a config, and that of its model of text where it has several."""
     yield config
     if isinstance(inner := config.get("text_config"), Mapping):
@@ -86,7 +86,7 @@ def _text_configs(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _read_number(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
     """Return the number that a config has under the first of the names that it knows, else 0."""
     return next(
-        (found for name in names if isinstance(found := config.get(name), int) and found), 0
+        (number for name in names if isinstance(number := config.get(name), int) and number), 0
     )
 
 

@@ -156,9 +156,9 @@ def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
         return ()
     modules = []
     for entry in _read_entries(path):
-        type_, place = str(entry.get("type", "")), str(entry.get("path", ""))
-        _require_place(path, place)
-        modules.append(ModuleFolder(type_.rpartition(".")[2], place, type_))
+        type_, module_path = str(entry.get("type", "")), str(entry.get("path", ""))
+        _require_place(path, module_path)
+        modules.append(ModuleFolder(type_.rpartition(".")[2], module_path, type_))
     return tuple(modules)
 
 
@@ -209,9 +209,9 @@ def read_trunk_settings(trunk: Path) -> dict[str, Any]:
 
 def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
     """Return a module's config by classic names where it has them, else as it is."""
-    own = read_object_if_any(folder / module_config_path(folder, module))
-    classic = classic_module(module.type, own)
-    return own if classic is None else classic[1]
+    stored = read_object_if_any(folder / module_config_path(folder, module))
+    classic = classic_module(module.type, stored)
+    return stored if classic is None else classic[1]
 
 
 def require_inside(source: Path, name: str) -> None:
@@ -220,8 +220,8 @@ def require_inside(source: Path, name: str) -> None:
     Raises:
         CheckpointError: when it does, or cannot be a path.
     """
-    place = PurePosixPath(name)
-    if place.is_absolute() or ".." in place.parts or "\\" in name:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name:
         raise CheckpointError(
             f"{source}: names '{printable(name, 80)}', which is outside the model folder; get it again"
         )
@@ -234,9 +234,9 @@ def require_inside(source: Path, name: str) -> None:
 def _require_place(source: Path, name: str) -> None:
     """Make sure that a module's folder, if it exists, is in the model's and has sound files."""
     require_inside(source, name)
-    place = source.parent / name
-    if name and place.is_dir():
-        require_sound(place, source.parent)
+    folder = source.parent / name
+    if name and folder.is_dir():
+        require_sound(folder, source.parent)
 
 
 def _read_entries(path: Path) -> list[dict[str, Any]]:
@@ -257,14 +257,14 @@ def _read_entries(path: Path) -> list[dict[str, Any]]:
 
 def _read_routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
     """Yield the modules behind a router; for `Asym`, its elder, the file has another name."""
-    place = folder / router.path
-    paths = [place / name for name in ("router_config.json", "config.json")]
+    router_folder = folder / router.path
+    paths = [router_folder / name for name in ("router_config.json", "config.json")]
     path = next((p for p in paths if p.is_file()), None)
     content = read_json(path) if path is not None else {}
     types = content.get("types") if isinstance(content, dict) else None
     for name, type_ in types.items() if isinstance(types, dict) else ():
         inside = f"{router.path}/{name}" if router.path else str(name)
-        require_inside(path or place, str(name))
+        require_inside(path or router_folder, str(name))
         _require_place(folder / _MODULES, inside)
         yield ModuleFolder(str(type_).rpartition(".")[2], inside, str(type_))
 
@@ -334,12 +334,12 @@ def classic_files(folder: Path) -> dict[str, Any]:
     types: dict[tuple[str, str], str] = {}
     for module in modules:
         path = module_config_path(folder, module)
-        own = read_object_if_any(folder / path)
-        classic = classic_module(module.type, own)
+        stored = read_object_if_any(folder / path)
+        classic = classic_module(module.type, stored)
         if classic is None:
             return {}
         types[module.path, module.type], config = classic
-        if config != own:
+        if config != stored:
             changed[path] = config
     listed = _read_entries(folder / _MODULES)
     entries = [
@@ -360,13 +360,13 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
     settings = trunk_settings_path(target / read_modules(target)[0].path)
     way = {"method": "forward", "method_output_name": "last_hidden_state"}
     ways: dict[str, Any] = dict.fromkeys(modalities, way)
-    own = read_object_if_any(settings)
+    stored = read_object_if_any(settings)
     new = {
         "transformer_task": "feature-extraction",
         "modality_config": {**ways, "message": {**way, "format": "structured"}},
         "module_output_name": "token_embeddings",
     }
-    write_json(settings, {**own, **new}, durable=False)
+    write_json(settings, {**stored, **new}, durable=False)
 
 
 def _write_modules(layout: Layout, before: Layout, target: Path) -> None:

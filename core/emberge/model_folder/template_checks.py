@@ -71,22 +71,22 @@ def template_faults(
         elif fault := _find_missing(template.folder, module):
             yield f"{template.folder / 'modules.json'}: {fault}; get the whole model"
         else:
-            yield from _module_config_faults(template.folder, module)
-    if config and _needs_config(template):
-        yield from _config_faults(template)
+            yield from _check_module_config(template.folder, module)
+    if config and _requires_config(template):
+        yield from _check_config(template)
     yield from tokenizer_faults(template.tokenizer_folder)
     yield from padding_faults(template)
     read_settings(template.folder)
 
 
-def _needs_config(template: Checkpoint) -> bool:
+def _requires_config(template: Checkpoint) -> bool:
     """Return whether a class of transformers opens the template's trunk."""
     if not template.modules:
         return True
     return template.modules[0].kind in _TRANSFORMERS
 
 
-def _config_faults(template: Checkpoint) -> Iterator[str]:
+def _check_config(template: Checkpoint) -> Iterator[str]:
     path = template.folder / template.in_trunk("config.json")
     if not path.is_file():
         yield (
@@ -105,15 +105,17 @@ def _find_missing(folder: Path, module: ModuleFolder) -> str | None:
     """Return what is missing of a module's folder, None if nothing is."""
     if not module.path or module.kind in _EMPTY:
         return None
-    place = folder / module.path
-    if not place.is_dir():
+    module_folder = folder / module.path
+    if not module_folder.is_dir():
         return f"the folder '{module.path}' of module {module.kind} is missing"
-    if module.kind in ("Pooling", "Dense") and not read_object_if_any(place / "config.json"):
+    if module.kind in ("Pooling", "Dense") and not read_object_if_any(
+        module_folder / "config.json"
+    ):
         return f"module {module.kind} has no {module.path}/config.json"
     return None
 
 
-def _module_config_faults(folder: Path, module: ModuleFolder) -> Iterator[str]:
+def _check_module_config(folder: Path, module: ModuleFolder) -> Iterator[str]:
     if not module.type.startswith("sentence_transformers."):
         return
     path = folder / module_config_path(folder, module)
@@ -137,7 +139,7 @@ def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) 
     if words is not None and len(words.shape) == 2:
         rows, width = words.shape
         size = config.get("vocab_size")
-        if vocabulary and isinstance(size, int) and rows not in _padded_sizes(size, config):
+        if vocabulary and isinstance(size, int) and rows not in _list_padded_sizes(size, config):
             yield (
                 f"{path}: vocab_size is {size:,}, and '{printable(words.name, 80)}' has {rows:,} rows; "
                 "get the config of these weights"
@@ -149,13 +151,13 @@ def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) 
                 f"{path}: {shown}, and the rows of '{printable(words.name, 80)}' have {width:,} numbers; "
                 "get the config of these weights"
             )
-    yield from _layer_faults(path, config, names)
-    yield from _row_faults(path, config, names)
-    yield from _length_faults(template, names)
+    yield from _check_layers(path, config, names)
+    yield from _check_rows(path, config, names)
+    yield from _check_lengths(template, names)
     yield from _number_faults(path, config, vocabulary=vocabulary)
 
 
-def _padded_sizes(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
+def _list_padded_sizes(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
     """Return the rows that an embedding of `size` words may have, as some classes round them up."""
     multiple = config.get("pad_vocab_size_multiple")
     if not isinstance(multiple, int) or multiple < 1:
@@ -163,7 +165,7 @@ def _padded_sizes(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
     return size, -(-size // multiple) * multiple
 
 
-def _layer_faults(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
+def _check_layers(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
     stated = next(((key, config[key]) for key in _LAYERS if isinstance(config.get(key), int)), None)
     if stated is None or str(config.get("model_type")) in _SHARED_LAYERS:
         return
@@ -176,14 +178,16 @@ def _layer_faults(path: Path, config: Mapping[str, Any], names: Names) -> Iterat
         )
 
 
-def _row_faults(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
+def _check_rows(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
     for key, pattern in _ROWS.items():
         size = config.get(key)
         tensors = (
-            one for one in names.specs.values() if pattern.search(one.name) and len(one.shape) == 2
+            spec
+            for spec in names.specs.values()
+            if pattern.search(spec.name) and len(spec.shape) == 2
         )
         wrong = next(
-            (one for one in tensors if isinstance(size, int) and one.shape[0] != size), None
+            (spec for spec in tensors if isinstance(size, int) and spec.shape[0] != size), None
         )
         if wrong is not None:
             yield (
@@ -192,7 +196,7 @@ def _row_faults(path: Path, config: Mapping[str, Any], names: Names) -> Iterator
             )
 
 
-def _length_faults(template: Checkpoint, names: Names) -> Iterator[str]:
+def _check_lengths(template: Checkpoint, names: Names) -> Iterator[str]:
     """Yield a fault where texts may be longer than the table of positions."""
     length = read_trunk_settings(template.trunk).get("max_seq_length")
     pattern = _ROWS["max_position_embeddings"]

@@ -75,13 +75,13 @@ def _is_added(entry: Any) -> bool:
 
 def with_mask_token(trunk: Path, token: str) -> dict[str, dict[str, Any]]:
     """Return the files of a transformer's folder, by name, that are to call an existing token its mask."""
-    found = {}
+    contents = {}
     for name in _TOKEN_FILES:
         path = trunk / name
         if path.is_file() or name == _TOKEN_FILES[0]:
             old = read_object(path) if path.is_file() else {}
-            found[name] = {**old, "mask_token": token}
-    return found
+            contents[name] = {**old, "mask_token": token}
+    return contents
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -87,8 +87,8 @@ def hub_origin() -> Origin:
 
 def is_of_hub(origin: Origin) -> bool:
     """Return whether a server is the public hub's own, spoken to by https."""
-    own = any(origin.host == host or origin.host.endswith(f".{host}") for host in _HUB)
-    return own and origin.scheme == "https" and origin.port == 443
+    hub_host = any(origin.host == host or origin.host.endswith(f".{host}") for host in _HUB)
+    return hub_host and origin.scheme == "https" and origin.port == 443
 
 
 def require_redirect(named: Origin, target: Origin) -> None:
@@ -125,10 +125,10 @@ def is_named(host: str) -> bool:
 
 def is_public(address: str) -> bool:
     """Return whether an IP address is one of the public internet, also where IPv6 carries an IPv4 address."""
-    found = ipaddress.ip_address(address.partition("%")[0])
+    parsed = ipaddress.ip_address(address.partition("%")[0])
     return all(
-        one.is_global and not (one.is_multicast or one.is_reserved)
-        for one in _embedded_addresses(found)
+        embedded.is_global and not (embedded.is_multicast or embedded.is_reserved)
+        for embedded in _list_embedded_addresses(parsed)
     )
 
 
@@ -145,7 +145,7 @@ def require_address(host: str, address: str) -> None:
         )
 
 
-def _embedded_addresses(found: _IP) -> list[_IP]:
+def _list_embedded_addresses(found: _IP) -> list[_IP]:
     """Return the addresses that packets to an address may reach: IPv6 can carry IPv4 addresses."""
     if isinstance(found, ipaddress.IPv4Address):
         return [found]

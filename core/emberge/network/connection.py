@@ -52,15 +52,15 @@ def connect(
     """
     failed: OSError = OSError(f"{host}: has no address")
     addresses = _resolve_addresses(host, port, ended(), seconds)
-    for _, place in addresses:
-        require_address(host, str(place[0]))
-    for family, place in addresses:
+    for _, socket_address in addresses:
+        require_address(host, str(socket_address[0]))
+    for family, socket_address in addresses:
         try:
-            opened = _open_socket(family, place, host, ended, seconds)
+            opened = _open_socket(family, socket_address, host, ended, seconds)
         except OSError as error:
             failed = error
             continue
-        return _secure_socket(opened, host, ended) if tls else WatchedSocket(opened, host, ended)
+        return _encrypt_socket(opened, host, ended) if tls else WatchedSocket(opened, host, ended)
     if failed.errno in _FINAL:
         raise UnreachableError(
             f"{host}:{port}: no connection ({failed.strerror}); see to the address and the server"
@@ -156,7 +156,7 @@ class WatchedSocket:
         Raises:
             UnsoundAnswerError: for a certificate that does not fit.
         """
-        return _secure_socket(self._socket, name or self._host, self._ended, context)
+        return _encrypt_socket(self._socket, name or self._host, self._ended, context)
 
 
 class _Incoming(io.RawIOBase):
@@ -210,8 +210,8 @@ def _resolve_addresses(
     """Return families and addresses of a host's name."""
 
     def ask() -> list[tuple[int, Any]]:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return [(int(family), place) for family, _, _, _, place in found]
+        results = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [(int(family), place) for family, _, _, _, place in results]
 
     try:
         return call_within(f"the address of {host}", ask, seconds, stop)
@@ -240,12 +240,12 @@ def _open_socket(family: int, place: Any, host: str, ended: Ended, seconds: floa
     return opened
 
 
-def _secure_socket(
+def _encrypt_socket(
     opened: socket.socket, host: str, ended: Ended, context: ssl.SSLContext | None = None
 ) -> WatchedSocket:
     """Return the connection with encryption, for which the server has to prove its name."""
     opened.setblocking(False)
-    secure = (context or _context()).wrap_socket(
+    secure = (context or _create_context()).wrap_socket(
         opened, server_hostname=host, do_handshake_on_connect=False
     )
     try:
@@ -282,5 +282,5 @@ def _await(opened: socket.socket, host: str, ended: Ended, seconds: float, *, wr
 
 
 @cache
-def _context() -> ssl.SSLContext:
+def _create_context() -> ssl.SSLContext:
     return ssl.create_default_context()

@@ -70,8 +70,10 @@ class HubClient:
             }
 
             def make() -> Any:
-                own = {} if _has_proxy() else {"transport": transport_of(library, self._state)}
-                return library.Client(**options, **own)
+                guarded_options = (
+                    {} if _has_proxy() else {"transport": transport_of(library, self._state)}
+                )
+                return library.Client(**options, **guarded_options)
 
             set_client_factory(make)
             self._guarded = True

@@ -56,8 +56,8 @@ class _Backend:
         """Return a connection to a host, at an address that may be asked."""
         seconds = CONNECT_SECONDS if timeout is None else min(timeout, CONNECT_SECONDS)
         with _map_errors(self._core.ConnectError, self._core.ConnectTimeout):
-            own = connect(host, port, lambda: self._state.stop, tls=False, seconds=seconds)
-        return _Stream(own, self._core)
+            connection = connect(host, port, lambda: self._state.stop, tls=False, seconds=seconds)
+        return _Stream(connection, self._core)
 
     def sleep(self, seconds: float) -> None:
         """Wait before another attempt."""
@@ -117,7 +117,7 @@ class _Body:
             require_going(self._url, self._state.stop)
             self._left -= len(piece)
             if self._left < 0:
-                raise _too_long_error(self._url)
+                raise _build_too_long_error(self._url)
             yield piece
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class _Transport:
         answer = super().handle_request(request)  # type: ignore[misc]
         url = printable(str(request.url).partition("?")[0], 200)
         try:
-            most = _answer_limit(request, answer, url, self.state.largest)
+            most = _find_answer_limit(request, answer, url, self.state.largest)
         except BaseException:
             answer.close()
             raise
@@ -145,7 +145,7 @@ class _Transport:
         return answer
 
 
-def _answer_limit(request: Any, answer: Any, url: str, largest: int | None) -> int:
+def _find_answer_limit(request: Any, answer: Any, url: str, largest: int | None) -> int:
     """Return the bytes that the body of an answer may have.
 
     Raises:
@@ -163,11 +163,11 @@ def _answer_limit(request: Any, answer: Any, url: str, largest: int | None) -> i
     else:
         limit = announced if largest is None else max(largest, LONGEST_ANSWER)
     if request.method == "GET" and announced is not None and announced > limit:
-        raise _too_long_error(url)
+        raise _build_too_long_error(url)
     return limit
 
 
-def _too_long_error(url: str) -> UnsoundAnswerError:
+def _build_too_long_error(url: str) -> UnsoundAnswerError:
     return UnsoundAnswerError(
         f"{url}: answers with more than was announced, or than {human_size(LONGEST_ANSWER)}; try another "
         "hub, and let this one's owner know"

@@ -71,10 +71,10 @@ class _Idle:
         with self._lock:
             free = self._free.get(origin, [])
             while free:
-                found = free.pop()
-                if time.monotonic() - found.left < _KEPT_OPEN:
-                    return found
-                found.close()
+                connection = free.pop()
+                if time.monotonic() - connection.left < _KEPT_OPEN:
+                    return connection
+                connection.close()
         return _Connection(origin)
 
     def leave(self, connection: _Connection) -> None:
@@ -149,14 +149,14 @@ class WebClient:
 
     def _follow_redirects(self, method: str, headers: Mapping[str, str], most: int) -> _Answer:
         """Return the answer at the end of redirects, which are remembered for the next request."""
-        url, known = self._target or self.url, self._target is not None
+        url, redirected = self._target or self.url, self._target is not None
         for _ in range(_MOST_REDIRECTS):
             answer = self._ask(method, url, headers, most)
-            if known and answer.status in (400, 401, 403, 404, 410):
+            if redirected and answer.status in (400, 401, 403, 404, 410):
                 # Addresses of a hub's storage expire.
-                url, known, self._target = self.url, False, None
+                url, redirected, self._target = self.url, False, None
             elif answer.status in _MOVED and "location" in answer.headers:
-                url = urljoin(url, _plain_address(answer.headers["location"]))
+                url = urljoin(url, _quote_address(answer.headers["location"]))
                 require_redirect(self._named, Origin.of(url))
             else:
                 self._target = url if url != self.url else None
@@ -166,14 +166,14 @@ class WebClient:
     def _ask(self, method: str, url: str, headers: Mapping[str, str], most: int) -> _Answer:
         """Return the answer to one request, of whose body `most` bytes are read, and one more if there is."""
         origin = Origin.of(url)
-        own = self._headers if origin == self._named else {}
-        asked = {"Accept-Encoding": "identity", **headers, **own}
+        named_headers = self._headers if origin == self._named else {}
+        sent = {"Accept-Encoding": "identity", **headers, **named_headers}
         while True:
             connection = _IDLE.take(origin)
             used = connection.sock is not None
             try:
                 connection.begin(self._stop, most + _BESIDE)
-                connection.request(method, _request_path(url), headers=asked)
+                connection.request(method, _build_request_path(url), headers=sent)
                 answer = self._read_answer(connection, method, url, most)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 connection.close()
@@ -192,16 +192,16 @@ class WebClient:
     def _read_answer(self, connection: _Connection, method: str, url: str, most: int) -> _Answer:
         """Return the answer to the request that was sent."""
         with connection.getresponse() as response:
-            found = {name.lower(): value for name, value in response.getheaders()}
+            headers = {name.lower(): value for name, value in response.getheaders()}
             body = b""
             if response.status in (200, 206):
-                self._require_plain(found)
+                self._require_plain(headers)
                 if method != "HEAD":
-                    self._require_length(found, most)
+                    self._require_length(headers, most)
                     body = response.read(most + 1)
             if not response.isclosed():
                 connection.close()  # what was not read is in the way of the next answer
-        return _Answer(url, response.status, found, body)
+        return _Answer(url, response.status, headers, body)
 
     def _require_plain(self, headers: Mapping[str, str]) -> None:
         coding = headers.get("content-encoding", "identity").strip().lower()
@@ -215,7 +215,7 @@ class WebClient:
         """Make sure that an answer does not announce more than was asked for."""
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > most:
-            raise self._ignores_ranges(f"{int(length):,} bytes in place of {most:,}")
+            raise self._build_range_error(f"{int(length):,} bytes in place of {most:,}")
 
     def _require_success(self, answer: _Answer) -> None:
         if answer.status in (200, 206):
@@ -226,53 +226,53 @@ class WebClient:
 
     def _require_version(self, answer: _Answer, version: str) -> None:
         """Make sure that a part is of the version that was looked at, where the server names the version."""
-        found = answer.headers.get("etag")
-        strong = found is not None and _STRONG.fullmatch(found) and _STRONG.fullmatch(version)
-        if strong and found != version:
+        etag = answer.headers.get("etag")
+        strong = etag is not None and _STRONG.fullmatch(etag) and _STRONG.fullmatch(version)
+        if strong and etag != version:
             raise StatusError(self.url, 412)
 
     def _require_range(self, answer: _Answer, start: int, end: int, size: int) -> None:
         """Make sure that an answer has the bytes asked for."""
         asked = f"bytes {start}-{end - 1}/{size}"
         if answer.status == 206:
-            given = _RANGE.fullmatch(answer.headers.get("content-range", "").strip())
-            if given is None or (int(given[1]), int(given[2])) != (start, end - 1):
+            sent_range = _RANGE.fullmatch(answer.headers.get("content-range", "").strip())
+            if sent_range is None or (int(sent_range[1]), int(sent_range[2])) != (start, end - 1):
                 shown = printable(answer.headers.get("content-range", "nothing"), 80)
                 raise UnsoundAnswerError(
                     f"{self.url}: answers {shown} when asked for {asked}; download the model's folder and "
                     "name that"
                 )
-            if given[3] not in ("*", str(size)):
+            if sent_range[3] not in ("*", str(size)):
                 raise StatusError(self.url, 412)
         elif (start, end) != (0, size):
-            raise self._ignores_ranges("the whole file")
+            raise self._build_range_error("the whole file")
         if len(answer.body) > end - start:
-            raise self._ignores_ranges(f"more than {end - start:,} bytes")
+            raise self._build_range_error(f"more than {end - start:,} bytes")
         if len(answer.body) < end - start:
             raise OSError(f"{len(answer.body):,} bytes in place of {end - start:,}")
 
-    def _ignores_ranges(self, sent: str) -> UnsoundAnswerError:
+    def _build_range_error(self, sent: str) -> UnsoundAnswerError:
         return UnsoundAnswerError(
             f"{self.url}: its server ignores ranges (it sends {sent}), so that no part of it can be read; "
             "download the model's folder and name that"
         )
 
 
-def _plain_address(location: str) -> str:
+def _quote_address(location: str) -> str:
     """Return where a redirect leads, in ASCII.
 
     Raises:
         ForbiddenAddressError: for an address with a name and password in it.
     """
-    found = quote(location.strip(), safe=_SAFE)
-    if "@" in urlsplit(found).netloc:
+    address = quote(location.strip(), safe=_SAFE)
+    if "@" in urlsplit(address).netloc:
         raise ForbiddenAddressError(
             f"{printable(location, 200)}: leads to an address with a name in it; name the address itself"
         )
-    return found
+    return address
 
 
-def _request_path(url: str) -> str:
+def _build_request_path(url: str) -> str:
     parts = urlsplit(url)
     path = quote(parts.path or "/", safe=_SAFE)
     return f"{path}?{quote(parts.query, safe=_SAFE)}" if parts.query else path

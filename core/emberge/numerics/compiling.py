@@ -33,19 +33,19 @@ def kernels_line(numbers: int) -> str:
         return "plain torch, as there is little to merge"
     if importlib.util.find_spec("numba") is None:
         return "plain torch; faster with numba: pip install 'emberge[kernels]'"
-    place = (
+    storage = (
         "kept in " + str(kept_in())
         if can_keep()
         else f"anew, as {kept_in()} cannot be written by us alone"
     )
-    return f"compiled by numba, {place}"
+    return f"compiled by numba, {storage}"
 
 
 def kept_in() -> Path:
     """Return the user's cache folder for compiled code."""
-    own = os.environ.get("NUMBA_CACHE_DIR")
+    folder = os.environ.get("NUMBA_CACHE_DIR")
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(own) if own else Path(cache) / "emberge" / "kernels"
+    return Path(folder) if folder else Path(cache) / "emberge" / "kernels"
 
 
 @functools.cache

@@ -44,8 +44,8 @@ class Limit(NamedTuple):
     @staticmethod
     def patterns(values: Tensor) -> np.ndarray:
         """Return magnitudes as whole numbers of the same order."""
-        found: np.ndarray = np.abs(values.cpu().numpy())
-        return found.view(np.int32 if found.itemsize == 4 else np.int64)
+        magnitudes: np.ndarray = np.abs(values.cpu().numpy())
+        return magnitudes.view(np.int32 if magnitudes.itemsize == 4 else np.int64)
 
     @staticmethod
     def magnitude(pattern: int, dtype: torch.dtype) -> float:
@@ -118,7 +118,7 @@ class DropAtRandom:
     """The places that have the same multipliers: kernels have none beyond."""
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        density = _one_per_model(self.densities, deltas)
+        density = _spread_over_models(self.densities, deltas)
         # A mask of ones and zeros multiplies several times faster than one of truths.
         return uniform(deltas, start, self.keys).lt_(density).mul_(deltas)
 
@@ -138,7 +138,7 @@ class ScaleDeltas:
     kernel_step = _SCALE
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        return deltas.mul_(_one_per_model(self.factors, deltas))
+        return deltas.mul_(_spread_over_models(self.factors, deltas))
 
     def kernel_numbers(self) -> Sequence[float]:
         return self.factors
@@ -156,7 +156,7 @@ class DivideDeltas:
     kernel_step = _DIVIDE
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        return deltas.div_(_one_per_model(self.divisors, deltas))
+        return deltas.div_(_spread_over_models(self.divisors, deltas))
 
     def kernel_numbers(self) -> Sequence[float]:
         return self.divisors
@@ -174,7 +174,7 @@ class TakeVariance:
     kernel_step = _VARIANCE
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        return _variance_over_models(deltas)[None]
+        return _compute_variance(deltas)[None]
 
     def kernel_numbers(self) -> Sequence[float]:
         return [1 / self.models] * self.models
@@ -193,10 +193,10 @@ class KeepVaried:
     kernel_step = _SELECT
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        chosen = _variance_over_models(deltas)
-        _keep_largest(chosen.view(-1), chosen.view(-1), self.limit, start)
+        variances = _compute_variance(deltas)
+        _keep_largest(variances.view(-1), variances.view(-1), self.limit, start)
         # What stays is above zero, so signs make the mask, faster than a comparison's truths.
-        return deltas.mul_(chosen.sign_())
+        return deltas.mul_(variances.sign_())
 
     def kernel_numbers(self) -> Sequence[float]:
         return [1 / self.models] * self.models
@@ -205,16 +205,16 @@ class KeepVaried:
         return [_limit_words(self.limit, 0)] * self.models
 
 
-def _variance_over_models(deltas: Tensor) -> Tensor:
+def _compute_variance(deltas: Tensor) -> Tensor:
     """Return the variance of [models, *rows] over the models, [*rows]."""
     share = 1 / len(deltas)
     mean = torch.mul(deltas[0], share, out=pooled_like(deltas[0]))
     for delta in deltas[1:]:
         mean.add_(delta, alpha=share)
-    found, off = pooled_like(mean).zero_(), pooled_like(mean)
+    variance, distance = pooled_like(mean).zero_(), pooled_like(mean)
     for delta in deltas:
-        found.add_(torch.sub(delta, mean, out=off).square_(), alpha=share)
-    return found
+        variance.add_(torch.sub(delta, mean, out=distance).square_(), alpha=share)
+    return variance
 
 
 def _keep_largest(source: Tensor, into: Tensor, limit: Limit, start: int) -> None:
@@ -250,7 +250,7 @@ def _keep_from(source: Tensor, into: Tensor, least: int) -> None:
         torch.ops.aten.hardshrink.out(source, below, out=into)
 
 
-def _one_per_model(values: Sequence[float], like: Tensor) -> Tensor:
+def _spread_over_models(values: Sequence[float], like: Tensor) -> Tensor:
     return like.new_tensor(list(values)).reshape(-1, *[1] * (like.dim() - 1))
 
 

@@ -145,34 +145,37 @@ class DeltaProgram:
         out = pooled_like(rows, (len(self.shares), *rows.shape[1:]))
         for factors, into in zip(self.shares, out, strict=True):
             used = [i for i, factor in enumerate(factors) if factor] or [0]
-            some = slice(used[0], used[-1] + 1)
-            weighted_sum(factors[some], rows[some], into)
+            used_rows = slice(used[0], used[-1] + 1)
+            weighted_sum(factors[used_rows], rows[used_rows], into)
         return out
 
     @property
     def deltas(self) -> Tensor:
         """Each model minus the base, [models, *rows], which no caller may write into."""
-        return self._changed_deltas if self.is_changed else self._original_deltas()
+        return self._changed_deltas if self.is_changed else self._copy_deltas()
 
     def copy_deltas(self) -> Tensor:
         """Return the deltas in memory that the caller may write into."""
-        return _copy_of(self._changed_deltas) if self.is_changed else self._original_deltas()
+        return _copy_of(self._changed_deltas) if self.is_changed else self._copy_deltas()
 
     @cached_property
     def _changed_deltas(self) -> Tensor:
         """The deltas after all changes; kept, as base + delta - base would be rounded twice."""
         if self.given is not None and not self.changes:
             return self.given
-        if (kernels := self._kernel_evaluation(deltas=True)) is not None:
+        if (kernels := self._build_kernel_evaluation(deltas=True)) is not None:
             return kernels.values()
-        deltas = self._original_deltas() if self.given is None else _copy_of(self.given)
+        deltas = self._copy_deltas() if self.given is None else _copy_of(self.given)
         for change in self.changes:
             deltas = change.apply(deltas, self.start)
         return deltas
 
-    def _original_deltas(self) -> Tensor:
+    def _copy_deltas(self) -> Tensor:
         """Return the rows' own deltas, in new memory."""
-        if not self.is_changed and (kernels := self._kernel_evaluation(deltas=True)) is not None:
+        if (
+            not self.is_changed
+            and (kernels := self._build_kernel_evaluation(deltas=True)) is not None
+        ):
             return kernels.values()
         base = self.require_base()
         tensors = self.rows.decode() if self.is_changed else self.tensors
@@ -202,12 +205,12 @@ class DeltaProgram:
 
     def evaluate_deltas(self) -> Evaluation:
         """Return the evaluation of the deltas, with the base."""
-        kernels = self._kernel_evaluation(deltas=True)
+        kernels = self._build_kernel_evaluation(deltas=True)
         return kernels or TorchEvaluation(self.deltas, self.base)
 
     def evaluate_models(self) -> Evaluation:
         """Return the evaluation of the models' rows."""
-        kernels = None if self.shares else self._kernel_evaluation(deltas=False)
+        kernels = None if self.shares else self._build_kernel_evaluation(deltas=False)
         return kernels or TorchEvaluation(self.tensors)
 
     def combine(self, coefficients: Sequence[float]) -> Tensor:
@@ -231,19 +234,19 @@ class DeltaProgram:
         evaluation = self.evaluate_deltas() if deltas else self.evaluate_models()
         return inner_products(evaluation, differences=differences)
 
-    def _kernel_evaluation(self, *, deltas: bool) -> KernelEvaluation | None:
+    def _build_kernel_evaluation(self, *, deltas: bool) -> KernelEvaluation | None:
         """Return the kernels' evaluation of the rows or the deltas; None where torch has to do it."""
         rows = self.rows
         if not isinstance(rows, StoredRows) or not rows.size:
             return None
-        if (self.shares if deltas else self.is_changed) or not self._fits_kernels():
+        if (self.shares if deltas else self.is_changed) or not self._can_use_kernels():
             return None
         if deltas and self.given is None and not rows.has_base:
             return None
         subtract = deltas and self.given is None
         return KernelEvaluation.of(rows, self.changes, self.given, self.start, subtract=subtract)
 
-    def _fits_kernels(self) -> bool:
+    def _can_use_kernels(self) -> bool:
         """Return whether kernels can read the given deltas, and know all places that a drop hashes."""
         beyond = self.start + self.size > SPAN
         if beyond and any(isinstance(change, DropAtRandom) for change in self.changes):
@@ -290,7 +293,7 @@ class DeltaProgram:
 
         A line has the chance of the least magnitude, and what each further rank adds to it.
         """
-        kernels = self._kernel_evaluation(deltas=True)
+        kernels = self._build_kernel_evaluation(deltas=True)
         if kernels is None or self.start + self.size > SPAN:
             deltas = self.deltas
             chances = chances_of(deltas, lines, width)

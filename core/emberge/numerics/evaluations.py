@@ -98,9 +98,9 @@ class TorchEvaluation:
         return self.rows
 
     def differences(self) -> Tensor:
-        found = torch.sub(self.rows, self.rows[:1], out=pooled_like(self.rows))
-        found[0] = self.rows[0]
-        return found
+        offsets = torch.sub(self.rows, self.rows[:1], out=pooled_like(self.rows))
+        offsets[0] = self.rows[0]
+        return offsets
 
     def combine(self, coefficients: Sequence[float], *, add_base: bool) -> Tensor:
         total = weighted_sum(coefficients, self.rows)
@@ -125,7 +125,7 @@ class TorchEvaluation:
             if normalize:
                 divisor.add_(agrees, alpha=weight)
         if normalize:
-            least = _least_divisor(weights)
+            least = _find_least_divisor(weights)
             total.div_(divisor.add_(divisor == 0) if least is None else divisor.clamp_(min=least))
         return torch.add(self._required_base, total, alpha=scale, out=total)
 
@@ -140,13 +140,13 @@ class TorchEvaluation:
     def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
         flat = self.rows.reshape(len(self.rows), -1)
         patterns: dict[int, np.ndarray] = {}
-        found = []
+        counts = []
         for bracket in brackets:
             # Brackets come in the order of models, so that one model's patterns are in memory at a time.
             if bracket.row not in patterns:
                 patterns = {bracket.row: Limit.patterns(flat[bracket.row])}
-            found.append(_count_patterns(patterns[bracket.row], bracket, width))
-        return found
+            counts.append(_count_patterns(patterns[bracket.row], bracket, width))
+        return counts
 
     @property
     def _required_base(self) -> Tensor:
@@ -219,7 +219,7 @@ class KernelEvaluation:
     def elect(
         self, votes: Sequence[float], weights: Sequence[float], *, normalize: bool, scale: float
     ) -> Tensor:
-        least = _least_divisor(weights)
+        least = _find_least_divisor(weights)
         out = pooled_like(_FLOAT32, self.shape)
         self.kernels.elect(
             self.rows,
@@ -246,7 +246,7 @@ class KernelEvaluation:
         for listed, bracket in zip(frequent, brackets, strict=True):
             listed[: len(bracket.frequent)] = bracket.frequent
         counts = np.zeros((number, 4), np.int64)
-        values, rows = self._room_for_words(number), self._room_for_words(number)
+        values, rows = self._allocate_words(number), self._allocate_words(number)
         ties = np.zeros((number, most, -(-self.size // width)), np.int32)
         self.kernels.tally(
             self.rows,
@@ -262,17 +262,19 @@ class KernelEvaluation:
             rows,
             ties,
         )
-        found = []
+        bracket_counts = []
         for i, (above, inside, nonzero, collected) in enumerate(counts.tolist()):
-            known = ties[i, : len(brackets[i].frequent)]
+            frequent_ties = ties[i, : len(brackets[i].frequent)]
             # The room is used again by the next call, and what was collected stays.
-            some = values[i, :collected].copy(), rows[i, :collected].copy()
-            found.append(BracketCount(above, inside, nonzero, *some, known))
-        return found
+            collected_values = values[i, :collected].copy(), rows[i, :collected].copy()
+            bracket_counts.append(
+                BracketCount(above, inside, nonzero, *collected_values, frequent_ties)
+            )
+        return bracket_counts
 
-    def _room_for_words(self, rows: int) -> np.ndarray:
-        found: np.ndarray = pooled_like(_FLOAT32, (rows, self.size)).view(torch.int32).numpy()
-        return found
+    def _allocate_words(self, rows: int) -> np.ndarray:
+        words: np.ndarray = pooled_like(_FLOAT32, (rows, self.size)).view(torch.int32).numpy()
+        return words
 
 
 def weighted_sum(
@@ -327,7 +329,7 @@ def _require_count(coefficients: Sequence[float], models: int) -> None:
         raise ValueError(f"{len(coefficients)} coefficients for {models} models")
 
 
-def _least_divisor(weights: Sequence[float]) -> float | None:
+def _find_least_divisor(weights: Sequence[float]) -> float | None:
     """Return a number below every sum of some of the weights, to divide a sum of none by; None for none.
 
     Raising divisors to it is ten times faster than looking for zeros, which negative weights need.
@@ -346,14 +348,14 @@ def _sum_in_lanes(row: Tensor) -> float:
     runs = values[:whole].reshape(-1, _RUN // _LANES, _LANES)
     # Not one call for each run: a call costs as much as a thousand additions.
     lanes = np.add.reduce(np.add.reduce(runs, axis=1), axis=0, dtype=np.float64)
-    rest = np.pad(values[whole:], (0, -len(values) % _LANES)).reshape(-1, _LANES)
-    return float(_add_lanes(lanes + np.add.reduce(rest, axis=0)))
+    padded = np.pad(values[whole:], (0, -len(values) % _LANES)).reshape(-1, _LANES)
+    return float(_add_lanes(lanes + np.add.reduce(padded, axis=0)))
 
 
 def _add_lanes(lanes: np.ndarray) -> np.ndarray:
     """Return the sums of float64 lanes [..., lanes], in order."""
-    found: np.ndarray = lanes.cumsum(-1)[..., -1]
-    return found
+    total: np.ndarray = lanes.cumsum(-1)[..., -1]
+    return total
 
 
 def _count_patterns(patterns: np.ndarray, bracket: Bracket, width: int) -> BracketCount:

@@ -25,20 +25,20 @@ def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
     import numpy as np
 
     rows = np.asarray(rows, np.result_type(rows, np.float32))
-    found: NDArray[Any] = rows / np.maximum(
+    units: NDArray[Any] = rows / np.maximum(
         np.linalg.norm(rows, axis=1, keepdims=True), rows.dtype.type(_LEAST)
     )
-    return found
+    return units
 
 
 def row_cosines(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
     """Return the cosine of each row of `first` with the same row of `second`, float64 [n]."""
     import numpy as np
 
-    found: NDArray[np.float64] = np.einsum(
+    cosines: NDArray[np.float64] = np.einsum(
         "ij,ij->i", unit_rows(first), unit_rows(second), dtype=np.float64
     )
-    return found
+    return cosines
 
 
 def top_k(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
@@ -54,13 +54,13 @@ def top_k(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
     last = np.partition(falling, count - 1, axis=1)[:, count - 1, None]
     if np.isnan(last).any():
         return np.argsort(falling, axis=1, kind="stable")[:, :count]
-    chosen = falling <= last
+    selected = falling <= last
     # Several scores may equal the last one: those that come first in their row count as higher.
-    crowded = np.flatnonzero(chosen.sum(1) > count)
+    crowded = np.flatnonzero(selected.sum(1) > count)
     higher, level = falling[crowded] < last[crowded], falling[crowded] == last[crowded]
     room = count - higher.sum(1, keepdims=True)
-    chosen[crowded] = higher | (level & (np.cumsum(level, axis=1) <= room))
-    places = np.nonzero(chosen)[1].reshape(len(scores), count)
+    selected[crowded] = higher | (level & (np.cumsum(level, axis=1) <= room))
+    places = np.nonzero(selected)[1].reshape(len(scores), count)
     order = np.argsort(np.take_along_axis(falling, places, 1), axis=1, kind="stable")
     return np.take_along_axis(places, order, 1)
 
@@ -81,15 +81,15 @@ def nearest_rows(
 
     asked, units = unit_rows(queries), unit_rows(rows)
     count = min(count, len(units) - (skipped is not None))
-    found = np.empty((len(asked), count), np.int64)
+    nearest = np.empty((len(asked), count), np.int64)
     step = max(1, _CELLS // max(1, len(units)))
     for start in range(0, len(asked), step):
-        some = slice(start, start + step)
-        cosines = asked[some] @ units.T
+        part = slice(start, start + step)
+        cosines = asked[part] @ units.T
         if skipped is not None:
-            cosines[np.arange(len(cosines)), skipped[some]] = -np.inf
-        found[some] = top_k(cosines, count)
-    return found
+            cosines[np.arange(len(cosines)), skipped[part]] = -np.inf
+        nearest[part] = top_k(cosines, count)
+    return nearest
 
 
 def overlap(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
@@ -104,8 +104,8 @@ def rank_discounts(count: int) -> NDArray[np.float64]:
     """Return 1 / log2(rank + 1) for the ranks from 1 to `count`, float64."""
     import numpy as np
 
-    found: NDArray[np.float64] = 1 / np.log2(np.arange(2, count + 2))
-    return found
+    discounts: NDArray[np.float64] = 1 / np.log2(np.arange(2, count + 2))
+    return discounts
 
 
 def ndcg(nearest: NDArray[np.int64], grades: Sequence[Mapping[int, float]]) -> float:

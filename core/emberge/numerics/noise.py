@@ -70,10 +70,10 @@ def _mix_places(first: int, size: int, device: torch.device | None) -> Any:
     numpy = device is None
     words: Any = np.arange(size, dtype=np.uint32) if numpy else torch.arange(size, device=device)
     words += first
-    _multiply(words, _STEP)
+    _multiply_words(words, _STEP)
     for shift, factor in _ROUNDS:
         words ^= words >> shift
-        _multiply(words, factor)
+        _multiply_words(words, factor)
     words ^= words >> _LAST
     return words
 
@@ -81,14 +81,14 @@ def _mix_places(first: int, size: int, device: torch.device | None) -> Any:
 def _apply_key(places: Any, first: int, second: int) -> Tensor:
     """Return 24 bits for each place."""
     words = places.copy() if isinstance(places, np.ndarray) else places.clone()
-    _multiply(words, first)
+    _multiply_words(words, first)
     words ^= words >> 16
-    _multiply(words, second)
+    _multiply_words(words, second)
     words >>= 8
     return torch.from_numpy(words.view(np.int32)) if isinstance(words, np.ndarray) else words
 
 
-def _multiply(words: Any, factor: int) -> None:
+def _multiply_words(words: Any, factor: int) -> None:
     """Multiply in place, modulo 2³²; torch has no such words, so they are the lower halves of longer ones."""
     words *= factor
     if isinstance(words, Tensor):
@@ -97,11 +97,11 @@ def _multiply(words: Any, factor: int) -> None:
 
 def chances_of(deltas: Tensor, lines: Sequence[Line], width: int) -> Tensor:
     """Return the chance that each delta stays, shaped like `deltas` [models, *rows]."""
-    kept = pooled_like(deltas)
-    for delta, into, line in zip(deltas, kept, lines, strict=True):
+    chances = pooled_like(deltas)
+    for delta, into, line in zip(deltas, chances, lines, strict=True):
         values = _rank_chances(line, width, deltas)
         into.copy_(by_rank(delta.abs().reshape(-1, width), values).reshape(delta.shape))
-    return kept
+    return chances
 
 
 def by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:

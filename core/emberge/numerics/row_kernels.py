@@ -37,14 +37,14 @@ _SPREAD = np.int32((BINS - 1) << _SHIFT)
 _NEGATIVE_ZERO = np.float32(-0.0)
 
 
-def _compiled(function: F) -> F:
+def _compile_lazily(function: F) -> F:
     """Compile a function when it is first called; no compilation is left to another thread's lock."""
-    with cached_in(config) as kept:
-        return cast(F, njit(nogil=True, cache=kept, error_model="numpy")(function))
+    with cached_in(config) as cache:
+        return cast(F, njit(nogil=True, cache=cache, error_model="numpy")(function))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+def _multiply_and_add(typing: Any, a: Any, b: Any, c: Any) -> Any:
     """Multiply and add with one rounding, as torch's fused steps do."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
@@ -54,7 +54,7 @@ def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _real(typing: Any, word: Any) -> Any:
+def _read_as_float(typing: Any, word: Any) -> Any:
     """Take the bits of a word as a float32."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
@@ -66,7 +66,7 @@ def _real(typing: Any, word: Any) -> Any:
 # ── a chunk of rows ─────────────────────────────────────────────────────────────────────────────
 
 
-@_compiled
+@_compile_lazily
 def _decode(kind: int, half: Any, single: Any, at: int, into: Any) -> None:
     """Write stored numbers from place `at` into `into` as float32."""
     count = len(into)
@@ -92,21 +92,21 @@ def _decode(kind: int, half: Any, single: Any, at: int, into: Any) -> None:
         bits[i] = np.uint32(bits[i] | special | sign)
 
 
-@_compiled
+@_compile_lazily
 def _decode_deltas(kind: int, half: Any, single: Any, at: int, base: Any, into: Any) -> None:
     """Write stored numbers from place `at`, less those of the base, into `into` as float32."""
     count = len(into)
     if kind == BFLOAT16:
         stored = half[at : at + count]
         for i in range(count):
-            into[i] = _real(np.uint32(np.uint32(stored[i]) << np.uint32(16))) - base[i]
+            into[i] = _read_as_float(np.uint32(np.uint32(stored[i]) << np.uint32(16))) - base[i]
         return
     _decode(kind, half, single, at, into)
     for i in range(count):
         into[i] -= base[i]
 
 
-@_compiled
+@_compile_lazily
 def _add_up(
     kind: int,
     half: Any,
@@ -124,20 +124,20 @@ def _add_up(
         stored = half[at : at + count]
         if subtract:
             for i in range(count):
-                value = _real(np.uint32(np.uint32(stored[i]) << np.uint32(16))) - base[i]
-                total[i] = _fma(value, factor, total[i])
+                value = _read_as_float(np.uint32(np.uint32(stored[i]) << np.uint32(16))) - base[i]
+                total[i] = _multiply_and_add(value, factor, total[i])
         else:
             for i in range(count):
-                value = _real(np.uint32(np.uint32(stored[i]) << np.uint32(16)))
-                total[i] = _fma(value, factor, total[i])
+                value = _read_as_float(np.uint32(np.uint32(stored[i]) << np.uint32(16)))
+                total[i] = _multiply_and_add(value, factor, total[i])
         return
     _decode(kind, half, single, at, room)
     for i in range(count):
         value = room[i] - base[i] if subtract else room[i]
-        total[i] = _fma(value, factor, total[i])
+        total[i] = _multiply_and_add(value, factor, total[i])
 
 
-@_compiled
+@_compile_lazily
 def _begin(program: Any) -> Any:
     """Return how many ties each limit still keeps, at the beginning of a block."""
     codes, _, whole, start = program
@@ -148,7 +148,7 @@ def _begin(program: Any) -> Any:
     return left
 
 
-@_compiled
+@_compile_lazily
 def _keep(values: Any, first: int, low: int, row: int, quota: int, undo: bool) -> int:
     """Zero the values below a limit (or from it on), and return how many ties may still stay."""
     bits, count = values.view(np.int32), len(values)
@@ -176,7 +176,7 @@ def _keep(values: Any, first: int, low: int, row: int, quota: int, undo: bool) -
     return quota
 
 
-@_compiled
+@_compile_lazily
 def _mix(first: int, places: Any) -> None:
     for i in range(len(places)):
         word = np.uint32(np.uint32(first + 1 + i) * _STEP)
@@ -185,18 +185,18 @@ def _mix(first: int, places: Any) -> None:
         places[i] = np.uint32(word ^ np.uint32(word >> np.uint32(15)))
 
 
-@_compiled
+@_compile_lazily
 def _drop(values: Any, places: Any, first: int, second: int, density: Any) -> None:
-    one, two = np.uint32(first), np.uint32(second)
+    first_word, second_word = np.uint32(first), np.uint32(second)
     for i in range(len(values)):
-        word = np.uint32(places[i] * one)
-        word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * two)
+        word = np.uint32(places[i] * first_word)
+        word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * second_word)
         number = np.float32(np.int32(word >> np.uint32(8))) * _UNIT
         values[i] = (_ONE if number < density else _ZERO) * values[i]
 
 
-@_compiled
-def _variance(values: Any, share: Any, mean: Any, into: Any) -> None:
+@_compile_lazily
+def _compute_variance(values: Any, share: Any, mean: Any, into: Any) -> None:
     """Write the variance over models into `into`, rounded step by step as torch does."""
     count = len(into)
     first = values[0]
@@ -206,15 +206,15 @@ def _variance(values: Any, share: Any, mean: Any, into: Any) -> None:
     for m in range(1, len(values)):
         row = values[m]
         for i in range(count):
-            mean[i] = _fma(row[i], share, mean[i])
+            mean[i] = _multiply_and_add(row[i], share, mean[i])
     for m in range(len(values)):
         row = values[m]
         for i in range(count):
             off = row[i] - mean[i]
-            into[i] = _fma(off * off, share, into[i])
+            into[i] = _multiply_and_add(off * off, share, into[i])
 
 
-@_compiled
+@_compile_lazily
 def _load(
     rows: Any, program: Any, left: Any, first: int, count: int, work: Any, places: Any
 ) -> int:
@@ -240,19 +240,19 @@ def _load(
     for k in range(len(codes)):
         code = codes[k]
         if code == VARIANCE:
-            _variance(values[:models], numbers[k, 0], work[1], work[2])
+            _compute_variance(values[:models], numbers[k, 0], work[1], work[2])
             values[0, :] = work[2]
             models = 1
         elif code == SELECT:
-            _variance(values[:models], numbers[k, 0], work[1], work[2])
+            _compute_variance(values[:models], numbers[k, 0], work[1], work[2])
             left[k, 0] = _keep(
                 work[2], start + first, whole[k, 0, 0], whole[k, 0, 1], left[k, 0], False
             )
-            chosen = work[2]
+            selection = work[2]
             for m in range(models):
                 row = values[m]
                 for i in range(len(row)):
-                    row[i] *= _ONE if chosen[i] > _ZERO else _ZERO
+                    row[i] *= _ONE if selection[i] > _ZERO else _ZERO
         else:
             if code == DROP:
                 _mix(start + first, places)
@@ -280,8 +280,8 @@ def _load(
     return models
 
 
-@_compiled
-def _room(models: int) -> Any:
+@_compile_lazily
+def _allocate_chunk(models: int) -> Any:
     """Return memory for a chunk: the base, three passing rows, and every model's."""
     return np.empty((models + 4, CHUNK), np.float32)
 
@@ -289,16 +289,16 @@ def _room(models: int) -> Any:
 # ── what is evaluated ───────────────────────────────────────────────────────────────────────────
 
 
-@_compiled
+@_compile_lazily
 def decode(rows: Any, program: Any, size: int, less_first: bool, out: Any) -> None:
     """Write the values after all links into `out` [rows, size], or the first and the others less it."""
-    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
     half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
     for first in range(0, size, CHUNK):
         end = min(first + CHUNK, size)
         if len(program[0]):
-            found = _load(rows, program, left, first, end - first, work, places)
-            for m in range(found):
+            models = _load(rows, program, left, first, end - first, work, places)
+            for m in range(models):
                 out[m, first:end] = work[4 + m, : end - first]
         else:
             base = work[0, : end - first]
@@ -318,12 +318,12 @@ def decode(rows: Any, program: Any, size: int, less_first: bool, out: Any) -> No
                     row[i] -= origin[i]
 
 
-@_compiled
+@_compile_lazily
 def combine(
     rows: Any, program: Any, size: int, coefficients: Any, add_base: bool, out: Any
 ) -> None:
     """Write the sum of coefficient × values, in model order, and the base if asked for, into `out` [size]."""
-    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
     total, base = work[1], work[0]
     half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
     if not len(program[0]):
@@ -353,21 +353,21 @@ def combine(
         return
     for first in range(0, size, CHUNK):
         count = min(CHUNK, size - first)
-        found = _load(rows, program, left, first, count, work, places)
+        models = _load(rows, program, left, first, count, work, places)
         row, factor = work[4], coefficients[0]
         for i in range(CHUNK):
             total[i] = row[i] * factor
-        for m in range(1, found):
+        for m in range(1, models):
             row, factor = work[4 + m], coefficients[m]
             for i in range(CHUNK):
-                total[i] = _fma(row[i], factor, total[i])
+                total[i] = _multiply_and_add(row[i], factor, total[i])
         if add_base:
             for i in range(CHUNK):
                 total[i] += base[i]
         out[first : first + count] = total[:count]
 
 
-@_compiled
+@_compile_lazily
 def elect(
     rows: Any,
     program: Any,
@@ -383,31 +383,31 @@ def elect(
 
     `least` is the divisor of a mean of nothing; below zero a divisor of zero is one instead.
     """
-    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
     elected, total, divisor = work[1, :PART], work[2, :PART], work[3, :PART]
     for first in range(0, size, CHUNK):
         count = min(CHUNK, size - first)
-        found = _load(rows, program, left, first, count, work, places)
+        models = _load(rows, program, left, first, count, work, places)
         for at in range(0, count, PART):
             end = at + PART
             row, vote = work[4, at:end], votes[0]
             for i in range(PART):
                 elected[i] = row[i] * vote
-            for m in range(1, found):
+            for m in range(1, models):
                 row, vote = work[4 + m, at:end], votes[m]
                 for i in range(PART):
-                    elected[i] = _fma(row[i], vote, elected[i])
+                    elected[i] = _multiply_and_add(row[i], vote, elected[i])
             for i in range(PART):
                 elected[i] = _HALF if elected[i] >= _ZERO else -_HALF
                 total[i] = _ZERO
                 divisor[i] = _ZERO
-            for m in range(found):
+            for m in range(models):
                 row, weight = work[4 + m, at:end], weights[m]
                 sign = _ONE if weight > _ZERO else -_ONE
                 for i in range(PART):
                     agrees = _ONE if row[i] * elected[i] * sign > _ZERO else _ZERO
-                    total[i] = _fma(weight * agrees, row[i], total[i])
-                    divisor[i] = _fma(agrees, weight, divisor[i])
+                    total[i] = _multiply_and_add(weight * agrees, row[i], total[i])
+                    divisor[i] = _multiply_and_add(agrees, weight, divisor[i])
             if normalize:
                 if least < _ZERO:
                     for i in range(PART):
@@ -419,21 +419,21 @@ def elect(
                         total[i] /= by if by > least else least
             base = work[0, at:end]
             for i in range(PART):
-                total[i] = _fma(total[i], scale, base[i])
+                total[i] = _multiply_and_add(total[i], scale, base[i])
             into = out[first + at : first + min(end, count)]
             for i in range(len(into)):
                 into[i] = total[i]
 
 
-@_compiled
+@_compile_lazily
 def sums(rows: Any, program: Any, size: int, squares: bool, out: Any) -> None:
     """Add the magnitudes or squares of each model's values to the lanes `out` [models, LANES] in float64."""
-    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
     run = np.zeros(out.shape, np.float32)
     for first in range(0, size, CHUNK):
         count = min(CHUNK, size - first)
-        found = _load(rows, program, left, first, count, work, places)
-        for m in range(found):
+        models = _load(rows, program, left, first, count, work, places)
+        for m in range(models):
             row, lanes = work[4 + m], run[m]
             for at in range(0, CHUNK, LANES):
                 part = row[at : at + LANES]
@@ -444,20 +444,20 @@ def sums(rows: Any, program: Any, size: int, squares: bool, out: Any) -> None:
                     for lane in range(LANES):
                         lanes[lane] += abs(part[lane])
         if (first + CHUNK) % RUN == 0 or first + CHUNK >= size:
-            for m in range(found):
+            for m in range(models):
                 lanes, wide = run[m], out[m]
                 for lane in range(LANES):
                     wide[lane] += np.float64(lanes[lane])
                     lanes[lane] = _ZERO
 
 
-@_compiled
+@_compile_lazily
 def mix(first: int, places: Any) -> None:
     """Write hashes of as many places from `first` on as `places` has, for the draws of all models."""
     _mix(first, places)
 
 
-@_compiled
+@_compile_lazily
 def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int) -> None:
     """Zero values of rows [rows, width] by the chance of each one's rank and a hash of its place.
 
@@ -466,7 +466,7 @@ def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int)
     of both bounds.
     """
     width = values.shape[1]
-    one, two = np.uint32(first), np.uint32(second)
+    first_word, second_word = np.uint32(first), np.uint32(second)
     numbers, stays = np.empty(width, np.float32), np.empty(width, np.float32)
     bins, unsure = np.zeros(width, np.int32), np.empty(width, np.int32)
     counts, lows, highs = (
@@ -479,8 +479,8 @@ def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int)
         row, mixed = values[r], places[r * width : r * width + width]
         bits = row.view(np.int32)
         for i in range(width):
-            word = np.uint32(mixed[i] * one)
-            word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * two)
+            word = np.uint32(mixed[i] * first_word)
+            word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * second_word)
             numbers[i] = np.float32(np.int32(word >> np.uint32(8))) * _UNIT
         if width >= NARROW:
             most = np.int32(0)
@@ -500,15 +500,15 @@ def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int)
                 lows[b] = chances[min(below, width - 1)]
                 below += count
                 highs[b] = chances[max(below - 1, 0)]
-        found = np.int64(0)
+        unsure_count = np.int64(0)
         for i in range(width):
             number, b = numbers[i], bins[i]
             stays[i] = _ONE if number < lows[b] else _ZERO
         for i in range(width):
             number, b = numbers[i], bins[i]
-            unsure[found] = i
-            found += np.int64(number >= lows[b]) & np.int64(number < highs[b])
-        for n in range(found):
+            unsure[unsure_count] = i
+            unsure_count += np.int64(number >= lows[b]) & np.int64(number < highs[b])
+        for n in range(unsure_count):
             i = unsure[n]
             pattern = bits[i] & _MAGNITUDE
             if pattern == 0:
@@ -523,7 +523,7 @@ def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int)
             row[i] *= stays[i]
 
 
-@_compiled
+@_compile_lazily
 def tally(
     rows: Any,
     program: Any,
@@ -543,7 +543,7 @@ def tally(
     `counts` gets how many are above, inside, not zero, and collected; `values` and `homes` the collected
     patterns and their rows, and `ties` [limits, rows, patterns] the `frequent` ones.
     """
-    left, work, places = _begin(program), _room(len(rows[2])), np.empty(CHUNK, np.uint32)
+    left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
     inside = np.empty(CHUNK, np.int32)
     for first in range(0, size, CHUNK):
         count = min(CHUNK, size - first)
@@ -558,34 +558,34 @@ def tally(
                 pattern = bits[i] & _MAGNITUDE
                 above += np.int32(pattern > high)
                 nonzero += np.int32(pattern > 0)
-            found: Any = 0
+            inside_count: Any = 0
             for i in range(count):
-                inside[found] = i
-                found += np.uint32((bits[i] & _MAGNITUDE) - low) <= span
+                inside[inside_count] = i
+                inside_count += np.uint32((bits[i] & _MAGNITUDE) - low) <= span
             counts[limit, 0] += above
-            counts[limit, 1] += found
+            counts[limit, 1] += inside_count
             counts[limit, 2] += nonzero
             into, at = values[limit], counts[limit, 3]
             home, of = homes[limit], ties[limit]
             patterns = frequent[limit]
-            for n in range(found):
+            for n in range(inside_count):
                 i = inside[n]
                 pattern = bits[i] & _MAGNITUDE
-                place = (first + i) // width
+                long_row = (first + i) // width
                 common = -1
                 for f in range(len(patterns)):
                     if patterns[f] == pattern:
                         common = f
                 if common >= 0:
-                    of[common, place] += 1
+                    of[common, long_row] += 1
                 else:
                     into[at] = pattern
-                    home[at] = place
+                    home[at] = long_row
                     at += 1
             counts[limit, 3] = at
 
 
-@_compiled
+@_compile_lazily
 def encode(values: Any, into: Any) -> None:
     """Write float32 numbers as bfloat16, rounded to the nearest, ties to even; a NaN stays one."""
     bits = values.view(np.uint32)
@@ -599,7 +599,7 @@ def encode(values: Any, into: Any) -> None:
         into[i] = np.uint16(0x7FC0) if nan else np.uint16(rounded >> np.uint32(16))
 
 
-@_compiled
+@_compile_lazily
 def largest(words: Any, mask: Any) -> Any:
     """Return the largest of whole numbers without their highest bit: of magnitudes, as bit patterns."""
     most = words[0] & mask

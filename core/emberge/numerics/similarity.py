@@ -79,7 +79,7 @@ def log_sum_products(
     if len(left) * len(right) <= CELLS:
         return _log_sums(left, right, barred, slice(0, len(left)))
     blocks = tuple(_split_blocks(len(left), len(right)))
-    return _blockwise_log_sums().apply(left, right, barred, blocks)  # type: ignore[no-any-return]
+    return _define_log_sums().apply(left, right, barred, blocks)  # type: ignore[no-any-return]
 
 
 def _log_sums(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Tensor:
@@ -95,7 +95,7 @@ def _score_block(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> 
 
 
 @functools.cache
-def _blockwise_log_sums() -> Any:
+def _define_log_sums() -> Any:
     """Define the autograd function once it is needed, as its base class loads torch."""
     import torch
     from torch.autograd.function import once_differentiable

@@ -75,7 +75,7 @@ class StoredRows:
         """Return the models' rows in float32, [models, *rows]."""
         out = pooled_like(_LIKE, (len(self.models), *self.shape))
         for place, into in zip(self.models, out, strict=True):
-            into.view(-1).copy_(self._flat(place))
+            into.view(-1).copy_(self._view_flat(place))
         return out
 
     def decode_base(self) -> Tensor | None:
@@ -83,13 +83,15 @@ class StoredRows:
         if self.base is None:
             return None
         out = pooled_like(_LIKE, self.shape)
-        out.view(-1).copy_(self._flat(self.base))
+        out.view(-1).copy_(self._view_flat(self.base))
         return out
 
     def every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
         """Return every `stride`-th element from `first` on: of the models [models, some], and of the base."""
-        models = torch.stack([self._flat(place)[first::stride].float() for place in self.models])
-        base = None if self.base is None else self._flat(self.base)[first::stride].float()
+        models = torch.stack(
+            [self._view_flat(place)[first::stride].float() for place in self.models]
+        )
+        base = None if self.base is None else self._view_flat(self.base)[first::stride].float()
         return models, base
 
     def first_unusable(self) -> int | None:
@@ -97,11 +99,11 @@ class StoredRows:
         if not self.size:
             return None
         memory: np.ndarray = self.memory.numpy()
-        for number, place in enumerate([*self.models, *([self.base] if self.base else [])]):
-            word = np.int32 if place.dtype == "float32" else np.int16
-            end = place.start + self.size * np.dtype(word).itemsize
-            most = self.kernels.largest(memory[place.start : end].view(word), _MAGNITUDES[word])
-            if most >= _TOO_LARGE[place.dtype]:
+        for number, tensor in enumerate([*self.models, *([self.base] if self.base else [])]):
+            word = np.int32 if tensor.dtype == "float32" else np.int16
+            end = tensor.start + self.size * np.dtype(word).itemsize
+            most = self.kernels.largest(memory[tensor.start : end].view(word), _MAGNITUDES[word])
+            if most >= _TOO_LARGE[tensor.dtype]:
                 return number
         return None
 
@@ -109,16 +111,16 @@ class StoredRows:
         """Return the kernels' arguments for `deltas`, or for the rows, less the base if `subtract`."""
         memory: np.ndarray = self.memory.numpy()
         halves, singles = memory.view(np.uint16), memory.view(np.float32)
-        kind, at = _kind_and_place(self.base) if self.base is not None else (0, 0)
+        kind, at = _locate_words(self.base) if self.base is not None else (0, 0)
         base = (halves, singles, kind, at)
         if deltas is not None:
             count, flat = len(deltas), deltas.reshape(-1).numpy()
             kinds, starts = np.full(count, 2), np.arange(count) * self.size
             return _NO_HALVES, flat, kinds, starts, *base, 2 if self.base is not None else 0
-        coded = np.array([_kind_and_place(place) for place in self.models])
+        coded = np.array([_locate_words(place) for place in self.models])
         return halves, singles, coded[:, 0].copy(), coded[:, 1].copy(), *base, int(subtract)
 
-    def _flat(self, place: Place) -> Tensor:
+    def _view_flat(self, place: Place) -> Tensor:
         dtype = getattr(torch, place.dtype)
         size = self.size * dtype.itemsize
         return self.memory[place.start : place.start + size].view(dtype)
@@ -145,5 +147,5 @@ def encode(values: Tensor, dtype: torch.dtype, *, kernels: Any = None) -> Tensor
     return out
 
 
-def _kind_and_place(place: Place) -> tuple[int, int]:
+def _locate_words(place: Place) -> tuple[int, int]:
     return DTYPES.index(place.dtype), place.start // (4 if place.dtype == "float32" else 2)

@@ -60,7 +60,7 @@ def kernels() -> Any | None:
         elif mark.exists():
             return row_kernels
         else:
-            _compile_apart()
+            _compile_in_process()
         different = first_difference(row_kernels)
     except Exception as error:  # whatever a broken compiler raises
         _warn(f"numba does not work here ({error}); merging by plain torch, which is slower")
@@ -76,7 +76,7 @@ def kernels() -> Any | None:
     return row_kernels
 
 
-def _compile_apart() -> None:
+def _compile_in_process() -> None:
     """Compile and keep the kernels in a process of its own, as a compiler leaves 100 MB of memory behind.
 
     If that fails, they are compiled in this one, which shows why.
@@ -118,7 +118,7 @@ def _warn(text: str) -> None:
 
 def first_difference(compiled: Any) -> str:
     """Return the name of a kernel whose bytes differ from torch's on one small block; "" if none do."""
-    stored = _stored_rows(compiled)
+    stored = _build_rows(compiled)
     of_lines = dataclasses.replace(stored, shape=(_SIZE // _WIDTH, _WIDTH))
     results = itertools.chain(
         _compare_evaluations(*_build_programs(stored)),
@@ -126,11 +126,11 @@ def first_difference(compiled: Any) -> str:
         _compare_ranked_drops(*_build_programs(of_lines)),
         _compare_conversions(stored),
     )
-    different = (name for name, found, wanted in results if not _same_bytes(found, wanted))
+    different = (name for name, found, wanted in results if not _have_same_bytes(found, wanted))
     return next(different, "")
 
 
-def _stored_rows(compiled: Any) -> StoredRows:
+def _build_rows(compiled: Any) -> StoredRows:
     """Return small changes of a base, with ties and zeros: the same numbers everywhere."""
     count = torch.arange(_SIZE, dtype=torch.float64)
     base = (0.05 * torch.sin(count)).bfloat16()
@@ -152,7 +152,7 @@ def _build_programs(stored: StoredRows) -> tuple[DeltaProgram, DeltaProgram]:
     return DeltaProgram(stored), DeltaProgram(decoded)
 
 
-def _same_bytes(found: Tensor, wanted: Tensor) -> bool:
+def _have_same_bytes(found: Tensor, wanted: Tensor) -> bool:
     return torch.equal(found.view(torch.uint8), wanted.contiguous().view(torch.uint8))
 
 
@@ -175,9 +175,9 @@ def _compare_evaluations(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Co
             "tally": torch.tensor(np.concatenate([np.ravel(part) for part in counted])),
         }
 
-    wanted = results(by_torch.evaluate_deltas())
-    for name, found in results(by_kernels.evaluate_deltas()).items():
-        yield name, found, wanted[name]
+    expected = results(by_torch.evaluate_deltas())
+    for name, result in results(by_kernels.evaluate_deltas()).items():
+        yield name, result, expected[name]
 
 
 def _compare_changes(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Compared:
@@ -209,7 +209,7 @@ def _compare_conversions(stored: StoredRows) -> Compared:
     rounded = torch.empty(_SIZE, dtype=torch.int16)
     stored.kernels.encode(values.div(3).numpy(), rounded.numpy().view("uint16"))
     yield "encode", rounded, values.div(3).bfloat16()
-    for some in (values, values.bfloat16()):
-        large = torch.full_like(some, TOO_LARGE)
-        usable = [words_are_usable(words, stored.kernels) for words in (some, some / 0, large)]
+    for sample in (values, values.bfloat16()):
+        large = torch.full_like(sample, TOO_LARGE)
+        usable = [words_are_usable(words, stored.kernels) for words in (sample, sample / 0, large)]
         yield "largest", torch.tensor(usable), torch.tensor([True, False, False])

@@ -46,8 +46,8 @@ class FileContent:
 
     def plain(self) -> dict[str, Any]:
         """Return the content as values of JSON."""
-        found: dict[str, Any] = {"size": self.size, "xxh3": self.hash}
-        return {**found, "tensors": dict(self.tensors)} if self.tensors else found
+        content: dict[str, Any] = {"size": self.size, "xxh3": self.hash}
+        return {**content, "tensors": dict(self.tensors)} if self.tensors else content
 
     @classmethod
     def of_file(cls, path: Path) -> FileContent:
@@ -96,8 +96,8 @@ def contents_of(
         if name not in leave and not any(part.startswith(".") for part in name.split("/"))
     }
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        found = pool.map(lambda path: known(path) or FileContent.of_file(path), files.values())
-        return dict(zip(files, found, strict=True))
+        contents = pool.map(lambda path: known(path) or FileContent.of_file(path), files.values())
+        return dict(zip(files, contents, strict=True))
 
 
 class ContentHasher:
@@ -114,14 +114,14 @@ class ContentHasher:
 
     def see(self, piece: memoryview) -> None:
         """Take in the bytes that follow those `seen`."""
-        place, end = self.seen, self.seen + len(piece)
+        offset, end = self.seen, self.seen + len(piece)
         self.seen = end
         self._whole.update(piece)
         while self._left and self._left[-1].offset < end:
             spec = self._left[-1]
             last = spec.offset + spec.nbytes
-            start = max(spec.offset, place)
-            self._tensors[spec.name].update(piece[start - place : min(last, end) - place])
+            start = max(spec.offset, offset)
+            self._tensors[spec.name].update(piece[start - offset : min(last, end) - offset])
             if last > end:
                 return
             self._left.pop()
@@ -158,11 +158,11 @@ class ContentNotes:
             abs(time.time_ns() - status.st_mtime_ns) < _TICK
         ):  # a change within one tick does not show
             time.sleep(_TICK / 1e9)
-        self._known[_file_stamp(status)] = content
+        self._known[_read_stamp(status)] = content
 
     def of(self, path: Path) -> FileContent | None:
         """Return a file's content; None for a file that was not noted or has changed since."""
-        return self._known.get(_file_stamp(path.stat())) if self._known else None
+        return self._known.get(_read_stamp(path.stat())) if self._known else None
 
 
 _CURRENT: ContextVar[ContentNotes | None] = ContextVar("content_notes", default=None)
@@ -184,7 +184,7 @@ def current_notes() -> ContentNotes | None:
     return _CURRENT.get()
 
 
-def _file_stamp(status: os.stat_result) -> tuple[int, ...]:
+def _read_stamp(status: os.stat_result) -> tuple[int, ...]:
     times = (status.st_mtime_ns, status.st_ctime_ns)
     return (status.st_dev, status.st_ino, status.st_size, *times)
 
@@ -249,13 +249,13 @@ class PassingHash:
     def _hash_known(self) -> None:
         """Hash the pieces that follow, as far as they are known."""
         while self._sound:
-            place = self._hasher.seen
-            if place in self._early:
-                piece = self._take_early(place)
+            offset = self._hasher.seen
+            if offset in self._early:
+                piece = self._take_early(offset)
                 self._hasher.see(piece.data)
                 self._release(piece)
-            elif place in self._dropped:
-                self._read_back(self._dropped.pop(place))
+            elif offset in self._dropped:
+                self._read_back(self._dropped.pop(offset))
             else:
                 return
 
@@ -263,18 +263,18 @@ class PassingHash:
         """Hash the bytes that follow from the file, or give up where they cannot be read."""
         while self._sound and size > 0:
             try:
-                some = self._file.read(min(size, _READ), self._hasher.seen)
+                piece = self._file.read(min(size, _READ), self._hasher.seen)
             except OSError:
-                some = b""
-            if not some:
+                piece = b""
+            if not piece:
                 self._give_up()
-            self._hasher.see(memoryview(some))
-            size -= len(some)
+            self._hasher.see(memoryview(piece))
+            size -= len(piece)
 
     def _give_up(self) -> None:
         self._sound = False
-        for place in list(self._early):
-            self._release(self._take_early(place))
+        for offset in list(self._early):
+            self._release(self._take_early(offset))
 
     def _take_early(self, place: int) -> Filled:
         """Return an early piece, which is none any more."""

@@ -62,8 +62,8 @@ class ScaledSpec(DerivedTensor):
         if self.blocks:
             into.mul_(self._read_scales(reader, rows, into))
         elif self.scale.elements == 1:
-            reader.read(self.scale, 0, one := into.new_empty(1))
-            into.mul_(one)
+            reader.read(self.scale, 0, scale := into.new_empty(1))
+            into.mul_(scale)
         else:
             reader.read(self.scale, rows.start, each := into.new_empty(len(rows)))
             into.mul_(each[:, None])
@@ -99,10 +99,10 @@ def dequantised(
     if not eight:
         _refuse_integers(specs, folder)
         return specs
-    found = dict(specs)
+    result = dict(specs)
     for name in eight:
-        found[name] = _pair_with_scale(name, specs, found, folder)
-    return {n: s for n, s in found.items() if n.rpartition(".")[2] not in _RUNNING}
+        result[name] = _pair_with_scale(name, specs, result, folder)
+    return {n: s for n, s in result.items() if n.rpartition(".")[2] not in _RUNNING}
 
 
 def _pair_with_scale(

@@ -36,7 +36,7 @@ def convert_pickles(folder: Path) -> list[Path]:
         raise CheckpointError(f"{folder}: has no pickled weights (pytorch_model.bin) to convert")
     require_space(folder, sum(path.stat().st_size for path in pickles))
     written = [_convert_pickle(path) for path in pickles]
-    indexes = {path.parent / f"{_pickle_stem(path)}.bin{_INDEX}" for path in pickles}
+    indexes = {path.parent / f"{_find_stem(path)}.bin{_INDEX}" for path in pickles}
     return written + [_write_index(path) for path in sorted(indexes) if path.is_file()]
 
 
@@ -50,17 +50,17 @@ def _find_pickles(folder: Path) -> Iterator[Path]:
 
 
 def _is_converted(path: Path) -> bool:
-    stem = _safe_name(f"{_pickle_stem(path)}.bin").removesuffix(".safetensors")
+    stem = _rename_to_safetensors(f"{_find_stem(path)}.bin").removesuffix(".safetensors")
     return any(path.parent.glob(f"{stem}.safetensors")) or any(
         path.parent.glob(f"{stem}.safetensors{_INDEX}")
     )
 
 
-def _pickle_stem(path: Path) -> str:
+def _find_stem(path: Path) -> str:
     return next(stem for stem in _STEMS if path.name.startswith(stem))
 
 
-def _safe_name(name: str) -> str:
+def _rename_to_safetensors(name: str) -> str:
     renamed = name.removesuffix(".bin") + ".safetensors"
     return renamed.replace("pytorch_model", "model", 1)
 
@@ -76,7 +76,7 @@ def _convert_pickle(path: Path) -> Path:
             else tensor.contiguous()
         )
         seen.add(storage)
-    target = path.with_name(_safe_name(path.name))
+    target = path.with_name(_rename_to_safetensors(path.name))
     with replace_file(target) as side:
         save_file(tensors, side, metadata={"format": "pt"})
     return target
@@ -105,7 +105,7 @@ def _write_index(path: Path) -> Path:
     """Write the index of shards with their new names, and return its path."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        names = {name: _safe_name(file) for name, file in content["weight_map"].items()}
+        names = {name: _rename_to_safetensors(file) for name, file in content["weight_map"].items()}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{path}: is no index of shards ({error}); get it again") from None
     stem = path.name.removesuffix(f".bin{_INDEX}").replace("pytorch_model", "model", 1)

@@ -135,7 +135,7 @@ def _parse_specs(
     data = 8 + len(raw)
     file = Path(path)
     for name, entry in header.items():
-        if problem := _entry_problem(name, entry):
+        if problem := _check_entry(name, entry):
             raise CheckpointError(f"{path}: tensor '{printable(name, 80)}' {problem}")
     specs = {name: _build_spec(file, name, entry, data) for name, entry in header.items()}
     _require_in_file(path, list(specs.values()), data, size)
@@ -178,7 +178,7 @@ def parse_json(raw: bytes) -> Any:
         ValueError: for anything else.
     """
     try:
-        found = json.loads(
+        content = json.loads(
             raw.decode("utf-8"),
             object_pairs_hook=_require_unique,
             parse_constant=_parse_number,
@@ -189,10 +189,10 @@ def parse_json(raw: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
     if b"\\u" in raw:  # half a surrogate pair is no character, and could not be written out again
         try:
-            json.dumps(found, ensure_ascii=False).encode("utf-8")
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
         except (UnicodeEncodeError, RecursionError):
             raise ValueError("it has half a character") from None
-    return found
+    return content
 
 
 def _require_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -262,11 +262,11 @@ def _parse_metadata(path: Path | str, found: Any) -> dict[str, str]:
 
 
 def _build_spec(file: Path, name: str, entry: Mapping[str, Any], data: int) -> TensorSpec:
-    place = data + entry["data_offsets"][0]
-    return TensorSpec(name, tuple(entry["shape"]), DTYPES[entry["dtype"]][0], file, place)
+    offset = data + entry["data_offsets"][0]
+    return TensorSpec(name, tuple(entry["shape"]), DTYPES[entry["dtype"]][0], file, offset)
 
 
-def _entry_problem(name: str, entry: Any) -> str | None:
+def _check_entry(name: str, entry: Any) -> str | None:
     """Return what is wrong with a tensor's entry, None if nothing is."""
     if len(name) > _LONGEST_NAME or not name.isprintable():
         return "has a name that cannot be shown; rename it first"
@@ -338,30 +338,30 @@ def encode_header(
 ) -> tuple[bytes, dict[str, int]]:
     """Return the first bytes of a file of these tensors in this order, and each tensor's offset in it."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    place, places = 0, {}
+    offset, places = 0, {}
     for spec in specs:
         header[spec.name] = {
             "dtype": _CODES[spec.dtype],
             "shape": list(spec.shape),
-            "data_offsets": [place, place + spec.nbytes],
+            "data_offsets": [offset, offset + spec.nbytes],
         }
-        places[spec.name] = place
-        place += spec.nbytes
+        places[spec.name] = offset
+        offset += spec.nbytes
     raw = json.dumps(header, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)
     opening = struct.pack("<Q", len(raw)) + raw
-    return opening, {name: len(opening) + place for name, place in places.items()}
+    return opening, {name: len(opening) + offset for name, offset in places.items()}
 
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that a result's bytes may depend on, without importing them."""
-    found = {}
+    version_by_name = {}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            version_by_name[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return version_by_name
 
 
 def header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
@@ -381,7 +381,7 @@ def header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
 def read_provenance(metadata: Mapping[str, str]) -> dict[str, Any] | None:
     """Parse the provenance in a header's metadata; None when it is not of ours or damaged."""
     try:
-        found = json.loads(metadata.get(HEADER, ""))
+        provenance = json.loads(metadata.get(HEADER, ""))
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return provenance if isinstance(provenance, dict) else None

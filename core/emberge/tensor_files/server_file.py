@@ -48,15 +48,15 @@ def insist(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
     def wait_after(error: Exception, number: int) -> float:
         if isinstance(error, CheckpointError):
             raise _add_address(url, error) from error.__cause__
-        refused = _refusal_error(url, error)
+        refused = _find_refusal(url, error)
         if refused is not None:
             raise refused from error
         if number > len(_WAITS) or time.monotonic() - since > _ENOUGH:
             raise UnreachableError(
-                f"{url}: cannot be read ({_reason_of(error)}, {number} times); try again later: "
+                f"{url}: cannot be read ({_explain_failure(error)}, {number} times); try again later: "
                 "what is done is kept"
             ) from error
-        return max(_WAITS[number - 1], _requested_wait(error))
+        return max(_WAITS[number - 1], _read_requested_wait(error))
 
     return call_again(url, ask, wait_after, stop)
 
@@ -97,7 +97,7 @@ class ServerFile:
         stop = stop or Stop()
         server = server_of(url, stop)
         facts = insist(url, server.look, stop)
-        return None if facts is None else cls._of(url, facts, stop)
+        return None if facts is None else cls._build_file(url, facts, stop)
 
     @classmethod
     def listed(cls, url: str, stop: Stop | None = None) -> dict[str, ServerFile]:
@@ -107,13 +107,14 @@ class ServerFile:
             CheckpointError: when the server refuses, or cannot list.
         """
         stop = stop or Stop()
-        found = insist(url, lambda: files_below(url, stop), stop)
+        facts_by_name = insist(url, lambda: files_below(url, stop), stop)
         return {
-            f"{url}/{name}": cls._of(f"{url}/{name}", facts, stop) for name, facts in found.items()
+            f"{url}/{name}": cls._build_file(f"{url}/{name}", facts, stop)
+            for name, facts in facts_by_name.items()
         }
 
     @classmethod
-    def _of(cls, url: str, facts: Facts, stop: Stop) -> ServerFile:
+    def _build_file(cls, url: str, facts: Facts, stop: Stop) -> ServerFile:
         if facts.size is None or facts.version is None:
             lacks = "size" if facts.size is None else "ETag, nor a date"
             raise CheckpointError(
@@ -170,8 +171,8 @@ class ServerFile:
                 piece = self.read(start, min(self.size, start + _BLOCK))
                 with writing(place.parent, "what is read from a server"):
                     out.write(piece)
-        if self.sha256 is not None and (found := sha256_of(place)) != self.sha256:
-            raise other_content(self, found)
+        if self.sha256 is not None and (digest := sha256_of(place)) != self.sha256:
+            raise other_content(self, digest)
         self._require_readable(place)
 
     def _require_length(self) -> None:
@@ -188,8 +189,8 @@ class ServerFile:
         elif copy.suffix == ".safetensors":
             with copy.open("rb") as file:
                 opening = file.read(8)
-                rest = file.read(header_size(self.url, opening, self.size) - 8)
-            parse_header(self.url, opening + rest, self.size)
+                header = file.read(header_size(self.url, opening, self.size) - 8)
+            parse_header(self.url, opening + header, self.size)
 
     def require_unchanged(self) -> None:
         """Make sure that the file is still the one that was looked at.
@@ -199,13 +200,13 @@ class ServerFile:
         """
         facts = insist(self.url, self._server.look, self.stop)
         if facts is None or (facts.size, facts.version) != (self.size, self.version):
-            raise _changed_error(self.url)
+            raise _build_changed_error(self.url)
 
     def _read(self, start: int, end: int, facts: Facts) -> bytes:
-        found = self._server.read(start, end, facts)
-        if len(found) != end - start:
-            raise OSError(f"{len(found):,} bytes in place of {end - start:,}")
-        return found
+        content = self._server.read(start, end, facts)
+        if len(content) != end - start:
+            raise OSError(f"{len(content):,} bytes in place of {end - start:,}")
+        return content
 
 
 def _parse_json(url: str, content: bytes) -> Any:
@@ -229,17 +230,17 @@ def _add_address(url: str, error: CheckpointError) -> CheckpointError:
     return error if url in text else type(error)(f"{url}: {text}")
 
 
-def _changed_error(url: str) -> CheckpointError:
+def _build_changed_error(url: str) -> CheckpointError:
     return CheckpointError(
         f"{url}: has changed on its server since it was looked at; run again, from its new content"
     )
 
 
-def _refusal_error(url: str, error: Exception) -> CheckpointError | None:
+def _find_refusal(url: str, error: Exception) -> CheckpointError | None:
     """Return the error for an answer that will not change; None for a failure that may pass."""
     status = status_of(error)
     if status == 412:
-        return _changed_error(url)
+        return _build_changed_error(url)
     if status in (401, 403) or isinstance(error, PermissionError):
         return CheckpointError(
             f"{url}: its server refuses it ({status or 'no permission'}); log in (`hf auth login` for a "
@@ -254,12 +255,12 @@ def _refusal_error(url: str, error: Exception) -> CheckpointError | None:
     return None
 
 
-def _requested_wait(error: Exception) -> float:
+def _read_requested_wait(error: Exception) -> float:
     """Return the seconds that a server asks us to wait, within reason."""
-    for one in causes(error):
-        if isinstance(found := getattr(one, "wait", None), float):
-            return min(found, _PATIENCE)
-        for holder in (one, getattr(one, "response", None)):
+    for cause in causes(error):
+        if isinstance(seconds := getattr(cause, "wait", None), float):
+            return min(seconds, _PATIENCE)
+        for holder in (cause, getattr(cause, "response", None)):
             headers = getattr(holder, "headers", None)
             text = str(headers.get("Retry-After", "")) if headers is not None else ""
             if text.strip().isdigit():
@@ -267,6 +268,6 @@ def _requested_wait(error: Exception) -> float:
     return 0.0
 
 
-def _reason_of(error: Exception) -> str:
+def _explain_failure(error: Exception) -> str:
     status = status_of(error)
     return f"it answers {status}" if status is not None else str(error) or type(error).__name__

@@ -75,12 +75,12 @@ def files_below(url: str, stop: Stop) -> dict[str, Facts]:
         CheckpointError: when there are too many.
     """
     require_scheme(url)
-    found = _list_hub(url) if url.startswith("hf://") else _list_bucket(url, stop)
-    if len(found) > MOST_FILES:
+    facts_by_name = _list_hub(url) if url.startswith("hf://") else _list_bucket(url, stop)
+    if len(facts_by_name) > MOST_FILES:
         raise CheckpointError(
             f"{url}: lists more than {MOST_FILES:,} files; name the folder of one model"
         )
-    return found
+    return facts_by_name
 
 
 class _Web:
@@ -91,12 +91,12 @@ class _Web:
 
     def look(self) -> Facts | None:
         """Return what the headers of the file say."""
-        found = self._client.facts()
-        if found is None:
+        headers = self._client.facts()
+        if headers is None:
             return None
-        size = found.get("content-length", "")
-        version = found.get("etag") or found.get("last-modified")
-        return Facts(_read_count(size), version, _decode_digest(found.get("digest", "")))
+        size = headers.get("content-length", "")
+        version = headers.get("etag") or headers.get("last-modified")
+        return Facts(_read_count(size), version, _decode_digest(headers.get("digest", "")))
 
     def read(self, start: int, end: int, facts: Facts) -> bytes:
         """Return a range of the file."""
@@ -111,8 +111,8 @@ class _Hub:
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
         self._name, self._commit, self._path = _split_address(url)
-        own = hf_hub_url(self._name, self._path, revision=self._commit)
-        self._client = WebClient(own, build_hf_headers(), stop)
+        address = hf_hub_url(self._name, self._path, revision=self._commit)
+        self._client = WebClient(address, build_hf_headers(), stop)
 
     def look(self) -> Facts | None:
         """Return what the hub lists of the file."""
@@ -121,8 +121,8 @@ class _Hub:
         def ask() -> list[Any]:
             return HfApi().get_paths_info(self._name, [self._path], revision=self._commit)
 
-        found = [one for one in hub_client.ask(ask) if one.path == self._path]
-        return _facts_of_hub(found[0]) if found else None
+        entries = [entry for entry in hub_client.ask(ask) if entry.path == self._path]
+        return _read_hub_facts(entries[0]) if entries else None
 
     def read(self, start: int, end: int, facts: Facts) -> bytes:
         """Return a range of the file, from the hub or the storage that it leads to."""
@@ -150,8 +150,8 @@ class _Bucket:
                     raise error.__cause__ from None
                 return None
 
-        found = self._call_within(ask, 0)
-        return None if found is None else _facts_of_bucket(found)
+        info = self._call_within(ask, 0)
+        return None if info is None else _read_bucket_facts(info)
 
     def read(self, start: int, end: int, facts: Facts) -> bytes:
         """Return a range of the file.
@@ -170,11 +170,11 @@ class _Bucket:
             opened.seek(start)
             return opened, bytes(opened.read(end - start))
 
-        opened, found = self._call_within(ask, end - start)
-        if len(found) != end - start:
-            raise OSError(f"{len(found):,} bytes in place of {end - start:,}")
+        opened, content = self._call_within(ask, end - start)
+        if len(content) != end - start:
+            raise OSError(f"{len(content):,} bytes in place of {end - start:,}")
         self._local.handle = opened
-        return found
+        return content
 
     def _call_within(self, ask: Callable[[], T], most: int) -> T:
         try:
@@ -185,15 +185,15 @@ class _Bucket:
 
 def status_of(error: BaseException) -> int | None:
     """Return the HTTP status behind an error of any client; None without one."""
-    for one in causes(error):
-        response = getattr(one, "response", None)
+    for cause in causes(error):
+        response = getattr(cause, "response", None)
         if isinstance(response, Mapping):  # that of buckets' client
             response_status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         else:
             response_status = getattr(response, "status_code", None)
-        for found in (getattr(one, "status", None), response_status):
-            if isinstance(found, int):
-                return found
+        for status in (getattr(cause, "status", None), response_status):
+            if isinstance(status, int):
+                return status
     return None
 
 
@@ -214,8 +214,8 @@ def _list_hub(url: str) -> dict[str, Facts]:
         tree = HfApi().list_repo_tree(name, recursive=True, revision=commit)
         return list(islice(tree, 2 * MOST_FILES))
 
-    found = hub_client.ask(ask)
-    return {one.path: _facts_of_hub(one) for one in found if hasattr(one, "blob_id")}
+    entries = hub_client.ask(ask)
+    return {entry.path: _read_hub_facts(entry) for entry in entries if hasattr(entry, "blob_id")}
 
 
 def _list_bucket(url: str, stop: Stop) -> dict[str, Facts]:
@@ -224,10 +224,11 @@ def _list_bucket(url: str, stop: Stop) -> dict[str, Facts]:
     def ask() -> Mapping[str, Mapping[str, Any]]:
         return dict(files.find(path, detail=True, refresh=True))
 
-    found = call_within(url, ask, _PATIENCE, stop)
+    info_by_name = call_within(url, ask, _PATIENCE, stop)
     start = path.rstrip("/")
     return {
-        name.removeprefix(start).lstrip("/"): _facts_of_bucket(info) for name, info in found.items()
+        name.removeprefix(start).lstrip("/"): _read_bucket_facts(info)
+        for name, info in info_by_name.items()
     }
 
 
@@ -247,21 +248,21 @@ def _open_bucket(url: str) -> tuple[Any, str]:
 
 def _split_address(url: str) -> tuple[str, str, str]:
     """Return name, commit and path of a file on a hub."""
-    found = _HUB.fullmatch(url)
-    if found is None:
+    match = _HUB.fullmatch(url)
+    if match is None:
         raise CheckpointError(
             f"{printable(url, 200)}: no address of a file on a hub; write hf://owner/name@commit/path"
         )
-    return found["name"], found["commit"], found["path"] or ""
+    return match["name"], match["commit"], match["path"] or ""
 
 
-def _facts_of_hub(entry: Any) -> Facts:
+def _read_hub_facts(entry: Any) -> Facts:
     sha256 = getattr(getattr(entry, "lfs", None), "sha256", None)
     version = sha256 or entry.blob_id
     return Facts(_read_count(entry.size), str(version) if version else None, sha256)
 
 
-def _facts_of_bucket(info: Mapping[str, Any]) -> Facts:
+def _read_bucket_facts(info: Mapping[str, Any]) -> Facts:
     names = ("ETag", "etag", "Last-Modified", "LastModified", "mtime")
     version = next((info[name] for name in names if info.get(name)), None)
     return Facts(_read_count(info.get("size")), None if version is None else str(version))
@@ -279,8 +280,8 @@ def _decode_digest(header: str) -> str | None:
         name, _, value = part.strip().partition("=")
         if name.lower() == "sha-256":
             try:
-                found = base64.b64decode(value, validate=True)
+                digest = base64.b64decode(value, validate=True)
             except binascii.Error:
                 return None
-            return found.hex() if len(found) == 32 else None
+            return digest.hex() if len(digest) == 32 else None
     return None

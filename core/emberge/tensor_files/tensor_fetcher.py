@@ -55,15 +55,15 @@ class TensorFetcher:
         Raises:
             EmbergeError: when the disk has no room for them.
         """
-        wanted: dict[Path, dict[int, tuple[int, int]]] = {}
-        for place, specs in enumerate(works):
+        ranges_by_file: dict[Path, dict[int, tuple[int, int]]] = {}
+        for work, specs in enumerate(works):
             for spec in specs:
                 end = spec.offset + spec.nbytes
-                wanted.setdefault(spec.file, {}).setdefault(spec.offset, (end, place))
+                ranges_by_file.setdefault(spec.file, {}).setdefault(spec.offset, (end, work))
         blocks = [
-            (place, number, file, start, end)
-            for file, ranges in wanted.items()
-            for place, number, start, end in _plan_blocks(ranges)
+            (work, number, file, start, end)
+            for file, ranges in ranges_by_file.items()
+            for work, number, start, end in _plan_blocks(ranges)
         ]
         if blocks:
             require_space(blocks[0][2].parent, sum(end - start for *_, start, end in blocks))
@@ -130,7 +130,7 @@ class _Copy:
     def expect(self, start: int, end: int) -> None:
         """Begin to fetch what is not fetched yet of a stretch."""
         with self._lock:
-            for first, last in self._missing_parts(start, end):
+            for first, last in self._find_missing_parts(start, end):
                 for at, stop in _cut_range(first, last):
                     future = self._pool.submit(self._fetch, at, stop)
                     bisect.insort(self._stretches, (at, stop, future), key=lambda one: one[0])
@@ -138,11 +138,11 @@ class _Copy:
     def need(self, spec: TensorSpec, start: int, end: int) -> None:
         """Wait until a part of a tensor has come; a tensor that was not announced is fetched whole."""
         with self._lock:
-            missing = bool(self._missing_parts(start, end))
+            missing = bool(self._find_missing_parts(start, end))
         if missing:
             self.expect(spec.offset, spec.offset + spec.nbytes)
         with self._lock:
-            waiting = [future for *_, future in self._overlapping_parts(start, end)]
+            waiting = [future for *_, future in self._find_overlapping_parts(start, end)]
         for future in waiting:
             future.result()
 
@@ -153,9 +153,9 @@ class _Copy:
         fetched = sum(end - start for start, end, _ in self._stretches)
         whole = self._header + fetched == server.size
         if whole and server.sha256 is not None:
-            found = self._hash_copy()
-            if found != server.sha256:
-                raise other_content(server, found)
+            digest = self._hash_copy()
+            if digest != server.sha256:
+                raise other_content(server, digest)
         checked = "sha256" if whole and server.sha256 is not None else ""
         return FetchedFile(server.url, server.size, fetched + self._header, checked)
 
@@ -168,27 +168,27 @@ class _Copy:
         return hashlib.file_digest(self._file, "sha256").hexdigest()
 
     def _fetch(self, start: int, end: int) -> None:
-        found = self._server.read(start, end)
+        content = self._server.read(start, end)
         with writing(self._place, "what is read from a server"):
-            while found:
-                done = os.pwrite(self.handle, found, start)
-                found, start = found[done:], start + done
+            while content:
+                done = os.pwrite(self.handle, content, start)
+                content, start = content[done:], start + done
 
-    def _overlapping_parts(self, start: int, end: int) -> list[tuple[int, int, Future[None]]]:
+    def _find_overlapping_parts(self, start: int, end: int) -> list[tuple[int, int, Future[None]]]:
         after = bisect.bisect_left(self._stretches, end, key=lambda one: one[0])
         before = bisect.bisect_right(self._stretches, start, key=lambda one: one[0])
         return [s for s in self._stretches[max(0, before - 1) : after] if s[1] > start]
 
-    def _missing_parts(self, start: int, end: int) -> list[tuple[int, int]]:
+    def _find_missing_parts(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return the parts of a stretch that no thread fetches yet."""
-        found: list[tuple[int, int]] = []
-        for first, last, _ in self._overlapping_parts(start, end):
+        missing: list[tuple[int, int]] = []
+        for first, last, _ in self._find_overlapping_parts(start, end):
             if start < first:
-                found.append((start, first))
+                missing.append((start, first))
             start = max(start, last)
         if start < end:
-            found.append((start, end))
-        return found
+            missing.append((start, end))
+        return missing
 
 
 def _plan_blocks(ranges: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
@@ -198,12 +198,12 @@ def _plan_blocks(ranges: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int,
     has the first of their places.
     """
     begin, reach, first = 0, 0, 0
-    for start, (end, place) in [*sorted(ranges.items()), (-1, (-1, 0))]:
+    for start, (end, work) in [*sorted(ranges.items()), (-1, (-1, 0))]:
         if start == reach and end - begin <= _BLOCK:
-            reach, first = end, min(first, place)
+            reach, first = end, min(first, work)
             continue
         yield from ((first, number, *cut) for number, cut in enumerate(_cut_range(begin, reach)))
-        begin, reach, first = start, end, place
+        begin, reach, first = start, end, work
 
 
 def _cut_range(start: int, end: int) -> Iterator[tuple[int, int]]:

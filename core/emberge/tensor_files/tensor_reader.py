@@ -67,18 +67,18 @@ class TensorReader:
         if isinstance(spec, DerivedTensor):
             read_derived_bytes(spec, self, start, into)
             return
-        place, done = spec.offset + start, 0
-        handle = self._open_handle(spec, place, place + len(into))
+        offset, done = spec.offset + start, 0
+        handle = self._open_handle(spec, offset, offset + len(into))
         while done < len(into):
-            got = os.preadv(handle, [into[done:]], place + done)
-            if got == 0:
+            count = os.preadv(handle, [into[done:]], offset + done)
+            if count == 0:
                 raise CheckpointError(
                     f"{spec.file}: ends inside tensor '{spec.name}'; get the file again"
                 )
-            done += got
+            done += count
         if done >= _WORTH:
             # Tensors are merged in about the order that they have in their files, so this is what comes next.
-            announce(handle, place + _AHEAD, place + _AHEAD + done)
+            announce(handle, offset + _AHEAD, offset + _AHEAD + done)
 
     def read(self, spec: TensorSpec, start: int, into: Tensor) -> None:
         """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""
@@ -189,11 +189,11 @@ class FileSource:
 
     def read(self, start: int, into: Tensor) -> None:
         """Fill `into` with the elements from `start` on, those beyond the end from the padding."""
-        own = max(0, min(into.numel(), self.spec.elements - start))
-        if own:
-            self.reader.read(self.spec, start, into[:own])
-        if own < into.numel() and self.padding is not None:
-            self.padding.read(start + own, into[own:])
+        stored = max(0, min(into.numel(), self.spec.elements - start))
+        if stored:
+            self.reader.read(self.spec, start, into[:stored])
+        if stored < into.numel() and self.padding is not None:
+            self.padding.read(start + stored, into[stored:])
 
     def read_bytes(self, start: int, into: memoryview) -> None:
         """Fill `into` with the file's bytes from byte `start` of the tensor on."""

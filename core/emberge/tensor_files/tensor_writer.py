@@ -92,8 +92,8 @@ class TensorWriter:
         """
         assert self._queue is not None
         _, spec = self._places[name]
-        place = spec.offset + start * spec.itemsize
-        self._queue.put(bytes_of(piece), place, functools.partial(self._write_piece, name))
+        offset = spec.offset + start * spec.itemsize
+        self._queue.put(bytes_of(piece), offset, functools.partial(self._write_piece, name))
 
     def after_writes(self, work: Callable[[], None]) -> None:
         """Do some work, on another thread, once all that was written until now is in the files."""

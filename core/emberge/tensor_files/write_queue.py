@@ -50,7 +50,7 @@ class DirectFile:
 
     def reserve(self, place: int, size: int) -> None:
         """Have the file system set a range aside, in one stretch; where it cannot, do nothing."""
-        allocate = _fallocate()
+        allocate = _load_fallocate()
         # A disk too full for it shows, with a clear error, when it is written.
         if self.direct and allocate is not None:
             allocate(self.handle, _KEEP_SIZE, place, size)
@@ -115,15 +115,17 @@ def _open_direct(path: Path) -> int | None:
 
 
 @functools.cache
-def _fallocate() -> Callable[..., Any] | None:
+def _load_fallocate() -> Callable[..., Any] | None:
     """Return the C library's fallocate; None without one.
 
     `os.posix_fallocate` writes zeros where the file system has no such thing.
     """
-    found: Any = getattr(ctypes.CDLL(None), "fallocate", None) if sys.platform == "linux" else None
-    if found is not None:
-        found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    return found  # type: ignore[no-any-return]
+    function: Any = (
+        getattr(ctypes.CDLL(None), "fallocate", None) if sys.platform == "linux" else None
+    )
+    if function is not None:
+        function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return function  # type: ignore[no-any-return]
 
 
 class WriteQueue:
@@ -151,12 +153,12 @@ class WriteQueue:
         import numpy as np
 
         while data:
-            some = data[: self._capacity - place % PAGE]
-            filled = Filled(self._take_buffer(), place, len(some))
+            piece = data[: self._capacity - place % PAGE]
+            filled = Filled(self._take_buffer(), place, len(piece))
             # Unlike the assignment of a slice, this lets other threads run.
-            np.copyto(np.frombuffer(filled.data, np.uint8), np.frombuffer(some, np.uint8))
+            np.copyto(np.frombuffer(filled.data, np.uint8), np.frombuffer(piece, np.uint8))
             self._work.put(functools.partial(self._write, filled, write))
-            data, place = data[len(some) :], place + len(some)
+            data, place = data[len(piece) :], place + len(piece)
 
     def then(self, work: Callable[[], None]) -> None:
         """Do some work on the queue's thread, once all that was put before is in the files."""

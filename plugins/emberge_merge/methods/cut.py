@@ -138,25 +138,25 @@ class Cut:
         by_row = np.concatenate([run.by_row(limit, self.frequent) for run in tally.runs])
         reached = by_row.cumsum()
         at = int(np.searchsorted(reached, quota))
-        known = dataclasses.replace(self, low=limit, high=limit)
+        narrowed = dataclasses.replace(self, low=limit, high=limit)
         if quota == reached[-1]:
-            return dataclasses.replace(known, row=math.inf)
+            return dataclasses.replace(narrowed, row=math.inf)
         quota -= int(reached[at] - by_row[at])
         begins = np.concatenate([run.rows for run in tally.runs])
-        return dataclasses.replace(known, row=int(begins[at]), quota=quota)
+        return dataclasses.replace(narrowed, row=int(begins[at]), quota=quota)
 
     def _set_range(self, low: int, high: int) -> Cut:
         return dataclasses.replace(self, low=low, high=high, frequent=(), collect=False)
 
     def _enter_bin(self, above: int, bins: np.ndarray) -> Cut:
         reached = above + bins[::-1].cumsum()[::-1]
-        place = int(np.flatnonzero(reached >= self.keep_count)[-1])
-        low = self.low + (place << self.shift)
+        bin_index = int(np.flatnonzero(reached >= self.keep_count)[-1])
+        low = self.low + (bin_index << self.shift)
         high = min(self.high, low + (1 << self.shift) - 1)
         if high - low < _FREQUENT:
             patterns = tuple(range(low, high + 1))
             return dataclasses.replace(self, low=low, high=high, frequent=patterns, collect=True)
-        return dataclasses.replace(self, low=low, high=high, collect=bool(bins[place] <= _MANY))
+        return dataclasses.replace(self, low=low, high=high, collect=bool(bins[bin_index] <= _MANY))
 
     def _find_limit(self, runs: Sequence[Run], keep: int) -> tuple[int, int]:
         """Return (the limit, how many values that equal it stay), if `keep` of those inside stay."""
@@ -237,9 +237,9 @@ class Tally:
     def union(cls, parts: Sequence[Tally]) -> Tally:
         """Unite the counts of several blocks, in their order."""
         bins = [part.bins for part in parts if part.bins is not None]
-        known = [part.runs for part in parts if part.runs is not None]
-        runs = [run for some in known for run in some]
-        held = len(known) == len(parts) and sum(len(run.values) for run in runs) <= _HELD
+        run_lists = [part.runs for part in parts if part.runs is not None]
+        runs = [run for some in run_lists for run in some]
+        held = len(run_lists) == len(parts) and sum(len(run.values) for run in runs) <= _HELD
         return cls(
             sum(part.above for part in parts),
             sum(part.inside for part in parts),

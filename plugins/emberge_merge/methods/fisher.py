@@ -90,7 +90,7 @@ class Fisher(MergeStrategy):
 
         weights = block.weights.to(block.tensors.device)
         if not self._has_entries(block):
-            return _weighted_mean(block.tensors, _shape_like(weights, block.tensors))
+            return _average_weighted(block.tensors, _reshape_like(weights, block.tensors))
         if float(weights.min()) < 0:
             raise ValueError("Fisher information is weighted by shares, which are not negative")
         means = stats[0] if stats else {}
@@ -104,11 +104,11 @@ class Fisher(MergeStrategy):
             ]
         )
         shares += self.floor
-        shares *= _shape_like(weights, block.tensors)
+        shares *= _reshape_like(weights, block.tensors)
         if self.floor == 0:
             nobody = shares.sum(0) == 0
-            shares += nobody * _shape_like(weights, block.tensors)
-        return _weighted_mean(block.tensors, shares)
+            shares += nobody * _reshape_like(weights, block.tensors)
+        return _average_weighted(block.tensors, shares)
 
     def _has_entries(self, block: Block) -> bool:
         missing = [model for model in block.models if block.entry_shape(model) is None]
@@ -124,7 +124,7 @@ class Fisher(MergeStrategy):
         return information
 
 
-def _shape_like(values: Tensor, like: Tensor) -> Tensor:
+def _reshape_like(values: Tensor, like: Tensor) -> Tensor:
     """Return one value a model, shaped and typed so that it multiplies [models, *rows]."""
     return values.to(like).reshape(-1, *[1] * (like.dim() - 1))
 
@@ -134,7 +134,7 @@ def _mean_information(measured: Measures, model: str) -> float:
     return mean if mean > 0 else 1.0
 
 
-def _weighted_mean(tensors: Tensor, weights: Tensor) -> Tensor:
+def _average_weighted(tensors: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted mean of [models, *rows], in steps from the first: equal models stay as they are."""
     total, first = weights.sum(0), tensors[0]
     moved = sum(

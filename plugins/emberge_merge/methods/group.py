@@ -109,16 +109,18 @@ class Group(MergeTransform):
         return {_INSIDE: {k: self.by.join([one[k] for one in inside if k in one]) for k in labels}}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        known = {
+        conclusions = {
             k: self.by.conclude(inner, _group_stats(k, stats)) for k, inner in _split_groups(block)
         }
-        warnings = [f"group '{k}': {v['warning']}" for k, v in known.items() if v.get("warning")]
+        warnings = [
+            f"group '{k}': {v['warning']}" for k, v in conclusions.items() if v.get("warning")
+        ]
         findings = {
             f"{group}: {label}": number
-            for group, one in known.items()
-            for label, number in one.get("findings", {}).items()
+            for group, conclusion in conclusions.items()
+            for label, number in conclusion.get("findings", {}).items()
         }
-        return {_INSIDE: known, "warning": "; ".join(warnings), "findings": findings}
+        return {_INSIDE: conclusions, "warning": "; ".join(warnings), "findings": findings}
 
     def apply(self, block: Block, stats: Stats) -> Block:
         inside = _split_groups(block)
@@ -126,7 +128,9 @@ class Group(MergeTransform):
             label: self.by.factors(inner, _group_stats(label, stats)) for label, inner in inside
         }
         shares = {
-            label: _spread_factors(block, label, own) for label, own in factors.items() if own
+            label: _spread_factors(block, label, group_factors)
+            for label, group_factors in factors.items()
+            if group_factors
         }
         if len(shares) == len(inside):
             return block.with_sums(shares, self.group_weights)
@@ -146,8 +150,8 @@ def _split_groups(block: Block) -> list[tuple[str, Block]]:
 
 def _spread_factors(block: Block, label: str, factors: Sequence[float]) -> list[float]:
     """Return a factor for every model of the block: the group's own for its members, and 0."""
-    own = iter(factors)
-    return [next(own) if group == label else 0.0 for group in block.groups]
+    remaining = iter(factors)
+    return [next(remaining) if group == label else 0.0 for group in block.groups]
 
 
 def _group_block(block: Block, label: str) -> Block:

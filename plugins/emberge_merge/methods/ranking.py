@@ -68,8 +68,8 @@ class Ranking(MergeTransform):
 
         if not stats:
             stride = _sample_stride(block.shape) if self.scope == "tensor" else _STRIDE
-            some = self.ranked(block.every(stride)).deltas
-            sample = np.stack([Limit.patterns(values.reshape(-1)) for values in some])
+            sampled = self.ranked(block.every(stride)).deltas
+            sample = np.stack([Limit.patterns(values.reshape(-1)) for values in sampled])
             return {"sample": [off_heap(sample)], "sizes": {block.name: block.size}}
         cuts = stats[-1]["cuts"]
         left = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.final}
@@ -84,18 +84,20 @@ class Ranking(MergeTransform):
         return {n: Tally.union([one[n] for one in measures if n in one]) for n in numbers}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        known = stats[-1]
-        if "cuts" not in known:
+        measures = stats[-1]
+        if "cuts" not in measures:
             # All tensors of a scope get the same measures: their consequences are computed once.
-            found = (
-                self._begin_cuts(block, known)
+            new_cuts = (
+                self._begin_cuts(block, measures)
                 if len(stats) == 1
-                else self._narrow_cuts(block, stats[-2]["cuts"], known)
+                else self._choose_cuts(block, stats[-2]["cuts"], measures)
             )
-            known = cast("dict[str, Any]", known)
-            known["cuts"] = found
-        offset = _offset_of(block.name, known["sizes"]) if len(stats) == 1 else stats[-2]["offset"]
-        return {"cuts": known["cuts"], "offset": offset}
+            measures = cast("dict[str, Any]", measures)
+            measures["cuts"] = new_cuts
+        offset = (
+            _find_offset(block.name, measures["sizes"]) if len(stats) == 1 else stats[-2]["offset"]
+        )
+        return {"cuts": measures["cuts"], "offset": offset}
 
     def _begin_cuts(self, block: Block, known: Measures) -> list[Cut]:
         import numpy as np
@@ -116,7 +118,7 @@ class Ranking(MergeTransform):
             for number, keep in enumerate(self.keeps(block, total, nonzero))
         ]
 
-    def _narrow_cuts(
+    def _choose_cuts(
         self, block: Block, cuts: Sequence[Cut], counted: Mapping[str, Tally]
     ) -> list[Cut]:
         if not all(cut.sure for cut in cuts):
@@ -141,19 +143,19 @@ def _count_block(
     width = max(1, rows_of(block.shape)[1])
     collected = [number for number in left if cuts[number].collect]
     counts = block.count_deltas([cuts[number].bracket(left[number]) for number in collected])
-    found = {
+    tallies = {
         number: cuts[number].tally(count, block.start + offset, block.size, width)
         for number, count in zip(collected, counts, strict=True)
     }
     if len(collected) < len(left):
         deltas = block.deltas
-        for number in left.keys() - found.keys():
+        for number in left.keys() - tallies.keys():
             patterns = Limit.patterns(deltas[left[number]].reshape(-1))
-            found[number] = cuts[number].count_in_bins(patterns)
-    return {str(number): found[number] for number in left}
+            tallies[number] = cuts[number].count_in_bins(patterns)
+    return {str(number): tallies[number] for number in left}
 
 
-def _offset_of(name: str, sizes: Mapping[str, int]) -> int:
+def _find_offset(name: str, sizes: Mapping[str, int]) -> int:
     """Return the number of elements in the models before this one."""
     return sum(size for _, size in itertools.takewhile(lambda item: item[0] != name, sizes.items()))
 

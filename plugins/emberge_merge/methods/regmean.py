@@ -54,7 +54,7 @@ class Regmean(MergeStrategy):
             raise ValueError(f"ridge must be at least 0, not {self.ridge:g}")
 
     def whole_for(self, block: Block) -> bool:
-        return len(block.shape) == 2 and self._entry_dimensions(block) == 2
+        return len(block.shape) == 2 and self._count_entry_dimensions(block) == 2
 
     def entry_problem(
         self, name: str, shape: tuple[int, ...], known: Mapping[str, tuple[int, ...] | None]
@@ -71,16 +71,16 @@ class Regmean(MergeStrategy):
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         weights = block.weights.tolist()
-        if min(weights) < 0 and self._entry_dimensions(block):
+        if min(weights) < 0 and self._count_entry_dimensions(block):
             raise ValueError("Gram matrices are weighted by shares, which are not negative")
-        if self._entry_dimensions(block) == 2:
+        if self._count_entry_dimensions(block) == 2:
             return self._merge_layer(block, weights)
-        if self._entry_dimensions(block) == 1:
+        if self._count_entry_dimensions(block) == 1:
             return self._merge_embedding(block)
         total = sum(weights)
         return block.combine([weight / total for weight in weights])
 
-    def _entry_dimensions(self, block: Block) -> int:
+    def _count_entry_dimensions(self, block: Block) -> int:
         """Return the dimensions of the models' entries: 2 for Gram matrices, 1 for diagonals, 0 for none."""
         shapes = [block.entry_shape(model) for model in block.models]
         return len(shapes[0]) if shapes[0] and None not in shapes else 0

@@ -81,7 +81,8 @@ class TsvM(Spectral):
         u, sigma, vh = torch.linalg.svd(deltas, full_matrices=False)
         left = torch.cat(list(u[:, :, :keep]), dim=1)
         right = torch.cat(list(vh[:, :keep]), dim=0)
-        merged: Tensor = (_polar_factor(left) * sigma[:, :keep].reshape(-1)) @ _polar_factor(right)
+        scaled = _compute_polar_factor(left) * sigma[:, :keep].reshape(-1)
+        merged: Tensor = scaled @ _compute_polar_factor(right)
         return merged
 
 
@@ -115,7 +116,7 @@ class Wudi(Spectral):
         return product @ inverse
 
 
-def _polar_factor(matrix: Tensor) -> Tensor:
+def _compute_polar_factor(matrix: Tensor) -> Tensor:
     """Return the nearest matrix with orthonormal rows or columns."""
     import torch
 

@@ -117,13 +117,13 @@ def describe_adapter(report: AdapterReport, base: str, workspace: Workspace) -> 
         details["weights_by_layer"] = report.findings
     if worst > 0:
         (workspace.folder / TABLE).write_text(
-            "\n".join(_truncation_table(report)) + "\n", encoding="utf-8"
+            "\n".join(_format_truncation(report)) + "\n", encoding="utf-8"
         )
         details["table"] = TABLE
     return details
 
 
-def _truncation_table(report: AdapterReport) -> Iterator[str]:
+def _format_truncation(report: AdapterReport) -> Iterator[str]:
     worst = sorted(report.errors.items(), key=lambda item: -item[1])[:_SHOWN]
     of = f" of {len(report.errors)}" if len(report.errors) > len(worst) else ""
     yield f"Left out of each change by its rank (relative error, the worst {len(worst)}{of}):"

@@ -81,11 +81,11 @@ class ExtractLora(Step):
             raise CheckpointError(
                 f"'{self.base.text}' is an adapter; the base must be a whole model"
             )
-        one = MergeInput(
+        tuned = MergeInput(
             model.name, model.folder, fingerprint=model.fingerprint, adapter=model.adapter
         )
         report = merge_to_adapter(
-            self._build_request(one, workspace.seed),
+            self._build_request(tuned, workspace.seed),
             MergeInput(base.name, base.folder, fingerprint=base.fingerprint),
             workspace.folder,
             truncation=Truncation(self.rank, self.energy),

@@ -131,7 +131,7 @@ class Merge(Step):
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with
         find = find_by_check(
-            context, fingerprints=self._measured_models(), tokenizer=self.tokenizer
+            context, fingerprints=self._list_measured_models(), tokenizer=self.tokenizer
         )
         yield from self._note_plan(plan_merge(self._build_request(find)), context)
 
@@ -165,13 +165,13 @@ class Merge(Step):
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
         )
         # Warnings that `check` could give were given before the run, and are only kept.
-        known = report.foretold if not any(r.step for r in self._list_references()) else ()
+        foretold = report.foretold if not any(r.step for r in self._list_references()) else ()
         for warning in report.warnings:
-            if warning not in known:
+            if warning not in foretold:
                 workspace.warn(warning)
-        found = [(e, m) for e in self.models for m in workspace.models(e.model)]
+        members = [(e, m) for e in self.models for m in workspace.models(e.model)]
         parents = [reference.text for reference in slice_models(self.slices)]
-        return merged_artifact(found, request, report, self._list_details(), parents, known)
+        return merged_artifact(members, request, report, self._list_details(), parents, foretold)
 
     def _build_request(
         self,
@@ -218,18 +218,18 @@ class Merge(Step):
 
     def _list_strategies(self) -> list[tuple[Stage, ...]]:
         """Return the strategies of the merge, of its rules and of its slices."""
-        own = [one.strategy for one in self.slices if one.strategy is not None]
-        return [self.strategy, *(rule.strategy for rule in self.rules), *own]
+        slice_strategies = [one.strategy for one in self.slices if one.strategy is not None]
+        return [self.strategy, *(rule.strategy for rule in self.rules), *slice_strategies]
 
-    def _measured_models(self) -> list[ModelRef]:
+    def _list_measured_models(self) -> list[ModelRef]:
         """Return the models whose content statistics files know, of those that exist before the run."""
         links = [link for strategy in self._list_strategies() for link in strategy]
         named = [
-            one
-            for one in _with_nested(links)
-            if any(not file.text.startswith("$") for file in one.own_files())
+            stage
+            for stage in _walk_stages(links)
+            if any(not file.text.startswith("$") for file in stage.own_files())
         ]
-        if any(one.statistics_of == "models" for one in named):
+        if any(stage.statistics_of == "models" for stage in named):
             return list(self._list_references())
         return [self.base] if named and self.base is not None else []
 
@@ -255,10 +255,10 @@ class Merge(Step):
         yield from (ref for ref in (self.base, self.template, self.tokenizer) if ref is not None)
 
 
-def _with_nested(links: Iterable[Stage]) -> Iterator[Stage]:
+def _walk_stages(links: Iterable[Stage]) -> Iterator[Stage]:
     for link in links:
         yield link
-        yield from _with_nested(link.nested().values())
+        yield from _walk_stages(link.nested().values())
 
 
 def _find_folder(reference: ModelRef | None, find: Find) -> Path | None:

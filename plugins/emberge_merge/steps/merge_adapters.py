@@ -123,8 +123,10 @@ class MergeAdapters(Step):
             yield context.problem(str(problem), "models")
         if plan.problems:
             return
-        kept = Truncation(self.rank, self.energy)
-        for problem in adapter_problems(plan, base, kept, _build_combination(self._whole_strategy)):
+        truncation = Truncation(self.rank, self.energy)
+        for problem in adapter_problems(
+            plan, base, truncation, _build_combination(self._whole_strategy)
+        ):
             yield context.problem(str(problem), "models")
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -149,13 +151,13 @@ class MergeAdapters(Step):
             side=workspace.work / "adapter",
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
         )
-        found = [(e, m) for e in self.models for m in workspace.models(e.model)]
+        members = [(e, m) for e in self.models for m in workspace.models(e.model)]
         weights = {
             e.model.text: report.weights[model.name]
-            for (e, _), model in zip(found, request.inputs, strict=True)
+            for (e, _), model in zip(members, request.inputs, strict=True)
         }
         details = {"weights": weights, **describe_adapter(report, self.adapts().main, workspace)}
-        return self._build_artifact(found, details)
+        return self._build_artifact(members, details)
 
     def _find_base(self, find: Find) -> MergeInput:
         """Return the base of the result: the one given, or that of the first model's adapter."""
@@ -188,7 +190,7 @@ class MergeAdapters(Step):
         return MergeRequest(
             inputs=merge_inputs(self.models, find, weights),
             strategy=self._whole_strategy,
-            base=base if any(_uses_base(link) for link in self._whole_strategy) else None,
+            base=base if any(_can_use_base(link) for link in self._whole_strategy) else None,
             dtype=self.dtype,
             seed=seed,
             statistics=statistics_paths([self.strategy], data) if data is not None else {},
@@ -210,8 +212,8 @@ class MergeAdapters(Step):
         )
 
 
-def _uses_base(link: Stage) -> bool:
-    return link.base_policy != "forbidden" or any(map(_uses_base, link.nested().values()))
+def _can_use_base(link: Stage) -> bool:
+    return link.base_policy != "forbidden" or any(map(_can_use_base, link.nested().values()))
 
 
 def _build_combination(

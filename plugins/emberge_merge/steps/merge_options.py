@@ -143,10 +143,10 @@ def one_model(find: Find, reference: ModelRef) -> FoundModel:
     Raises:
         CheckpointError: when it names several.
     """
-    found = find(reference)
-    if len(found) != 1:
-        raise CheckpointError(f"'{reference}' leads to {len(found)} models; one is needed here")
-    return found[0]
+    models = find(reference)
+    if len(models) != 1:
+        raise CheckpointError(f"'{reference}' leads to {len(models)} models; one is needed here")
+    return models[0]
 
 
 def find_by_check(
@@ -288,12 +288,12 @@ def weight_problems(
         yield from _size_problems(entries, context)
     if not isinstance(weights, FileRef):
         return
-    yield from _expected_problems(entries, context, weights)
+    yield from _check_expected(entries, context, weights)
     path = context.data(weights)
     if path is None:
         return
     try:
-        found = FoundWeights.read(path)
+        weights_found = FoundWeights.read(path)
     except CheckpointError as error:
         yield context.problem(str(error), "weights")
         return
@@ -301,12 +301,14 @@ def weight_problems(
     models = [model for entry in entries for model in find(entry.model)]
     named = [(model.name, model.fingerprint) for model in models if model.fingerprint]
     unseen = [model.name for model in models if not model.fingerprint]
-    twice = [e for e in entries if found.by_tensor and not isinstance(e.weight.plain(), float)]
-    for fault in (*found.problems(named, unseen), *map(_twice_message, twice)):
+    twice = [
+        e for e in entries if weights_found.by_tensor and not isinstance(e.weight.plain(), float)
+    ]
+    for fault in (*weights_found.problems(named, unseen), *map(_explain_two_schedules, twice)):
         yield context.problem(fault, "weights")
 
 
-def _expected_problems(
+def _check_expected(
     entries: Sequence[ModelEntry], context: Preflight, weights: FileRef
 ) -> Iterator[Problem]:
     """Yield what shows of weights that are yet to be found: other models than those of the merge."""
@@ -332,7 +334,7 @@ def _size_problems(entries: Sequence[ModelEntry], context: Preflight) -> Iterato
         folder = context.adapter(entry.model) or context.model(entry.model)
         artifact = read_artifact(folder) if folder is not None else None
         if folder is not None and (artifact is None or artifact.size is None):
-            yield context.problem(_no_size_message(entry.model.text), "weights")
+            yield context.problem(_explain_missing_size(entry.model.text), "weights")
 
 
 def _choose_weight(
@@ -344,7 +346,7 @@ def _choose_weight(
     if weights == "equal":
         return entry.weight
     if model.size is None:
-        raise CheckpointError(_no_size_message(entry.model.text))
+        raise CheckpointError(_explain_missing_size(entry.model.text))
     return entry.weight.times(model.size)
 
 
@@ -354,22 +356,22 @@ def _multiply_weights(entry: ModelEntry, found: PerTensor) -> PerTensor:
     Raises:
         CheckpointError: where both do.
     """
-    own, given = entry.weight.plain(), found.plain()
-    if isinstance(given, float):
-        return entry.weight.times(given)
-    if isinstance(own, float):
-        return found.times(own)
-    raise CheckpointError(_twice_message(entry))
+    own_value, found_value = entry.weight.plain(), found.plain()
+    if isinstance(found_value, float):
+        return entry.weight.times(found_value)
+    if isinstance(own_value, float):
+        return found.times(own_value)
+    raise CheckpointError(_explain_two_schedules(entry))
 
 
-def _twice_message(entry: ModelEntry) -> str:
+def _explain_two_schedules(entry: ModelEntry) -> str:
     return (
         f"'{entry.model}' has a weight by tensor, and the weights that were found are by layer too; give it "
         "one number, or none"
     )
 
 
-def _no_size_message(text: str) -> str:
+def _explain_missing_size(text: str) -> str:
     return (
         f"weights: size needs the number of examples that '{text}' was trained on, which it does not "
         "say; give each model a weight instead"
@@ -381,10 +383,10 @@ def _no_size_message(text: str) -> str:
 
 def slice_models(slices: Sequence[SliceEntry]) -> Iterator[ModelRef]:
     """Yield every model and base of the slices, each as often as it is named."""
-    for one in slices:
-        yield from (entry.model for entry in one.models)
-        if one.base is not None:
-            yield one.base.model
+    for layer_slice in slices:
+        yield from (entry.model for entry in layer_slice.models)
+        if layer_slice.base is not None:
+            yield layer_slice.base.model
 
 
 def merge_slices(slices: Sequence[SliceEntry], find: Find) -> tuple[MergeSlice, ...]:
@@ -392,21 +394,21 @@ def merge_slices(slices: Sequence[SliceEntry], find: Find) -> tuple[MergeSlice, 
     from emberge.merging import MergeSlice
 
     ready = []
-    for number, one in enumerate(slices):
+    for number, layer_slice in enumerate(slices):
         inputs = tuple(
             replace(
                 _name_layers(one_model(find, entry.model).input, entry.layers, number),
                 weight=entry.weight,
                 options=entry.options,
             )
-            for entry in one.models
+            for entry in layer_slice.models
         )
         base = None
-        if one.base is not None:
-            base = one_model(find, one.base.model).input
-            base = _name_layers(base, one.base.layers, number, "base ")
-        first, end = one.models[0].layers
-        ready.append(MergeSlice(inputs, end - first, base, one.strategy))
+        if layer_slice.base is not None:
+            base = one_model(find, layer_slice.base.model).input
+            base = _name_layers(base, layer_slice.base.layers, number, "base ")
+        first, end = layer_slice.models[0].layers
+        ready.append(MergeSlice(inputs, end - first, base, layer_slice.strategy))
     return tuple(ready)
 
 
@@ -422,10 +424,12 @@ def slice_details(slices: Sequence[SliceEntry]) -> list[dict[str, str | list[str
     """Return the slices as the details of an artifact."""
     return [
         {
-            "models": [f"{e.model.text} [{e.layers[0]}, {e.layers[1]}]" for e in one.models],
-            **({"base": one.base.model.text} if one.base is not None else {}),
+            "models": [
+                f"{e.model.text} [{e.layers[0]}, {e.layers[1]}]" for e in layer_slice.models
+            ],
+            **({"base": layer_slice.base.model.text} if layer_slice.base is not None else {}),
         }
-        for one in slices
+        for layer_slice in slices
     ]
 
 

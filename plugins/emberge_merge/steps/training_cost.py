@@ -84,16 +84,19 @@ def training_cost(trained: Trained) -> MembersCost | None:
 
     All data are the union of the trainings' datasets by name, each of the largest size that one names.
     """
-    shares = {name: one.get("share") for name, one in trained.items()}
+    shares = {name: training.get("share") for name, training in trained.items()}
     if not trained or any(
-        not one.get("datasets") and shares[n] is None for n, one in trained.items()
+        not training.get("datasets") and shares[n] is None for n, training in trained.items()
     ):
         return None
     if any(share is not None for share in shares.values()):
-        known = {name: float(share) for name, share in shares.items() if share is not None}
-        return MembersCost(known) if len(known) == len(trained) else None
-    rows = {n: sum(int(u["rows"]) for u in one["datasets"].values()) for n, one in trained.items()}
-    of = sum(_dataset_sizes(trained).values())
+        known_shares = {name: float(share) for name, share in shares.items() if share is not None}
+        return MembersCost(known_shares) if len(known_shares) == len(trained) else None
+    rows = {
+        n: sum(int(u["rows"]) for u in training["datasets"].values())
+        for n, training in trained.items()
+    }
+    of = sum(_sum_dataset_sizes(trained).values())
     return MembersCost(
         {name: count / of for name, count in rows.items()},
         sum(rows.values()),
@@ -106,20 +109,24 @@ def training_cost(trained: Trained) -> MembersCost | None:
 
 def _add_up(trained: Trained, key: str) -> Any:
     values = [one.get(key) for one in trained.values()]
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
+    known_values = [value for value in values if value is not None]
+    if len(known_values) < len(values):
         return None
-    total = sum(known)
+    total = sum(known_values)
     return round(total, 3) if isinstance(total, float) else total
 
 
 def _find_trainings(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[str, Any]]:
     """Return the trainings behind models that steps leave; nothing, if those behind one are not known."""
-    found = [_trainings_of(step, artifact) for step, artifact in models.items()]
-    return {name: one for each in found for name, one in each.items()} if all(found) else {}
+    trainings = [_list_trainings(step, artifact) for step, artifact in models.items()]
+    return (
+        {name: training for each in trainings for name, training in each.items()}
+        if all(trainings)
+        else {}
+    )
 
 
-def _trainings_of(name: str, artifact: Artifact | None) -> dict[str, Mapping[str, Any]]:
+def _list_trainings(name: str, artifact: Artifact | None) -> dict[str, Mapping[str, Any]]:
     """Return the trainings behind a model that the step `name` leaves: itself, or those that a merge names.
 
     Trainings that a member itself started from are not among them, nor models from outside the run.
@@ -154,10 +161,10 @@ def overlap(members: Sequence[Mapping[str, Rows]], sizes: Mapping[str, int]) -> 
     return Overlap(seen, several, sum(sizes.values()))
 
 
-def _dataset_sizes(trained: Trained) -> dict[str, int]:
+def _sum_dataset_sizes(trained: Trained) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for one in trained.values():
-        for name, used in one["datasets"].items():
+    for training in trained.values():
+        for name, used in training["datasets"].items():
             sizes[name] = max(sizes.get(name, 0), int(used["of"]))
     return sizes
 
@@ -172,11 +179,13 @@ def describe_cost(
 
     `others` are parents beside the members: a base, models of slices.
     """
-    found = {r.step: context.expected(r) for r in models if r.step is not None}
-    members = {step: one for step, one in found.items() if one is not None}
-    whole = len(members) == len(found)
+    artifacts = {r.step: context.expected(r) for r in models if r.step is not None}
+    members = {step: member for step, member in artifacts.items() if member is not None}
+    whole = len(members) == len(artifacts)
     trained = (
-        _find_trainings({step: one.artifact for step, one in members.items()}) if whole else {}
+        _find_trainings({step: member.artifact for step, member in members.items()})
+        if whole
+        else {}
     )
     parents = tuple(dict.fromkeys(reference.text for reference in (*models, *others)))
     details = {"trained": trained} if trained else {}
@@ -188,7 +197,7 @@ def describe_cost(
     if len(cost.members) > 1:
         lines.append(", ".join(f"{name} {share:.3g}" for name, share in cost.members.items()))
     if cost.rows is not None and members.keys() == trained.keys():
-        laid = overlap([one.rows for one in members.values()], _dataset_sizes(trained))
+        laid = overlap([member.rows for member in members.values()], _sum_dataset_sizes(trained))
         lines += [laid.line] if laid is not None else []
     context.note("training cost", lines)
 
@@ -198,15 +207,17 @@ def describe_cost(
 
 def cost_details(found: Sequence[tuple[ModelRef, Model]]) -> dict[str, Any]:
     """Return the details of a merge's artifact on the trainings behind its models."""
-    made = {reference.step: model for reference, model in found if reference.step is not None}
-    trained = _find_trainings({step: model.artifact for step, model in made.items()})
+    model_by_step = {
+        reference.step: model for reference, model in found if reference.step is not None
+    }
+    trained = _find_trainings({step: model.artifact for step, model in model_by_step.items()})
     cost = training_cost(trained)
     if cost is None:
         return {}
     facts = cost.plain()
-    if made.keys() == trained.keys():
+    if model_by_step.keys() == trained.keys():
         laid = _measure_overlap(
-            [m.adapter or m.folder for m in made.values()], _dataset_sizes(trained)
+            [m.adapter or m.folder for m in model_by_step.values()], _sum_dataset_sizes(trained)
         )
         if laid is not None:
             facts |= {"rows_seen": laid.seen, "rows_in_several": laid.several}

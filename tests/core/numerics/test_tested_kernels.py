@@ -55,7 +55,7 @@ def untested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The mark of kernels that were never compared, and are compiled here."""
     pytest.importorskip("numba")
     monkeypatch.setattr(tested_kernels, "_mark_path", lambda: tmp_path / "tested")
-    monkeypatch.setattr(tested_kernels, "_compile_apart", lambda: None)
+    monkeypatch.setattr(tested_kernels, "_compile_in_process", lambda: None)
     return tmp_path / "tested"
 
 

@@ -279,7 +279,7 @@ def test_the_hash_of_a_web_server_is_read_where_it_is_one() -> None:
 def test_the_version_of_a_buckets_file_is_the_first_that_its_client_gives(
     info: dict[str, Any], size: int | None, version: str | None
 ) -> None:
-    assert server_kinds._facts_of_bucket(info) == server_kinds.Facts(size, version)
+    assert server_kinds._read_bucket_facts(info) == server_kinds.Facts(size, version)
 
 
 @pytest.mark.parametrize(

@@ -368,8 +368,9 @@ class CopyJob(TensorJob):
         for source in (self.source, *self.same):
             if (source.spec.shape, source.spec.dtype) != (self.spec.shape, self.spec.dtype):
                 return (
-                    f"has shape {list(self.spec.shape)} in {self.spec.dtype}, and what is copied from '{source.model}' "
-                    f"has {list(source.spec.shape)} in {source.spec.dtype}; a copy changes neither"
+                    f"has shape {list(self.spec.shape)} in {self.spec.dtype}, and what is copied "
+                    f"from '{source.model}' has {list(source.spec.shape)} in {source.spec.dtype}; "
+                    "a copy changes neither"
                 )
         return ""
 

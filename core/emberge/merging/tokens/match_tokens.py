@@ -320,8 +320,8 @@ def align_tokens(
         return TokenModel(name, read(checkpoints[name]), _count_embedding_rows(names.get(name)))
 
     try:
-        chosen = read(Checkpoint(tokenizer) if tokenizer else template)
-        if chosen is None:
+        output_tokenizer = read(Checkpoint(tokenizer) if tokenizer else template)
+        if output_tokenizer is None:
             return TokenPlan()
         token_models = [model(name) for name in models if name in checkpoints]
         origin = model(base) if base is not None and base in checkpoints else None
@@ -330,7 +330,13 @@ def align_tokens(
         return TokenPlan(problems=(Problem(str(error)),))
     kind = ByTexts if policy.policy == "union" else ByIds
     by_token = kind(
-        chosen, token_models, origin, template_model, policy, tokenizer is not None, remedy
+        output_tokenizer,
+        token_models,
+        origin,
+        template_model,
+        policy,
+        tokenizer is not None,
+        remedy,
     )
     return _choose_plan(by_token, sliced=sliced)
 

@@ -94,19 +94,19 @@ class KeepBase(MergeStrategy):
         return self.by.weight_warnings(weights)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        return self.by.measure(_inner_block(block), stats)
+        return self.by.measure(_build_inner_block(block), stats)
 
     def join(self, measures: Sequence[Measures]) -> Measures:
         return self.by.join(measures)
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        return self.by.conclude(_inner_block(block), stats)
+        return self.by.conclude(_build_inner_block(block), stats)
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         import torch
 
         assert block.base is not None
-        merged = self.by.merge(_inner_block(block), stats)
+        merged = self.by.merge(_build_inner_block(block), stats)
         # Around the base, so that what no model changed comes out unchanged.
         return torch.add(block.base, merged - block.base, alpha=1 - self.keep)
 
@@ -124,5 +124,5 @@ def require_share(keep: float) -> None:
         )
 
 
-def _inner_block(block: Block) -> Block:
+def _build_inner_block(block: Block) -> Block:
     return block.replace(options=block.options.by)

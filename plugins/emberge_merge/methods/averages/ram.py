@@ -34,8 +34,8 @@ class Ram(MergeStrategy):
     weight_role = "unused"
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        kept, count = moved(block)
-        return block.add_delta(kept.sum(0).div_(count.clamp_(min=1)))
+        moved_deltas, count = moved(block)
+        return block.add_delta(moved_deltas.sum(0).div_(count.clamp_(min=1)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +60,8 @@ class RamPlus(Ram):
     passes = 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        kept, count = moved(block)
-        places = kept.sign().abs_()
+        moved_deltas, count = moved(block)
+        places = moved_deltas.sign().abs_()
         every = _sum_by_model(places)
         unique = _sum_by_model(places.mul_((count == 1).to(places)))
         return {"all": every.double(), "unique": unique.double()}
@@ -73,11 +73,12 @@ class RamPlus(Ram):
         return {"strength": 1 + self.r * overlap.clamp(0, self.alpha)}
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        kept, count = moved(block)
+        moved_deltas, count = moved(block)
         strength: Tensor = stats[0]["strength"]
-        alone = (count == 1).to(kept)
-        merged = kept.sum(0).div_(count.clamp_(min=1)).mul_(1 - alone)
-        strengthened = kept.mul_(strength.to(kept).view(-1, *[1] * (kept.dim() - 1))).sum(0)
+        alone = (count == 1).to(moved_deltas)
+        merged = moved_deltas.sum(0).div_(count.clamp_(min=1)).mul_(1 - alone)
+        factors = strength.to(moved_deltas).view(-1, *[1] * (moved_deltas.dim() - 1))
+        strengthened = moved_deltas.mul_(factors).sum(0)
         return block.add_delta(merged.add_(strengthened.mul_(alone)))
 
 
@@ -85,8 +86,8 @@ def moved(block: Block) -> tuple[Tensor, Tensor]:
     """Return (changes, zero where they do not count [models, *rows]; how many do [*rows])."""
     import torch
 
-    kept = torch.nn.functional.hardshrink(block.deltas, block.options.epsilon)
-    return kept, kept.sign().abs_().sum(0)
+    moved_deltas = torch.nn.functional.hardshrink(block.deltas, block.options.epsilon)
+    return moved_deltas, moved_deltas.sign().abs_().sum(0)
 
 
 def _sum_by_model(values: Tensor) -> Tensor:

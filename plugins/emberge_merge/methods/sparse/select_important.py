@@ -50,8 +50,8 @@ class SelectImportant(Ranking):
         if stats:
             return super().measure(_score_block(block, stats[-1]["divergence"]), stats)
         divergence = row_divergence(block, precise=self.precise)
-        found = super().measure(_score_block(block, divergence, start=block.start), stats)
-        return {**found, "divergence": [divergence]}
+        measures = super().measure(_score_block(block, divergence, start=block.start), stats)
+        return {**measures, "divergence": [divergence]}
 
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         # The value at place p of ascending order is the (total - p)-th largest.
@@ -60,19 +60,19 @@ class SelectImportant(Ranking):
     def conclude(self, block: Block, stats: Stats) -> Measures:
         import torch
 
-        found = dict(super().conclude(block, stats))
+        measures = dict(super().conclude(block, stats))
         first = stats[0]["divergence"]
         # One number a row, measured once: the softmaxes are not needed again.
-        found["divergence"] = torch.cat(first, dim=1) if isinstance(first, list) else first
-        return found
+        measures["divergence"] = torch.cat(first, dim=1) if isinstance(first, list) else first
+        return measures
 
     def apply(self, block: Block, stats: Stats) -> Block:
         scores = _score_block(block, stats[-1]["divergence"]).deltas
-        limits = self._thresholds(stats[-1]["cuts"], scores)
+        limits = self._compute_thresholds(stats[-1]["cuts"], scores)
         return block.with_deltas(scores.ge_(limits).mul_(block.deltas))
 
     @staticmethod
-    def _thresholds(cuts: Sequence[Cut], like: Tensor) -> Tensor:
+    def _compute_thresholds(cuts: Sequence[Cut], like: Tensor) -> Tensor:
         quartiles = like.new_tensor([cut.value(like.dtype) for cut in cuts]).view(-1, 3)
         first, median, third = quartiles.unbind(1)
         return (median + 1.5 * (third - first)).view(-1, *[1] * (like.dim() - 1))
@@ -102,15 +102,15 @@ def row_divergence(block: Block, *, precise: bool) -> Tensor:
         into = pooled_like(rows.new_empty(0, dtype=dtype), rows.shape)
         return torch.softmax(into.copy_(rows), -1, out=into).add_(_LEAST)
 
-    own = probabilities(block.base)
+    base = probabilities(block.base)
     rows = [
-        _logarithms(torch.div(theirs, own, out=pooled_like(own))).mul_(theirs).sum(-1)
+        _take_logarithms(torch.div(theirs, base, out=pooled_like(base))).mul_(theirs).sum(-1)
         for theirs in map(probabilities, block.tensors.unbind(0))
     ]
     return torch.stack(rows).to(block.tensors.dtype)
 
 
-def _logarithms(values: Tensor) -> Tensor:
+def _take_logarithms(values: Tensor) -> Tensor:
     """Compute logarithms in place; on a CPU by NumPy, which is three times faster there."""
     import numpy as np
 

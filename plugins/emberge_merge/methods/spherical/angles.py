@@ -57,9 +57,11 @@ class Span:
     def lengths(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the lengths [..., m] of combinations [..., m, n]."""
         first = np.where(self.turned[..., None], coefficients.sum(-1), coefficients[..., 0])
-        rest = np.broadcast_to(coefficients[..., 1:], (*first.shape, coefficients.shape[-1] - 1))
-        own = np.concatenate([first[..., None], rest], -1)
-        squares = np.einsum("...mi,...ij,...mj->...m", own, self.gram, own)
+        later_factors = np.broadcast_to(
+            coefficients[..., 1:], (*first.shape, coefficients.shape[-1] - 1)
+        )
+        factors = np.concatenate([first[..., None], later_factors], -1)
+        squares = np.einsum("...mi,...ij,...mj->...m", factors, self.gram, factors)
         return np.asarray(np.sqrt(squares.clip(min=0.0)))
 
     def length(self, coefficients: np.ndarray) -> np.ndarray:
@@ -83,7 +85,7 @@ def slerp_coefficients(
     units = span.units
     directed = np.asarray((span.norms > NO_DIRECTION).all(-1, keepdims=True))
     ends = units[..., 0, :], units[..., 1, :]
-    return _circle_shares(span, ends, directed, t, linear_threshold)
+    return _compute_circle_factors(span, ends, directed, t, linear_threshold)
 
 
 def slerp_in_turn(
@@ -95,20 +97,20 @@ def slerp_in_turn(
     they add up to nothing no step is taken.
     """
     count = len(weights)
-    found = np.broadcast_to(np.eye(count)[0], span.norms.shape).copy()
+    factors = np.broadcast_to(np.eye(count)[0], span.norms.shape).copy()
     sums, warned = np.cumsum(weights), ""
     for j in range(1, count):
         t = float(weights[j] / sums[j]) if sums[j] else 0.0
-        here, length = span.normalised(found)
+        here, length = span.normalised(factors)
         directed = (length > NO_DIRECTION) & (span.norms[..., j : j + 1] > NO_DIRECTION)
         ends = here, span.units[..., j, :]
-        shares, warning = _circle_shares(span, ends, directed, t, linear_threshold)
-        found = shares[..., :1] * found + shares[..., 1:] * np.eye(count)[j]
+        shares, warning = _compute_circle_factors(span, ends, directed, t, linear_threshold)
+        factors = shares[..., :1] * factors + shares[..., 1:] * np.eye(count)[j]
         warned = warned or warning
-    return found, warned
+    return factors, warned
 
 
-def _circle_shares(
+def _compute_circle_factors(
     span: Span,
     ends: tuple[np.ndarray, np.ndarray],
     directed: np.ndarray,
@@ -123,8 +125,8 @@ def _circle_shares(
     if linear_threshold is not None:
         curved = curved & (np.abs(1 - apart**2 / 2) <= linear_threshold)
     share = np.array([1 - t, t])
-    found = np.where(curved, np.sin(share * theta) / np.where(curved, np.sin(theta), 1.0), share)
-    return found, _CANCELLED if opposite.any() else ""
+    factors = np.where(curved, np.sin(share * theta) / np.where(curved, np.sin(theta), 1.0), share)
+    return factors, _CANCELLED if opposite.any() else ""
 
 
 def mean_direction(
@@ -146,8 +148,8 @@ def mean_direction(
     mean, length = span.normalised((directed[..., None] * units).sum(-2))
     cancelled = ~aimless & (length <= ANTIPODAL)
     mean = _iterate_mean(span, mean, units, directed, (steps, tolerance))
-    found = np.where(aimless | cancelled, shares, (span.norms @ shares)[..., None] * mean)
-    return found, _CANCELLED if cancelled.any() else ""
+    factors = np.where(aimless | cancelled, shares, (span.norms @ shares)[..., None] * mean)
+    return factors, _CANCELLED if cancelled.any() else ""
 
 
 def _iterate_mean(
@@ -160,17 +162,17 @@ def _iterate_mean(
     """Return the mean after steps of the Karcher iteration; each vector of a batch stops by itself."""
     steps, tolerance = until
     for _ in range(steps):
-        step = (directed[..., None] * _logarithms(span, mean[..., None, :], units)).sum(-2)
+        step = (directed[..., None] * _map_to_tangents(span, mean[..., None, :], units)).sum(-2)
         size = span.length(step)
         moving = size > tolerance
         if not moving.any():
             break
-        stepped, _ = span.normalised(np.cos(size) * mean + _sinc(size) * step)
+        stepped, _ = span.normalised(np.cos(size) * mean + _compute_sinc(size) * step)
         mean = np.where(moving, stepped, mean)
     return mean
 
 
-def _logarithms(span: Span, mean: np.ndarray, units: np.ndarray) -> np.ndarray:
+def _map_to_tangents(span: Span, mean: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Return the logarithms of the unit vectors at the mean, [..., m, n]."""
     apart, together = (span.lengths(both)[..., None] for both in (units - mean, units + mean))
     theta = 2 * np.arctan2(apart, together)
@@ -178,10 +180,10 @@ def _logarithms(span: Span, mean: np.ndarray, units: np.ndarray) -> np.ndarray:
     # large coefficients, and what is opposite to it is so only up to their rounding.
     combined = np.abs(units + mean) @ span.norms[..., None]
     opposite = together < np.maximum(SAME_DIRECTION, BLUR * combined)
-    logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 1.0, _sinc(theta))
+    logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 1.0, _compute_sinc(theta))
     return np.asarray(np.where(opposite, 0.0, logs))
 
 
-def _sinc(x: np.ndarray) -> np.ndarray:
+def _compute_sinc(x: np.ndarray) -> np.ndarray:
     small = np.abs(x) <= 1e-4
     return np.asarray(np.where(small, 1 - x * x / 6, np.sin(x) / np.where(small, 1.0, x)))

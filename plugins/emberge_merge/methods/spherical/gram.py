@@ -56,7 +56,7 @@ class GramStrategy(MergeStrategy):
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         if self._is_by_column(block):
-            return self._row_grams(self._merged_vectors(block).flatten(2).double(), 0)
+            return self._compute_row_grams(self._select_vectors(block).flatten(2).double(), 0)
         return block.inner_products(deltas=self.of_deltas(block), differences=self.near)
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
@@ -68,7 +68,7 @@ class GramStrategy(MergeStrategy):
         if self.granularity != "row" and not self._is_by_column(block):
             coefficients = stats[0]["coefficients"]
             return block.add_deltas(coefficients) if deltas else block.combine(coefficients)
-        vectors = self._merged_vectors(block)
+        vectors = self._select_vectors(block)
         if self.granularity == "row":
             merged = self._merge_rows(vectors, block)
         else:
@@ -76,20 +76,20 @@ class GramStrategy(MergeStrategy):
             merged = mixed.reshape(vectors.shape[1:])
         return block.add_delta(merged) if deltas else merged
 
-    def _merged_vectors(self, block: Block) -> Tensor:
+    def _select_vectors(self, block: Block) -> Tensor:
         return block.deltas if self.of_deltas(block) else block.tensors
 
     def _merge_rows(self, vectors: Tensor, block: Block) -> Tensor:
         count = vectors.shape[1] if len(block.shape) > 1 else 1
         rows = vectors.reshape(len(vectors), count, -1)
-        coefficients, _ = self.coefficients(self._row_grams(rows.double(), 1), block)
+        coefficients, _ = self.coefficients(self._compute_row_grams(rows.double(), 1), block)
         return _combine_vectors(rows, coefficients[:, None]).reshape(vectors.shape[1:])
 
-    def _row_grams(self, vectors: Tensor, dim: int) -> dict[str, Tensor]:
-        found = {"products": _gram_products(vectors, dim)}
+    def _compute_row_grams(self, vectors: Tensor, dim: int) -> dict[str, Tensor]:
+        grams = {"products": _multiply_grams(vectors, dim)}
         if self.near:
-            found["differences"] = _gram_products(_subtract_first(vectors), dim)
-        return found
+            grams["differences"] = _multiply_grams(_subtract_first(vectors), dim)
+        return grams
 
     def _is_by_column(self, block: Block) -> bool:
         return self.granularity == "column" and len(block.shape) > 1
@@ -102,7 +102,7 @@ def _subtract_first(vectors: Tensor) -> Tensor:
     return differences
 
 
-def _gram_products(vectors: Tensor, dim: int) -> Tensor:
+def _multiply_grams(vectors: Tensor, dim: int) -> Tensor:
     """Return Gram matrices [many, n, n] of [n, rows, columns], summed along rows (0) or columns (1)."""
     count = len(vectors)
     grams = vectors.new_empty((vectors.shape[2 - dim], count, count))

@@ -40,5 +40,5 @@ class Karcher(GramStrategy):
 
         span = Span.of(grams["products"], grams["differences"])
         weights = block.weights.cpu().numpy()
-        found, warning = mean_direction(span, weights, steps=self.max_iter, tolerance=self.tol)
-        return grams["products"].new_tensor(found), warning
+        factors, warning = mean_direction(span, weights, steps=self.max_iter, tolerance=self.tol)
+        return grams["products"].new_tensor(factors), warning

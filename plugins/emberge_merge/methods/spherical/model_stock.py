@@ -50,13 +50,13 @@ class ModelStock(GramStrategy):
 
     def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
         gram, count = grams["products"], len(block.models)
-        return (self._ratio(gram) / count)[..., None].expand(*gram.shape[:-1]), ""
+        return (self._compute_ratio(gram) / count)[..., None].expand(*gram.shape[:-1]), ""
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        ratio = float(self._ratio(stats[-1]["products"]).mean())
+        ratio = float(self._compute_ratio(stats[-1]["products"]).mean())
         return {**super().conclude(block, stats), "findings": {"mean of the models": ratio}}
 
-    def _ratio(self, gram: Tensor) -> Tensor:
+    def _compute_ratio(self, gram: Tensor) -> Tensor:
         """Return t of each Gram matrix [..., n, n]; a pair without a direction counts as orthogonal."""
         count = gram.shape[-1]
         norms = gram.diagonal(dim1=-2, dim2=-1).sqrt()

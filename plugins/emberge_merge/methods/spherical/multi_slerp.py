@@ -50,5 +50,5 @@ class MultiSlerp(GramStrategy):
 
         span = Span.of(grams["products"], grams["differences"])
         weights = block.weights.cpu().numpy()
-        found, warning = mean_direction(span, weights, steps=_STEPS[self.mode], tolerance=1e-10)
-        return grams["products"].new_tensor(found), warning
+        factors, warning = mean_direction(span, weights, steps=_STEPS[self.mode], tolerance=1e-10)
+        return grams["products"].new_tensor(factors), warning

@@ -42,5 +42,5 @@ class Nuslerp(GramStrategy):
         span = Span.of(grams["products"], grams["differences"])
         first, second = block.weights.tolist()
         t = 0.5 if abs(first + second) < 1e-6 else second / (first + second)
-        found, warning = slerp_coefficients(span, t)
-        return grams["products"].new_tensor(found), warning
+        factors, warning = slerp_coefficients(span, t)
+        return grams["products"].new_tensor(factors), warning

@@ -40,5 +40,5 @@ class SequentialSlerp(GramStrategy):
 
         span = Span.of(grams["products"], grams["differences"])
         weights = block.weights.cpu().numpy()
-        found, warning = slerp_in_turn(span, weights, self.linear_threshold)
-        return grams["products"].new_tensor(found), warning
+        factors, warning = slerp_in_turn(span, weights, self.linear_threshold)
+        return grams["products"].new_tensor(factors), warning

@@ -40,5 +40,5 @@ class Slerp(GramStrategy):
         from emberge_merge.methods.spherical.angles import Span, slerp_coefficients
 
         span = Span.of(grams["products"], grams["differences"])
-        found, warning = slerp_coefficients(span, block.options.t, self.linear_threshold)
-        return grams["products"].new_tensor(found), warning
+        factors, warning = slerp_coefficients(span, block.options.t, self.linear_threshold)
+        return grams["products"].new_tensor(factors), warning
