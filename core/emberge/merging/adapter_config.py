@@ -51,7 +51,7 @@ _INSTEAD = "fold it into its base with the library that trained it and merge the
 
 @dataclass(frozen=True)
 class AdapterConfig:
-    """A LoRA adapter's settings, of those that decide its weights. Patterns are matched to modules' names."""
+    """The settings of a LoRA adapter that decide its weights; patterns match the ends of modules' names."""
 
     path: Path
     rank: int
@@ -82,7 +82,7 @@ class AdapterConfig:
         return any(name.endswith(self.saved_modules) for name in around)
 
     def tokens_of(self, module: str) -> tuple[int, ...]:
-        """Return the rows of a table of embeddings that were trained."""
+        """Return the indices of an embedding table's rows that the adapter trained."""
         if not isinstance(self.tokens, Mapping):
             return self.tokens
         rows = (v for name, v in self.tokens.items() if f".{module}".endswith(f".{name}"))
@@ -90,7 +90,7 @@ class AdapterConfig:
 
 
 def read_adapter_config(folder: Path) -> AdapterConfig:
-    """Read and judge an adapter's settings.
+    """Read an adapter's settings, and refuse those that cannot be merged.
 
     Raises:
         CheckpointError: for another kind of adapter than LoRA, and for options that cannot be merged as
@@ -192,7 +192,7 @@ def _sample_stretches(size: int) -> Iterator[tuple[int, int]]:
 
 
 def adapter_origin(base: Path) -> tuple[str, dict[str, str]]:
-    """Return (the usual name of a base, the header's metadata of an adapter that is made on it).
+    """Return the usual name of a base, and the header metadata for an adapter made on it.
 
     By such metadata a merge refuses another base with the same name.
 
@@ -244,7 +244,7 @@ def name_of_base(folder: Path) -> str:
 
 
 def base_warning(config: AdapterConfig, metadata: Mapping[str, str], base: Path) -> str | None:
-    """Return a warning where an adapter's base is known by a name alone that the folder lacks; else None."""
+    """Return a warning if only the base's recorded name could be compared and it differs; else None."""
     record = (read_provenance(metadata) or {}).get(KEY)
     theirs = (config.base or "").rstrip("/").rpartition("/")[2]
     if record or not theirs or theirs == name_of_base(base).rpartition("/")[2]:

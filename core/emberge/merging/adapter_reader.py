@@ -1,4 +1,4 @@
-"""A base and an adapter as one model: its tensors by canonical names, none written; loads no torch."""
+"""Reading of a base with an adapter as one model, without writing a tensor; loads no torch."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def adapted_names(
 
 
 class _AdapterApplier:
-    """Maker of the adapted model: it puts the changes of an adapter on the tensors of its base."""
+    """A builder of the adapted model: it applies an adapter's changes to the tensors of its base."""
 
     def __init__(self, names: Names, checkpoint: Checkpoint, adapter: Adapter) -> None:
         self.names, self.checkpoint, self.adapter = names, checkpoint, adapter
@@ -251,7 +251,7 @@ class _AdapterApplier:
         self.specs[base_name] = _derive_tensor(self.specs[base_name], [shift])
 
     def _require_tied(self) -> None:
-        """Refuse a head and an embedding that the adapter draws apart and the base ties into one."""
+        """Refuse an adapter that unties a head and an embedding that are one tensor in the base."""
         if self.names.tied is not True or self.adapter.config.task not in _HEADED:
             return
         saved = {self.places.of(name) or name: spec for name, spec in self.adapter.whole.items()}
@@ -298,7 +298,7 @@ _MODULE = re.compile(r"(\d+)\.(?:auto_model\.|model\.)?(?=\D)")
 
 
 class AdapterNames:
-    """Names of the base's tensors for each of an adapter's names.
+    """A lookup from an adapter's tensor names to those of its base.
 
     An adapter may have been trained on another class than the base is stored as (`model.layers.0…` for
     `layers.0…`), or inside a SentenceTransformer (`0.auto_model.encoder…`): whatever precedes the base's
@@ -324,12 +324,12 @@ class AdapterNames:
         return None
 
     def beside(self, name: str) -> str:
-        """Return the name of a tensor that the base lacks, without the prefix of all names."""
+        """Return the canonical name of a tensor that the base lacks, without the adapter's name prefix."""
         name = self._strip_module_number(name)
         return name.removeprefix(max(self._leads, key=len, default=""))
 
     def require_one_prefix(self) -> None:
-        """Refuse names under several prefixes.
+        """Refuse an adapter whose names match the base's under several prefixes.
 
         Raises:
             CheckpointError: naming two of them.
@@ -343,7 +343,7 @@ class AdapterNames:
                 )
 
     def _strip_module_number(self, name: str) -> str:
-        """Return a name without a SentenceTransformer's number of the module; later ones get their folder."""
+        """Return a name without the module's number; modules after the first get their folder as prefix."""
         match = _MODULE.match(name)
         if match is None or int(match[1]) >= max(1, len(self._modules)):
             return name
@@ -356,7 +356,7 @@ class AdapterNames:
 
 
 def compare_adapters(models: Iterable[MergeInput]) -> tuple[list[Problem], list[str]]:
-    """Return (problems, warnings) of adapters that are merged together, without those of single ones."""
+    """Return (problems, warnings) from comparing the adapters of a merge with one another."""
     adapters: list[tuple[MergeInput, Adapter]] = []
     for model in models:
         try:
@@ -388,7 +388,7 @@ def _check_saved_modules(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Pr
 
 
 def _check_bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
-    """Yield adapters of two bases on one folder, whose configs contradict each other."""
+    """Yield a problem for adapters on one base folder whose configs name different bases."""
     bases: dict[object, tuple[str, str]] = {}
     for model, adapter in found:
         base = adapter.config.base

@@ -1,4 +1,4 @@
-"""A base's tensor with what an adapter changes of it, made row by row while it is read; loads no torch."""
+"""Base tensors with an adapter's changes applied row by row while they are read; loads no torch."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Change(Protocol):
     """A change that an adapter makes to a tensor."""
 
     def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
-        """Return the function that changes tiles of these rows, with all that it needs in memory."""
+        """Read what the change needs for these rows, and return the function that applies it to tiles."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptedSpec(DerivedTensor):
-    """A tensor of an adapted model: the base's, or the adapter's own copy, and the changes in their order.
+    """A tensor of an adapted model: the base's or the adapter's copy, and the changes to apply in order.
 
     All is computed in float64 and rounded once.
     """

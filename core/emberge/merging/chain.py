@@ -1,4 +1,4 @@
-"""Chains: the links of a merge run in turn, measures first, for one block after the other."""
+"""Chains of stages: each link measures and then transforms or merges, block by block."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _resolve_plain(stage: Stage, block: Block) -> Options:
 
 @dataclass(frozen=True)
 class Chain:
-    """The links of a merge, and how a link's schedules become numbers for a block."""
+    """The stages of a merge in order, and the resolver of their schedules for a block."""
 
     links: tuple[Stage, ...]
     resolve: Resolve = _resolve_plain
@@ -55,18 +55,18 @@ class Chain:
         return block
 
     def reads_base(self, position: int, number: int) -> bool:
-        """Return whether a pass of the link at `position` looks at the base, or the links before it do."""
+        """Return whether a pass of the link at `position`, or a link before it, reads the base."""
         before = any(link.reads_base(link.passes) for link in self.links[:position])
         return before or self.links[position].reads_base(number)
 
     @property
     def merges_with_base(self) -> bool:
-        """True if any link looks at the base when all measures are known."""
+        """True if any link reads the base in the final merge."""
         return any(link.reads_base(link.passes) for link in self.links)
 
     @property
     def sees_base(self) -> bool:
-        """True if any pass of a link looks at the base, or the merge does."""
+        """True if any pass of a link, or the final merge, reads the base."""
         return self.merges_with_base or any(
             link.reads_rows(number) and self.reads_base(position, number)
             for position, link in enumerate(self.links)
@@ -74,13 +74,13 @@ class Chain:
         )
 
     def measure(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
-        """Return the measures of the next pass of the link at `position`, over the block that it sees."""
+        """Return the measures of the next pass of the link at `position` over the block it receives."""
         link = self.links[position]
         block = self.transform(stats, block, position)
         return link.measure(self._resolve_options(link, block), stats[position])
 
     def conclude(self, stats: Sequence[Stats], block: Block, position: int) -> Measures:
-        """Return the conclusion of the last pass of the link at `position`, for later calls."""
+        """Return the conclusion of the last pass of the link at `position`, which replaces its measures."""
         link = self.links[position]
         if type(link).conclude is Stage.conclude:
             return stats[position][-1]
@@ -88,7 +88,7 @@ class Chain:
         return link.conclude(self._resolve_options(link, block), stats[position])
 
     def merge(self, stats: Sequence[Stats], block: Block) -> Tensor:
-        """Return the merged rows, when all measures are known."""
+        """Return the merged rows, given the measures of all passes."""
         last = self.links[-1]
         if not isinstance(last, MergeStrategy):
             raise TypeError(f"{type(last).__name__} cannot end a chain")
@@ -107,7 +107,7 @@ def scope_key(scope: Scope, block: Block) -> str:
 def merge_blocks(
     links: Sequence[Stage], blocks: Sequence[Block], resolve: Resolve = _resolve_plain
 ) -> Iterator[Tensor]:
-    """Merge blocks that are in memory, in their order: the scheduler's work in a few lines.
+    """Merge blocks that are in memory, in order and without a scheduler.
 
     `blocks` must be all blocks of the widest scope of any link.
     """

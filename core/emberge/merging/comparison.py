@@ -156,7 +156,7 @@ class WeightComparison:
         return [*self.notes, *(far if low else [])]
 
     def plain(self) -> dict[str, Any]:
-        """Return all numbers as JSON, by layer and part; a number that does not exist is null.
+        """Return all numbers as JSON, by layer and part; null where a number is undefined.
 
         `total` of a layer are its matrices, `vector` its norms and biases.
         """
@@ -236,7 +236,7 @@ def _mean_known(values: Iterable[float | None]) -> float | None:
 
 
 def _format_titles(titles: Sequence[str], widths: Sequence[int]) -> str:
-    """Return the line above the heads: each title once, above the columns that it is for."""
+    """Return the table's first line: each title once, above the first of its columns."""
     line = ""
     column = widths[0]
     for i, (title, width) in enumerate(zip(titles, widths[1:], strict=True)):
@@ -258,7 +258,7 @@ def _shorten_layer(layer: str) -> str:
 
 
 def _list_columns(found: WeightComparison) -> Iterator[tuple[str, str, Callable[[str], str]]]:
-    """Yield (title, view, text of a layer) of each column after that of the layers' names."""
+    """Yield (title, view, function from a layer to its cell) for each column after the first."""
     for view, parts in VIEWS:
         yield "cosine", view, _build_cell_writer(found, parts, lambda one: one.cosine, 4)
     for view, parts in VIEWS:

@@ -1,4 +1,4 @@
-"""Merge weights that a step has found, by the content of the models that they belong to."""
+"""Merge weights found by a step, stored by the content fingerprint of each model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FoundWeights:
 
     @classmethod
     def read(cls, path: Path) -> FoundWeights:
-        """Return the weights of a file, given it or the folder of the step that found them.
+        """Read the weights, given their file or the folder of the step that found them.
 
         Raises:
             CheckpointError: for a file that is missing or has no weights.
@@ -56,7 +56,7 @@ class FoundWeights:
         return cls(weights=weights, by_tensor=layered, names=names, facts=content)
 
     def of(self, fingerprint: str) -> PerTensor:
-        """Return the weight of a model of this content, by tensor where it varies."""
+        """Return the weight of the model with this fingerprint, by tensor where it varies."""
         return self.by_tensor.get(fingerprint, PerTensor(self.weights[fingerprint]))
 
     def write(self, folder: Path) -> None:
@@ -74,7 +74,7 @@ class FoundWeights:
         write_text(folder / WEIGHTS_FILE, text + "\n")
 
     def problems(self, models: Iterable[tuple[str, str]], unseen: Sequence[str] = ()) -> list[str]:
-        """Return reasons why the weights do not fit models, which are (name, fingerprint) pairs.
+        """Return reasons why the weights do not fit the models, given as (name, fingerprint) pairs.
 
         A model of no weight may be missing. While some models are `unseen`, as those that are yet to be
         made, what belongs to none of the others may belong to them.

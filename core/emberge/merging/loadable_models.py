@@ -29,7 +29,7 @@ _DTYPE = "float32"
 
 
 def whole_faults(folder: Path, adapter: Path | None) -> Sequence[str]:
-    """List what keeps the model in `folder`, with an adapter on it, from being opened.
+    """List reasons why the model in `folder`, with an adapter applied, cannot be opened.
 
     Read are headers and configs alone. Of a folder without weights only the files are looked at.
     """
@@ -50,7 +50,7 @@ def whole_faults(folder: Path, adapter: Path | None) -> Sequence[str]:
 
 @contextmanager
 def whole_model(model: Model, work: Path, machine: Machine | None = None) -> Iterator[Path]:
-    """Yield the folder of a model; of `base+adapter` one with the adapted model, in float32, until the end.
+    """Yield a model's folder; for `base+adapter`, a temporary one with the adapted model in float32.
 
     That one is in `work`, and one that a killed process left there is used as it is. Memory is bounded as in
     a merge.

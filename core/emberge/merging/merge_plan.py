@@ -32,7 +32,7 @@ _NUMBERED = re.compile(r"(.*)\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
-    """One tensor of the output. `name` is canonical, `out` as it will be stored.
+    """One tensor of the output; `name` is its canonical name, `out` how it will be stored.
 
     `sources` has an entry a model, None where the model lacks it. For `copy`, `origin` is the tensor that is
     moved, and the sources are those whose bytes must equal it.
@@ -49,7 +49,7 @@ class TensorPlan:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveWeight:
-    """A model's effective weight: its mean over elements, and by layer that of most of the layer's elements.
+    """A model's effective weight: the mean over elements, and the most common value in each layer.
 
     `mixed` is the share of all elements whose weight differs from that of most in their layer; `least` and
     `largest` are over all tensors.
@@ -63,7 +63,7 @@ class EffectiveWeight:
 
     @property
     def variation(self) -> str:
-        """The weights over the layers in a few words; "" where all are equal."""
+        """A short description of how the weight varies over the layers; "" if it does not."""
         varied = len({_show_number(weight) for weight in self.layers.values()}) > 1
         if not varied:
             spread = f"{_show_number(self.least)} to {_show_number(self.largest)}"
@@ -87,7 +87,7 @@ class EffectiveWeight:
 
 @dataclass(frozen=True, kw_only=True)
 class MergePlan:
-    """A merge from headers and configs alone: each tensor of the output, problems and warnings.
+    """A merge planned from headers and configs alone: output tensors, problems and warnings.
 
     `weights` are each model's mean effective weight over elements (divided by their sum where a strategy
     takes shares), and `shares` have them by layer; `weight_sum` is the mean sum of the weights as given.
@@ -141,7 +141,7 @@ class MergePlan:
 
     @property
     def copied(self) -> list[str]:
-        """Names of the tensors that are moved as they are."""
+        """Names of the tensors that are copied unchanged."""
         return [plan.out.name for plan in self.tensors if plan.action == "copy"]
 
     @property
@@ -151,7 +151,7 @@ class MergePlan:
 
 
 def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
-    """Return the weight, as given, of each model that has the tensor."""
+    """Return the recipe's weight of each model that has the tensor."""
     depth = plan.depths.get(tensor.name, 0.0)
     called = _list_filterable_names(plan.request, tensor)
     return {
@@ -168,7 +168,7 @@ def resolver(plan: MergePlan) -> Resolver:
 
 
 def raise_problems(plan: MergePlan) -> None:
-    """Raise the errors of a plan, if it has any, as one.
+    """Raise all problems of a plan as one error, if it has any.
 
     Raises:
         CheckpointError: with a line for each.
@@ -179,7 +179,7 @@ def raise_problems(plan: MergePlan) -> None:
 
 
 def _list_filterable_names(request: MergeRequest, tensor: TensorPlan) -> dict[str, str]:
-    """Return the names that filters are matched with: each model's own, and under "" the result's.
+    """Return the names that filters match a tensor by: each model's own, and the result's under "".
 
     They differ only in a slice that takes other layers of a model than it makes, and only in the layer.
     """
@@ -230,7 +230,7 @@ def _show_number(value: float) -> str:
 
 
 def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight], float]:
-    """Return (each model's effective weight, the mean sum of the weights as given); means are over elements.
+    """Return each model's effective weight and the sum of the recipe's weights, as means over elements.
 
     Where a strategy takes shares, a weight is divided by the sum over those it is merged with. Where one
     merges its result with the base, the base has a weight too, and the models what that leaves.
@@ -257,7 +257,7 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
 def _compute_weights(
     plan: MergePlan, tensor: TensorPlan, given: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return the weights in effect for a tensor, of what the base leaves.
+    """Return the models' effective weights for a tensor, scaled by the share that the base leaves.
 
     They are as given, or divided by their sum over those merged.
     """
@@ -286,7 +286,7 @@ def sums_of(weights: Mapping[str, float], labels: Mapping[str, str]) -> dict[str
 
 
 def weighing(chain: Sequence[Stage], inputs: Sequence[MergeInput]) -> tuple[Stage, dict[str, str]]:
-    """Return (the link that the weights are for, each model's label); equal labels are merged together.
+    """Return the link that uses the weights, and each model's label; equal labels are merged together.
 
     It is the first link that makes one model of several, such as each group's, else the last.
     """
@@ -298,7 +298,7 @@ def weighing(chain: Sequence[Stage], inputs: Sequence[MergeInput]) -> tuple[Stag
 
 
 class _WeightSum:
-    """A sum of one model's weights: elements by weight by layer."""
+    """A count of elements by layer and weight, for one model."""
 
     def __init__(self) -> None:
         self.layers: dict[str, dict[float, int]] = {}

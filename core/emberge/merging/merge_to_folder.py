@@ -25,7 +25,7 @@ from emberge.tensor_files import HEADER, FetchedFile, TensorReader, header_texts
 
 @dataclass(frozen=True)
 class MergeReport:
-    """The outcome of a merge: tensors by what became of them, effective weights as in MergePlan, warnings.
+    """The outcome of a merge: tensors by action, effective weights as in MergePlan, and warnings.
 
     `foretold` are the warnings that the plan had already. `findings` are numbers that strategies computed,
     such as weights, by layer and label: means over the layer's elements. `left` has by model the tensors
@@ -96,7 +96,7 @@ def merge_checkpoints(
 def _finish_folder(
     plan: MergePlan, reader: TensorReader, fetched: list[FetchedFile], out: Path
 ) -> None:
-    """Write the result's number of layers and tokens into its configs, and its new tokens.
+    """Write the result's numbers of layers and tokens into its configs, and its new tokens.
 
     What came from servers is compared with what they have: of tensors that were not sound nothing is kept.
     """
@@ -140,7 +140,7 @@ def _build_report(
 
 
 def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:
-    """Hash all that decides the bytes of a merge: another key, other bytes."""
+    """Hash everything that decides the bytes of a merge."""
     request = plan.request
     facts: list[Any] = [
         *(repr(request.chains), request.dtype, request.seed, str(request.max_shard_size), header),
@@ -161,7 +161,7 @@ def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:
 
 
 def _hash_statistics(request: MergeRequest) -> list[str]:
-    """Return hashes of the statistics files that a merge takes numbers from."""
+    """Return the hashes of the statistics files that a merge reads."""
     if not request.uses_statistics:
         return []
     from emberge.merging import statistics_file as files

@@ -1,4 +1,4 @@
-"""A merge as it is asked for: models, base, method, options, and all else that decides the bytes."""
+"""The request for a merge: models, base, method, options, and everything else that decides its bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _simplify_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Resolver:
-    """Maker of numbers from a stage's schedules: depth by the tensor's layer, a model's own options first."""
+    """A resolver of a stage's schedules to numbers, by layer depth; models' own options come first."""
 
     models: Mapping[str, ModelOptions]
     depths: Mapping[str, float]
@@ -67,7 +67,7 @@ class Resolver:
 
 
 def faults_of(model: str, options: ModelOptions, stages: Sequence[Stage]) -> Iterator[str]:
-    """Yield what is wrong with one model's own options, given all stages of the merge."""
+    """Yield the faults of one model's own options, given all stages of the merge."""
     stage_by_name = {stage.name_in_recipes: stage for stage in stages}
     by_key = {_simplify_name(name): stage for name, stage in stage_by_name.items()}
     for name, values in options.items():
@@ -124,7 +124,7 @@ class MergeInput:
 
 @dataclass(frozen=True)
 class MergeSlice:
-    """Some layers of the result: as many layers of each input, from the input's `first` one on.
+    """`count` layers of the result, merged from as many layers of each input, starting at its `first`.
 
     `strategy` is None for the merge's own.
     """
@@ -174,7 +174,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeRequest:
-    """All that decides the bytes of a merge.
+    """Everything that decides the bytes of a merge.
 
     `template` (default: the first model) gives names, stored dtypes and everything that is not weights;
     `tokenizer` is a folder whose tokenizer is taken instead. `dtype` is what stages compute in, `out_dtype`
@@ -211,7 +211,7 @@ class MergeRequest:
 
     @property
     def chains(self) -> tuple[tuple[Stage, ...], ...]:
-        """The rules' strategies in order, the one for the rest, and those of slices."""
+        """All strategies: the rules' in order, the default one, and those of slices."""
         slice_chains = (one.strategy for one in self.slices if one.strategy is not None)
         return (*(rule.strategy for rule in self.rules), self.strategy, *slice_chains)
 
@@ -230,7 +230,7 @@ class MergeRequest:
 
 
 def _own_chain(slices: Sequence[MergeSlice], name: str) -> int:
-    """Return how many strategies after the merge's own one that of a tensor's slice comes; 0 without one."""
+    """Return the offset of a slice's strategy behind the default one in `chains`; 0 without its own."""
     position = slice_of(slices, name)
     if slices[position].strategy is None:
         return 0

@@ -25,7 +25,7 @@ Open = Callable[[str, TensorSpec], TensorSource]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StatisticsEntry:
-    """One entry and its source; with `by_row` its rows are the tensor's."""
+    """One statistics entry and its source; if `by_row`, its rows match the tensor's."""
 
     spec: TensorSpec
     source: TensorSource
@@ -33,7 +33,7 @@ class StatisticsEntry:
 
     @classmethod
     def of(cls, spec: TensorSpec, source: TensorSource, shape: tuple[int, ...]) -> StatisticsEntry:
-        """Build the entry of a tensor of this shape; one of as many rows as the tensor is read by row."""
+        """Build the entry of a tensor of this shape; it is read by row if it has as many rows."""
         by_row = len(shape) > 1 and bool(spec.shape) and spec.shape[0] == shape[0]
         return cls(spec, source, by_row)
 
@@ -59,11 +59,11 @@ class RowStatistics(Mapping[str, Any]):
     device: str = "cpu"
 
     def of(self, rows: range, device: str) -> RowStatistics:
-        """Return the same for other rows."""
+        """Return these statistics for other rows."""
         return dataclasses.replace(self, rows=rows, device=device)
 
     def row_bytes(self, rows: int) -> int:
-        """Return the bytes of memory for a row: entries as read and as computed with, over all rows."""
+        """Return the bytes that the entries take per row, as read and as converted for computing."""
         sizes = [e.spec.nbytes for e in self.entries.values()]
         return 3 * sum(sizes) // max(1, rows)
 

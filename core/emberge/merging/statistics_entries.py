@@ -24,7 +24,7 @@ Entries = Mapping[str, Mapping[str, TensorSpec]]
 
 
 def own_entries(link: Stage, request: MergeRequest) -> dict[str, Mapping[str, TensorSpec]]:
-    """Return each model's entries by place, of the files that a link names for itself.
+    """Return each model's entries by tensor or layer, from the files that a link names itself.
 
     Raises:
         CheckpointError: when a model has no fingerprint to find its entries by, or is in no file.
@@ -48,7 +48,7 @@ def own_entries(link: Stage, request: MergeRequest) -> dict[str, Mapping[str, Te
 
 
 def statistics_problems(request: MergeRequest) -> Iterator[Problem]:
-    """Yield the problems of statistics files by their headers alone; not of files that are yet to be made."""
+    """Yield the problems of existing statistics files, from their headers alone."""
     seen: set[str] = set()
     for chain in request.chains:
         for link in all_stages(chain):
@@ -120,7 +120,7 @@ def _place_fault(model: MergeInput, files: Sequence[StatisticsFile], count: int)
 
 
 def entry_problems(plan: MergePlan) -> Iterator[Problem]:
-    """Yield the tensors that a stage cannot merge by the entries of their models."""
+    """Yield a problem for each tensor whose models lack the entries that its stage needs."""
     request = plan.request
     entries_by_link: dict[int, Entries] = {}
     for tensor in plan.tensors:
@@ -149,7 +149,7 @@ def _find_entry_fault(
 
 
 def _read_known_entries(link: Stage, request: MergeRequest) -> Entries:
-    """Return `own_entries`; nothing while they are unknown, or where others report their problems."""
+    """Return `own_entries`, or none if they are unknown or another check reports their problems."""
     readable = all(
         not t.startswith("$") or t in request.statistics for t in _list_named_files(link)
     )
@@ -163,7 +163,7 @@ def _read_known_entries(link: Stage, request: MergeRequest) -> Entries:
 
 @dataclass(frozen=True)
 class _Entries:
-    """Entries of the files that a stage names: places (tensors or layers) by label."""
+    """The tensors and layers that a stage's files have entries for, by label."""
 
     stage: Stage
     files: str
@@ -203,11 +203,9 @@ def label_problems(request: MergeRequest) -> Iterator[Problem]:
 
 
 def layer_problems(plan: MergePlan) -> Iterator[Problem]:
-    """Yield a problem for each label that a stage's files have for other layers than the merged ones."""
-    entries_by_stage, lacking = (
-        _read_entries(plan.request),
-        dict[tuple[int, str], dict[str, None]](),
-    )
+    """Yield a problem for each label whose entries do not cover the merged layers."""
+    entries_by_stage = _read_entries(plan.request)
+    lacking: dict[tuple[int, str], dict[str, None]] = {}
     for tensor in plan.tensors if entries_by_stage else ():
         layer, chain = plan.layers[tensor.name], plan.request.chain_of(tensor.name)
         for stage, labels in _label_readers(
@@ -232,7 +230,7 @@ def _list_merged_models(tensor: TensorPlan, plan: MergePlan) -> list[MergeInput]
 def _label_readers(
     chain: Sequence[Stage], inputs: Sequence[MergeInput]
 ) -> Iterator[tuple[Stage, list[str]]]:
-    """Yield each stage of a chain that reads labels, with those that it sees."""
+    """Yield each stage of a chain that reads labels, with the labels of its models."""
     models: Sequence[str] = _list_run_names(inputs)
     groups: Sequence[str] = [model.group for model in inputs]
     for link in chain:
@@ -246,7 +244,7 @@ def _label_readers(
 
 
 def _list_run_names(inputs: Sequence[MergeInput]) -> list[str]:
-    """Return the names that models have in the run, where a check calls them by their references.
+    """Return the models' names in the run, which differ from the references used in a check.
 
     Those of `$run.checkpoints` and of equal names are not known before, and are "".
     """
@@ -265,7 +263,7 @@ def _name_in_run(model: MergeInput) -> str:
 
 
 def _read_entries(request: MergeRequest) -> dict[int, _Entries]:
-    """Return the entries of each stage's files, by the stage's id; not of files with other problems."""
+    """Return the entries of each stage's sound files, by the stage's id."""
     entries_by_stage = {}
     for chain in request.chains:
         for stage, _ in _label_readers(chain, request.inputs):

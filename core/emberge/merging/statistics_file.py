@@ -32,7 +32,7 @@ _READ = 1 << 20
 
 @dataclass(frozen=True)
 class Statistics:
-    """Numbers by place and label, with fingerprints of the base and of each label's model, where known.
+    """Numbers by tensor or layer and by label, with the fingerprints of base and models where known.
 
     `measure` is the kind of the numbers; `facts` are further metadata: data, seed, versions.
     """
@@ -54,7 +54,7 @@ class Statistics:
         return {**self.facts, "measure": self.measure, "base": self.base, **models}
 
     def write(self, folder: Path, name: str = STATISTICS) -> Path:
-        """Write a file into the folder and return its path; numbers that are no tensors become float64.
+        """Write the file into the folder and return its path; plain numbers become float64 tensors.
 
         Raises:
             CheckpointError: when a place contains the slash that separates it from its label.
@@ -100,7 +100,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class StatisticsFile:
-    """A statistics file by its header; no number is read before it is asked for.
+    """A statistics file, of which only the header is read until numbers are needed.
 
     Raises:
         CheckpointError: when it is missing, damaged or no statistics file.
@@ -145,7 +145,7 @@ class StatisticsFile:
 
     @functools.cached_property
     def entries(self) -> Mapping[str, Mapping[str, TensorSpec]]:
-        """The entries by label and place."""
+        """The entries by label, and by tensor or layer."""
         entries_by_label: dict[str, dict[str, TensorSpec]] = {}
         for name, spec in self.specs.items():
             label, slash, entry_name = name.rpartition("/")
@@ -166,7 +166,7 @@ class StatisticsFile:
         return str(hasher.hexdigest())
 
     def verify(self) -> StatisticsFile:
-        """Check the numbers against the hash of those that were measured, and return the file.
+        """Check the numbers against the hash in the header, and return the file.
 
         Raises:
             CheckpointError: when they are not.
@@ -214,7 +214,7 @@ def statistics_path(path: Path) -> Path:
 
 
 def statistics_files(links: Iterable[Stage], made: Mapping[str, Path]) -> list[Path]:
-    """Return the statistics files that links name; `made` has the paths of those that steps made."""
+    """Return the paths of the statistics files that links name; `made` maps references to steps' files."""
     named = {file.text: file for link in links for file in link.files()}
     return [made.get(text) or _resolve_path(file) for text, file in named.items()]
 

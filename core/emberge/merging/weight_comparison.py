@@ -244,7 +244,7 @@ class CompareJob(TensorJob):
         raise NotImplementedError("a comparison produces nothing")
 
     def _clear_other_rows(self, rows: range, stacked: Tensor, width: int) -> int:
-        """Set rows that mean different things to zero, and return the number of elements that are left."""
+        """Set rows of different tokens to zero, and return the number of other elements."""
         if self.shared is None:
             return len(rows) * width
         same_rows = self.shared[rows.start : rows.stop]

@@ -1,4 +1,4 @@
-"""An adapter as the folder that peft reads."""
+"""Writing of an adapter as a folder that peft can read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _is_table(module: str) -> bool:
 
 @dataclass
 class AdapterParts:
-    """The parts of an adapter by the backbone's names; with `transposed` its layers store [in, out].
+    """The tensors of an adapter by the backbone's names; if `transposed`, its layers store [in, out].
 
     `names` are all tensors of the backbone: a module that is saved is saved with all that is in it.
     """
@@ -129,5 +129,5 @@ class AdapterParts:
 
 
 def _strip_weight(name: str) -> str:
-    """Return the module of a parameter: `layers.0.mlp` of `layers.0.mlp.weight`."""
+    """Return the module name of a parameter: `layers.0.mlp` for `layers.0.mlp.weight`."""
     return name.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""Changes of matrices as products of two thin ones, cut to a rank; loads no torch by itself."""
+"""Factorisation of matrix changes into products of two thin matrices; loads no torch by itself."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Truncation:
     energy: float | None = None
 
     def of(self, squares: Tensor) -> int:
-        """Return the number of squared singular values, largest first, that are kept; at least one."""
+        """Return how many of the squared singular values, sorted from the largest, are kept; at least one."""
         count = int((squares > _NOISE * squares[0]).sum())
         if self.energy is not None:
             reached = squares.cumsum(0) >= self.energy * squares.sum() * (1 - 1e-12)
@@ -126,7 +126,7 @@ class Truncation:
 
 @dataclass(frozen=True)
 class Products:
-    """The tensors of a merge of adapters on the base of `names` that change by sums of products."""
+    """Tensors of a merge of adapters whose change is a sum of low-rank products; `names` are the base's."""
 
     plan: MergePlan
     names: Names
@@ -136,7 +136,7 @@ class Products:
 
     @property
     def exact(self) -> bool:
-        """True if nothing is cut."""
+        """True if the truncation removes nothing."""
         return self.truncation == Truncation()
 
     def has(self, tensor: TensorPlan) -> bool:
@@ -146,7 +146,7 @@ class Products:
         return self._known[tensor.name]
 
     def saves(self, tensor: TensorPlan) -> bool:
-        """Return whether some adapter has the tensor whole, so that a result of adapters does too."""
+        """Return whether any adapter stores the whole tensor, so that the merged adapter must too."""
         return any(
             model.adapter is not None and spec is not None and _is_saved_by(spec, model.adapter)
             for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True)
@@ -188,7 +188,7 @@ class Products:
 
 
 def _is_saved_by(spec: TensorSpec, adapter: Path) -> bool:
-    """Return whether a tensor is an adapter's own and nothing else: its module was saved."""
+    """Return whether a tensor is only the adapter's own copy, because its module was saved whole."""
     if isinstance(spec, AdaptedSpec):
         return not spec.changes and _is_saved_by(spec.origin, adapter)
     return spec.file.parent == adapter

@@ -40,7 +40,7 @@ _ROUNDING = 2.0**-20
 
 @dataclass(frozen=True)
 class AdapterReport:
-    """The parts of a merge in its adapter, by module and tensor of the backbone.
+    """A report on a merged adapter: rank by module and error by tensor of the backbone.
 
     `errors` are relative Frobenius errors of the changes that were factorised; `whole` are tensors kept so;
     `weights` are the models' effective ones, as in MergePlan; `findings` as in MergeReport.
@@ -55,7 +55,7 @@ class AdapterReport:
 
     @property
     def worst(self) -> tuple[str, float]:
-        """The tensor whose change is cut most, and its relative error."""
+        """The tensor with the largest relative error of truncation, and that error."""
         return max(self.errors.items(), key=lambda item: item[1])
 
 
@@ -71,7 +71,7 @@ def merge_to_adapter(
     side: Path | None = None,
     progress: Progress | None = None,
 ) -> AdapterReport:
-    """Merge models and write at `out`, by one rename, the adapter that makes of `base` the result.
+    """Merge models and write the result as an adapter on `base` at `out`, by one rename.
 
     With `combination` the result is W₀ + Σ cᵢ (Wᵢ - W₀), and changes that are products stay so: without a
     `truncation` the factors are set side by side (rank Σ rᵢ, exact), with one they are cut by a decomposition
@@ -112,7 +112,7 @@ def merge_to_adapter(
 
 @dataclass
 class _AdapterBuilder:
-    """An adapter that is being built."""
+    """A builder of the merged adapter, tensor by tensor."""
 
     plan: MergePlan
     base: MergeInput
@@ -143,7 +143,7 @@ class _AdapterBuilder:
     def fill(
         self, reader: TensorReader, machine: Machine, progress: Progress | None
     ) -> dict[str, Tensor]:
-        """Take all changes into the parts, and return by name the tensors that are kept whole."""
+        """Collect all changes in the parts, and return the tensors kept whole, by name."""
         merged = [t for t in self.plan.tensors if t.action == "merge"]
         by_job = [t for t in merged if not self.products.has(t)]
         plan = dataclasses.replace(self.plan, tensors=tuple(by_job))
@@ -187,7 +187,7 @@ class _AdapterBuilder:
             self._sort_change(name, merged, base)
 
     def _sort_change(self, name: str, merged: Tensor, own: Tensor) -> None:
-        """Cut a change to factors, or keep the tensor whole."""
+        """Factorise a tensor's change, or keep the whole tensor."""
         if self.modules and name.startswith(self.modules):
             raise CheckpointError(
                 f"{name}: changed, and is a module after the trunk, which an adapter cannot hold; keep the "

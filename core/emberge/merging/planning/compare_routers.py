@@ -1,4 +1,4 @@
-"""Routers of models to be merged, which must be of one upcycling; loads torch.
+"""A check that the routers of all models come from one upcycling; loads torch.
 
 Experts are merged by their numbers, which mean the same in all models of one upcycling: it leaves a
 fingerprint in config.json, and every training and merge keeps that. Where models have none or others, those
@@ -28,7 +28,7 @@ _UPCYCLING = "upcycling"
 
 
 def router_problems(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Iterator[Problem]:
-    """Yield the first pair of models whose experts cannot be merged by their numbers."""
+    """Yield a problem for the first pair of models whose experts do not correspond by number."""
     origins = {name: one.config.get(_UPCYCLING) for name, one in checkpoints.items()}
     with TensorReader() as reader:
         for tensor in plan.tensors:
@@ -47,7 +47,7 @@ def router_problems(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> I
 def _find_problem(
     plan: MergePlan, tensor: TensorPlan, origins: Mapping[str, object], reader: TensorReader
 ) -> Problem | None:
-    """Return the problem of the first model whose router is not that of the first one."""
+    """Return the problem of the first model whose router differs from that of model one."""
     models = zip(plan.request.inputs, tensor.sources, strict=True)
     rows = {model.name: _read_rows(spec, reader) for model, spec in models if spec is not None}
     first, *others = rows

@@ -101,7 +101,7 @@ class _TensorMatcher:
             )
 
     def _find_head_owners(self, name: str) -> set[str]:
-        """Return the models that have a tensor as part of a head; none if it is more than that in any."""
+        """Return the models that have a tensor only in a head; none if any model has it elsewhere."""
         having = {model for model, names in self.names.items() if name in names.specs}
         return having if all(name in self.names[model].heads for model in having) else set()
 
@@ -149,14 +149,14 @@ class _TensorMatcher:
         return TensorPlan(name, self._build_copied_spec(pattern), "copy", sources, origin=pattern)
 
     def _is_optional(self, name: str) -> bool:
-        """Return whether models may lack a tensor of the template: of a head, or outside the text trunk."""
+        """Return whether models may lack a template tensor: one in a head or outside the text trunk."""
         if name in self.pattern.heads:
             return True
         trunks = any(model.part == "text" for model in self.request.inputs)
         return trunks and self.pattern.is_outside_trunk(name)
 
     def _plan_optional(self, plan: TensorPlan) -> TensorPlan | None:
-        """Plan a tensor that models may lack; None where all have it, or some have a part of its head."""
+        """Plan a tensor that models may lack; return None if all have it or some have part of its head."""
         models = [(m.name, self.names.get(m.name)) for m in self.request.inputs]
         trunks = {m.name for m in self.request.inputs if m.part == "text"}
         without = {
@@ -188,7 +188,7 @@ class _TensorMatcher:
         return name in self.pattern.heads and not names.shares_head(self.pattern, name)
 
     def _apply_policy(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:
-        """Return the plan if no model lacks the tensor, else the plan by the policy for missing ones."""
+        """Return the plan if no model lacks the tensor, else the one of the policy for missing tensors."""
         lacking = [
             m.name
             for m, spec in zip(self.request.inputs, plan.sources, strict=True)
@@ -211,7 +211,7 @@ class _TensorMatcher:
         return plan if self._require_base(plan) else None
 
     def _plan_present(self, plan: TensorPlan) -> TensorPlan | None:
-        """Plan a tensor from the models that have it; of one model alone it is copied."""
+        """Plan a tensor from the models that have it; copy it if only one does."""
         present = [spec for spec in plan.sources if spec is not None]
         chain = self.request.chains[self.request.chain_of(plan.name)]
         if len(present) not in chain[0].arity and len(present) == 1:
@@ -229,7 +229,7 @@ class _TensorMatcher:
         return f"{who} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
 
     def _require_base(self, plan: TensorPlan) -> bool:
-        """Return whether the base has a tensor that its strategy needs it for; note a problem if not."""
+        """Return whether the base has the tensor where the strategy needs it; note a problem if not."""
         chain = self.request.chains[self.request.chain_of(plan.name)]
         needs = any(link.base_policy == "required" for link in chain)
         if plan.base is None and self.base is not None and needs:
@@ -242,7 +242,7 @@ class _TensorMatcher:
         return True
 
     def _check_shapes(self, plan: TensorPlan) -> TensorPlan | None:
-        """Return the plan, `padded` where vocabularies are; None where a shape does not fit."""
+        """Return the plan, marked `padded` if vocabularies are; None if a shape does not fit."""
         models = list(zip((m.name for m in self.request.inputs), plan.sources, strict=True))
         models.append(("the base", plan.base))
         padded = False
@@ -268,7 +268,7 @@ class _TensorMatcher:
         return vocabulary is not None and vocabulary.decides_shape(plan.name)
 
     def _differs_in_padding(self, plan: TensorPlan, spec: TensorSpec) -> bool:
-        """Return whether shapes differ only in rows that no token of the tokenizer has."""
+        """Return whether shapes differ only in padding rows, which belong to no token."""
         if not is_vocabulary(plan.name) or spec.shape[1:] != plan.out.shape[1:]:
             return False
         from emberge.merging.tokens.tokenizer import vocabulary

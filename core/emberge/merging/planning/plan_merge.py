@@ -66,7 +66,7 @@ def plan_merge(
 def _read_headers(
     request: MergeRequest, *, whole: bool
 ) -> tuple[dict[str, Names], dict[str, Checkpoint], list[Problem]]:
-    """Return (tensors of each model whose weights exist, each folder, what is wrong with them).
+    """Return the names of each model's tensors, its checkpoint, and the problems of reading them.
 
     With `whole` all weights must exist.
     """
@@ -91,7 +91,7 @@ def _read_headers(
 def _read_names(
     model: MergeInput, checkpoint: Checkpoint, request: MergeRequest, whole: bool
 ) -> Names | None:
-    """Return a model's tensors, adapted and with a supplied vocabulary; None without an adapter's weights."""
+    """Return a model's tensor names with adapter and vocabulary applied; None if weights do not exist yet."""
     names: Names | None = checkpoint.names
     if names is not None and model.adapter is not None:
         from emberge.merging.adapter_reader import adapted_names
@@ -115,7 +115,7 @@ def _find_template(
 
 
 def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> MergePlan:
-    """Complete a plan from configs and tokenizers alone, where the template has no weights yet."""
+    """Complete a plan from configs and tokenizers alone, as the template has no weights yet."""
     seen = (checkpoints[m.name] for m in plan.request.inputs if m.name in checkpoints)
     template = plan.template or next(seen, None)
     if template is None:
@@ -139,7 +139,7 @@ def _add_tensors(
     names: Mapping[str, Names],
     pattern: Names,
 ) -> MergePlan:
-    """Complete a plan with its tensors, where the template's headers exist."""
+    """Complete a plan with its tensors, from the headers of template and models."""
     request, template = plan.request, plan.template
     assert template is not None
     plan = _add_tokens(
@@ -207,7 +207,7 @@ def _match_tokens(
     names: Mapping[str, Names],
     pattern: Names | None,
 ) -> TokenPlan | None:
-    """Match the tokens of all models; None where their tokenizers are equal byte for byte, or replaced."""
+    """Match the tokens of all models; None if their tokenizers are equal byte for byte, or replaced."""
     models = [m.name for m in request.inputs]
     bases = [request.base.name] if request.base is not None else []
     tokenizer_folder = request.tokenizer or template.folder
@@ -250,7 +250,7 @@ def _add_weights(plan: MergePlan) -> MergePlan:
 
 
 def _plan_slices(request: MergeRequest, out: Path | None, part: Path | None) -> MergePlan:
-    """Plan every slice as a merge of its own, and join the plans."""
+    """Plan each slice as a separate merge, and join the plans."""
     from emberge.merging.planning.slices import join_plans, requests_of
 
     plans = [plan_merge(one, out=out, part=part) for one in requests_of(request)]

@@ -24,7 +24,7 @@ _PER_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_la
 
 
 def _renumber_names(part: LayerRange, names: Names, first: int) -> Names:
-    """Return a model's tensors in a slice: under the names of the result, and no others."""
+    """Return a model's tensors in a slice, renamed as in the result."""
     by = part.start - first
     specs = {
         shifted(name, by) if layer_number(name) is not None else name: spec
@@ -35,7 +35,7 @@ def _renumber_names(part: LayerRange, names: Names, first: int) -> Names:
 
 
 def _renumber_pattern(part: LayerRange, names: Names, first: int, prefix: str) -> Names:
-    """Return the names of the result: a model's own in the slice, below the template's prefix."""
+    """Return the result's tensors in a slice: the model's, renamed and below the template's prefix."""
     by = part.start - first
     specs = {}
     for name, spec in names.specs.items():
@@ -69,7 +69,7 @@ def as_sliced(
 
 
 def slice_depths(part: LayerRange, layers: Mapping[str, str]) -> dict[str, float]:
-    """Return the relative depth of each tensor in its slice: 1 in one of one layer, 0 outside layers."""
+    """Return each tensor's relative depth in its slice: 0 to 1, 1 in a single layer, 0 outside layers."""
     depths = {}
     for name in layers:
         number = layer_number(name)
@@ -145,7 +145,7 @@ def _spread_sources(plans: Sequence[MergePlan], inputs: int) -> Iterator[TensorP
 
 
 def _check_lengths(request: MergeRequest) -> Iterator[Problem]:
-    """Yield the slices whose layers a model does not have."""
+    """Yield a problem for each slice with layers that a model lacks."""
     for layer_slice in request.slices:
         for model in (
             *layer_slice.inputs,
@@ -162,7 +162,7 @@ def _check_lengths(request: MergeRequest) -> Iterator[Problem]:
 
 
 def _check_shapes(plans: Sequence[MergePlan]) -> Iterator[Problem]:
-    """Yield the slices whose layers do not have the shapes of the first one's."""
+    """Yield a problem for each slice whose layers differ in shape from the first slice's."""
     shapes: dict[str, tuple[int, ...]] = {}
     for plan in plans:
         for tensor in plan.tensors:
@@ -189,7 +189,7 @@ def _count_layers(config: Mapping[str, Any]) -> int | None:
 
 
 def write_layers(request: MergeRequest, trunk: Path) -> None:
-    """Give the config.json in `trunk` the number and the kinds of layers of the result."""
+    """Write the result's number and kinds of layers into the config.json in `trunk`."""
     path = trunk / "config.json"
     if not path.is_file():
         return
@@ -204,7 +204,7 @@ def write_layers(request: MergeRequest, trunk: Path) -> None:
 
 
 def _list_layer_kinds(request: MergeRequest, name: str) -> list[Any] | None:
-    """Return an entry for each layer of the result, from the config of the first model in its slice."""
+    """Return the config entry of each layer of the result, from the first model of its slice."""
     kinds: list[Any] = []
     for layer_slice in request.slices:
         model = layer_slice.inputs[0]

@@ -24,7 +24,7 @@ _ALIKE = "merge models of one architecture, or choose one with 'template'"
 
 
 def request_problems(request: MergeRequest) -> Iterator[Problem]:
-    """Yield the problems that show without reading any folder."""
+    """Yield the problems of a request that can be found without reading a folder."""
     names = [m.name for m in request.inputs]
     groups = [m.group for m in request.inputs]
     if not names:
@@ -145,7 +145,7 @@ def compare_folders(
 def architectures_differ(
     request: MergeRequest, template: Checkpoint, checkpoints: Mapping[str, Checkpoint]
 ) -> Iterator[bool]:
-    """Yield for each model whether its architecture is not the template's, unless a template was chosen."""
+    """Yield for each model whether its architecture differs from the template's, unless one was chosen."""
     if request.template is None:
         for model in request.inputs:
             if model.name in checkpoints:
@@ -157,7 +157,7 @@ def architectures_differ(
 def template_problems(
     request: MergeRequest, template: Checkpoint, pattern: Names | None
 ) -> Iterator[Problem]:
-    """Yield what of a template's files keeps the result from being opened, or is only a part's."""
+    """Yield problems of the template's files that would make the result incomplete or unreadable."""
     for fault in template_faults(template):
         yield Problem(f"{fault}, {OTHER_TEMPLATE}")
     if request.tokenizer is not None and request.tokenizer.is_dir():
@@ -195,7 +195,7 @@ def _compare_settings(
 
 
 def tensor_problems(plan: MergePlan) -> list[Problem]:
-    """List the problems that show once the tensors' names are known: filters, weights, statistics."""
+    """List the problems that need the tensors' names: of filters, weights and statistics."""
     if not plan.tensors:
         return []
     filters = filter_problems(plan) if plan.request.part is None else ()
@@ -220,7 +220,7 @@ def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
 
 
 def filter_problems(plan: MergePlan) -> Iterator[Problem]:
-    """Yield the filters that match no tensor; the name of a head is allowed where there is none."""
+    """Yield a problem for each filter that matches no tensor; a head's name is always allowed."""
     names = [t.out.name for t in plan.tensors if t.action == "merge"]
     slices = [s.name for one in plan.plans for t in one.tensors for s in t.sources if s is not None]
     known_names = [*names, *slices, *plan.dropped, HEAD]
@@ -235,7 +235,7 @@ def filter_problems(plan: MergePlan) -> Iterator[Problem]:
 
 
 def _schedule_problems(plan: MergePlan) -> Iterator[Problem]:
-    """Yield the options whose filters leave a tensor without a value."""
+    """Yield a problem for each option whose filters leave a tensor without a value."""
     seen: set[str] = set()
     ask = resolver(plan)
     for tensor in plan.tensors:
@@ -267,7 +267,7 @@ def _check_weights(plan: MergePlan) -> Iterator[Problem]:
 def _zero_sum_fault(
     chain: Sequence[Stage], request: MergeRequest, weights: Mapping[str, float]
 ) -> str | None:
-    """Return what is wrong with weights that a link divides by their sum; None for nothing."""
+    """Return the problem of weights whose sum, by which a link divides, is zero; else None."""
     link, labels = weighing(chain, [m for m in request.inputs if m.name in weights])
     if link.weight_role != "share":
         return None

@@ -35,7 +35,7 @@ _MOST = 8
 
 @dataclass(frozen=True, slots=True)
 class PlanWarnings:
-    """Warnings of a plan, equality of all but the models' weights, and the licence of each parent."""
+    """Warnings of a plan, whether models differ in weights only, and each parent's licence."""
 
     warnings: tuple[str, ...]
     alike: bool
@@ -74,7 +74,7 @@ def _warn_of_weights(plan: MergePlan) -> Iterator[str]:
 
 
 def _list_stages(plan: MergePlan, chain: tuple[Stage, ...]) -> Iterator[Stage]:
-    """Yield the links that see the models of the recipe, with the weights that it gives them."""
+    """Yield the stages that receive the recipe's models with their given weights."""
     models = [m.name for m in plan.request.inputs]
     groups = [m.group for m in plan.request.inputs]
     for link in chain:
@@ -175,7 +175,7 @@ def licence_line(licences: Mapping[str, str | None]) -> str:
 
 
 def _warn_of_twins(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
-    """Yield warnings of models that count twice, and of those that are equal to the base.
+    """Yield a warning for each pair of equal models, and for each model equal to the base.
 
     Groups may share a model: a checkpoint that is among the best for two tasks is in both soups.
     """
@@ -199,7 +199,7 @@ def _describe_twins(first: str, second: str) -> str:
 
 
 def _collect_merged(plan: MergePlan) -> dict[str, list[TensorSpec]]:
-    """Return the merged tensors of the base and of each model whose files have them as they are."""
+    """Return the merged tensors of the base and the models that store all of them unchanged in files."""
     merged = [tensor for tensor in plan.tensors if tensor.action == "merge"]
     named = {m.name: [t.sources[i] for t in merged] for i, m in enumerate(plan.request.inputs)}
     every = {_BASE: [tensor.base for tensor in merged], **named}
@@ -220,14 +220,14 @@ def _have_same_bytes(
 
 
 class _OpenFiles(ExitStack):
-    """Files that stay open while places in them are compared."""
+    """A cache of open files, from which tensors are sampled."""
 
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[Path, int] = {}
 
     def hold_same(self, first: TensorSpec, second: TensorSpec) -> bool:
-        """Return whether two tensors of one size have equal bytes at the places that are looked at."""
+        """Return whether two tensors of one size have equal bytes at the sampled offsets."""
         handle, other_handle = self._open_file(first.file), self._open_file(second.file)
         if os.path.sameopenfile(handle, other_handle) and first.offset == second.offset:
             return True
@@ -295,12 +295,12 @@ def estimate_cosines(plan: MergePlan, place: int, files: _OpenFiles) -> Mapping[
 
 
 def _is_plain(spec: TensorSpec | None) -> bool:
-    """Return whether a file has the tensor as it is, in a dtype that is read here."""
+    """Return whether a file stores the tensor unchanged, in a dtype that can be read without torch."""
     return type(spec) is TensorSpec and spec.dtype in _DECODERS
 
 
 def _sample_runs(elements: int) -> Iterator[tuple[int, int]]:
-    """Yield (first element, number) of what is read of a matrix; all of a small one."""
+    """Yield the first element and length of each sampled run of a matrix; all of a small one."""
     if elements <= _RUN * _PLACES:
         yield 0, elements
         return

@@ -1,4 +1,4 @@
-"""Jobs for the tensors of a merge plan, and what finished jobs remarked, over all tensors."""
+"""Building of a plan's jobs, and summaries of the remarks of finished jobs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _is_coarse(tensor: TensorPlan) -> bool:
 
 
 def _find_owned_rows(tensor: TensorPlan, block: Block) -> PartialRows | None:
-    """Return the tokens that not all models have; None where all have all."""
+    """Return the tokens that some models lack; None if there are none."""
     from emberge.merging.tokens.token_rows import owned_rows
 
     specs = [spec for spec in tensor.sources if spec is not None]
@@ -143,7 +143,7 @@ def empty_block(
 
 
 def _find_padding(tensor: TensorPlan, reader: TensorReader) -> FileSource | None:
-    """Return the source of rows that a model with a less padded vocabulary lacks: a model that has them."""
+    """Return the source of the padding rows that a model lacks: another model that has them."""
     if not tensor.padded:
         return None
     longest = next(
@@ -164,7 +164,7 @@ def _build_copy_job(plan: MergePlan, tensor: TensorPlan, reader: TensorReader) -
 
 
 def warnings_of(jobs: Sequence[TensorJob]) -> Iterator[str]:
-    """Yield each warning of the jobs once, with the tensors that it concerns."""
+    """Yield each distinct warning of the jobs once, with its tensors."""
     tensors: dict[str, list[str]] = {}
     for job in jobs:
         for warning in dict.fromkeys(job.remarks.get("warnings", ())):

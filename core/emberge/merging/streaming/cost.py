@@ -1,4 +1,4 @@
-"""Sizes of blocks and granules, and the bytes and memory that a merge takes by them; loads no torch."""
+"""Sizes of blocks and granules, and estimates of a merge's bytes and memory; loads no torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Beyond that they leave the caches, and below the calls on them cost more than th
 
 
 def element_bytes(models: int, *, based: bool, itemsize: int) -> int:
-    """Return the bytes that an element takes while it is worked on, over all models.
+    """Return the bytes of working memory per element, over all models.
 
     They are for the stacked models and a stage's copy of them; with a base also for deltas, before and after.
     """
@@ -29,7 +29,7 @@ def element_bytes(models: int, *, based: bool, itemsize: int) -> int:
 
 
 def block_elements(each: int, *, workers: int, memory: int | None) -> int:
-    """Return the elements produced at once, at `each` bytes an element.
+    """Return the number of elements to produce at once, at `each` bytes an element.
 
     All threads, and what waits to be written, take `memory` bytes at most.
     """
@@ -40,7 +40,7 @@ def block_elements(each: int, *, workers: int, memory: int | None) -> int:
 
 
 def queue_bytes(memory: int | None) -> int:
-    """Return the bytes that wait to be written: a quarter of the memory, if that is little."""
+    """Return the most bytes that may wait to be written: at most a quarter of the memory."""
     return QUEUE if memory is None else min(QUEUE, memory // 4)
 
 
@@ -80,7 +80,7 @@ def forecast(plan: MergePlan, machine: Machine | None = None) -> Forecast:
 
 @dataclass(frozen=True, slots=True)
 class _TensorCost:
-    """One tensor's bytes: in its inputs, read, and in the memory of all threads."""
+    """The bytes of one tensor: stored in its inputs, read in all passes, and of all threads' memory."""
 
     inputs: int
     read: int

@@ -1,4 +1,4 @@
-"""Jobs of a streamed checkpoint: one a tensor, which measures or produces the rows that it is asked for."""
+"""Jobs of a streamed checkpoint: each measures and produces rows of one tensor on request."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ class TensorJob(Protocol):
 
     @property
     def problem(self) -> str:
-        """The reason for which the job cannot be done, as far as specs show it; "" for none."""
+        """The reason, found from specs alone, why the job cannot run; "" for none."""
         return ""
 
     @property
     def unusable(self) -> str:
-        """The message, without the tensor's name, for numbers that no layer can work with."""
+        """The error message, without the tensor's name, for numbers that are not usable."""
         return "has values that are NaN, infinite or above 1.8e19; make it again"
 
     @property
@@ -107,11 +107,11 @@ class TensorJob(Protocol):
 
     @property
     def remarks(self) -> dict[str, Any]:
-        """The remarks of the work on it, filled while it is done; JSON, which the journal keeps."""
+        """Remarks collected while the job runs, as JSON for the journal."""
         return {}
 
     def needs_rows(self, rows: range, stats: Sequence[Measures]) -> bool:
-        """Return whether the next pass has to see these rows."""
+        """Return whether the next pass has to read these rows."""
         return True
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
@@ -119,7 +119,7 @@ class TensorJob(Protocol):
         return {}
 
     def conclude(self, stats: Sequence[Measures]) -> Measures:
-        """Return the measures that later calls get in place of stats[-1]."""
+        """Return the measures that replace stats[-1] in later calls."""
         return stats[-1]
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
@@ -243,7 +243,7 @@ class MergeJob(TensorJob):
 
     @property
     def _read_first(self) -> bool:
-        """True if the first pass reads rows, and looks for NaN in them."""
+        """True if the first pass reads rows and so checks them for NaN."""
         return bool(self.passes) and self.chain.links[self._link_position(0)].reads_rows(0)
 
     def _link_position(self, number: int) -> int:
@@ -417,7 +417,7 @@ class CopyJob(TensorJob):
 
 
 def announce(jobs: Sequence[TensorJob]) -> Callable[[], None]:
-    """Have the tensors that jobs will read fetched in the jobs' order, where they are on servers.
+    """Announce to the fetcher which tensors on servers the jobs will read, in the jobs' order.
 
     Returns what ends all requests, for when the work fails.
     """
@@ -448,7 +448,7 @@ def _list_sources(job: TensorJob) -> list[TensorSource]:
 
 
 def _is_plain(source: TensorSource, end: int) -> bool:
-    """Return whether the elements up to `end` can be taken as they are stored."""
+    """Return whether the elements up to `end` can be read as stored bytes."""
     spec = source.spec
     derived = isinstance(spec, DerivedTensor) or end > spec.elements
     return not derived and spec.dtype in DTYPES

@@ -32,7 +32,7 @@ _TOGETHER = 16
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The machine's part in a merge; none of it changes the bytes, except `granule`, which tests vary.
+    """Limits of threads, devices and memory; only `granule`, which tests vary, changes a merge's bytes.
 
     `memory` is in bytes; `block` is the number of elements produced at once, at least a row; None chooses it
     for each job. Workers share the devices.
@@ -54,7 +54,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredJobs:
-    """Jobs that are measured together, and those of them that are also produced."""
+    """A group of jobs that are measured together, and the ones to produce among them."""
 
     jobs: Sequence[TensorJob]
     wanted: Sequence[TensorJob]
@@ -114,13 +114,13 @@ def _limit_torch_threads() -> Iterator[None]:
 
 
 class _Countdown:
-    """A count that several threads take one from each."""
+    """A counter that several threads decrease."""
 
     def __init__(self, count: int) -> None:
         self._left, self._lock = count, threading.Lock()
 
     def reaches_zero(self) -> bool:
-        """Take one away, and return whether it was the last."""
+        """Decrease the count by one, and return whether it is zero now."""
         with self._lock:
             self._left -= 1
             return self._left == 0
@@ -149,7 +149,7 @@ class _TensorScheduler:
         self._streams = DeviceStreams(limits.devices)
 
     def run(self, units: Iterable[MeasuredJobs], failed: Callable[[], None] | None) -> None:
-        """Do all units, as many at a time as threads need; raise the first error, after `failed()`."""
+        """Run all units, enough at a time to keep the threads busy; raise the first error after `failed()`."""
         try:
             for unit in units:
                 self._wait_while(lambda: self._active > self._limits.workers)
@@ -172,7 +172,7 @@ class _TensorScheduler:
     # ── the work of a unit, in order ────────────────────────────────────────────────────────────
 
     def _plan_phases(self, unit: MeasuredJobs) -> Iterator[list[Work]]:
-        """Yield a unit's work: in each pass, measure granules; at last, produce blocks."""
+        """Yield a unit's work in phases: measure granules in each pass, then produce blocks."""
         stats: Stats = {id(job): [] for job in unit.jobs}
         for number in range(len(unit.jobs[0].passes)):
             reducers: dict[str, _OrderedReducer] = {}
@@ -187,7 +187,7 @@ class _TensorScheduler:
     def _plan_measuring(
         self, unit: MeasuredJobs, number: int, stats: Stats, reducers: dict[str, _OrderedReducer]
     ) -> Iterator[Work]:
-        """Yield the measuring of each granule that a pass needs, each with its place in a reducer."""
+        """Yield a task for each granule that a pass has to measure, with its position in a reducer."""
         for job in unit.jobs:
             one_pass, measures = job.passes[number], stats[id(job)]
             reducer = reducers.setdefault(one_pass.key, _OrderedReducer(one_pass.join))
@@ -199,7 +199,7 @@ class _TensorScheduler:
                     )
 
     def _plan_producing(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Work]:
-        """Yield the producing of each block of the unit's wanted tensors."""
+        """Yield a task for each block to produce of the unit's tensors."""
         for job in unit.wanted:
             pieces = list(_split_rows(job, _block_size(job, self._limits)))
             left = _Countdown(len(pieces))
@@ -274,7 +274,7 @@ class _TensorScheduler:
         self._pool.submit(guarded)
 
     def _wait_while(self, busy: Callable[[], bool]) -> None:
-        """Wait until a condition ends, or an error ends all work."""
+        """Wait while a condition is true and no error has ended the work."""
         with self._changed:
             while busy() and self._error is None:
                 self._changed.wait()
@@ -309,7 +309,7 @@ class _OrderedReducer:
             self.next += 1
 
     def join_some(self) -> None:
-        """Join those that follow one another, if they are enough and no other thread does."""
+        """Join consecutive measures if enough are ready and no other thread is joining."""
         while len(self._ready) >= _TOGETHER and self._joining.acquire(blocking=False):
             try:
                 self._join_next()
@@ -354,7 +354,7 @@ def _split_rows(job: TensorJob, elements: int) -> Iterator[range]:
 
 
 def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
-    """Refuse a piece that is not as large or of the dtype as its spec has it, or unusable."""
+    """Refuse a piece whose size or dtype differs from its spec, or whose numbers are not usable."""
     spec = job.spec
     expected = len(rows) * job.grid[1] * spec.itemsize
     dtype = str(piece.dtype).removeprefix("torch.")
@@ -393,7 +393,7 @@ def _require_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:
 
 
 class DeviceStreams:
-    """The devices of all threads, each thread with a stream of its own on its GPU.
+    """The devices of all threads; each thread has a separate stream on its GPU.
 
     A thread's rows go through its own pinned buffers and stream: while one thread waits for its copy or
     its result, another one's kernels run.
@@ -406,7 +406,7 @@ class DeviceStreams:
 
     @contextmanager
     def current_device(self) -> Iterator[str]:
-        """Yield the calling thread's device; all work inside goes to its stream and is then waited for."""
+        """Yield the calling thread's device; work inside runs in its stream and has ended on exit."""
         if not hasattr(self._own, "device"):
             with self._lock:
                 self._own.device = next(self._devices)
@@ -422,7 +422,7 @@ class DeviceStreams:
 
 
 def on_cpu(measures: Measures) -> Measures:
-    """Return the measures with their tensors on the CPU, where they are summed."""
+    """Return the measures with their tensors moved to the CPU."""
     return {name: _move_to_cpu(value) for name, value in measures.items()}
 
 

@@ -67,7 +67,7 @@ def stream(
     progress: Progress | None = None,
     complete: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Run the jobs and write their tensors into the folder `path`, which may have a killed run's part.
+    """Run the jobs and write their tensors into the folder `path`, going on with a killed run's part.
 
     `key` identifies the work: a part that was begun under another key is deleted. The caller
     publishes the folder. `writer` makes the writer, for other names of files, shards or metadata;
@@ -116,7 +116,7 @@ def stream(
 
 
 class Journal:
-    """Names of finished tensors, kept in the side folder so that a killed merge goes on.
+    """A journal of finished tensors in the side folder, from which a killed merge resumes.
 
     With a name go the `remarks` of the work on it, which a continued merge does not do again.
 
@@ -153,7 +153,7 @@ class Journal:
     def mark(
         self, name: str, sync: Callable[[], None], remarks: Mapping[str, Any] | None = None
     ) -> None:
-        """Note a tensor as finished; every few seconds, sync and write the names noted since."""
+        """Record a tensor as finished; sync and write the new names every few seconds."""
         with self._lock:
             self._waiting.append(
                 _encode_entry(done=name, **({"remarks": remarks} if remarks else {}))
@@ -219,7 +219,7 @@ def _clear_folder(folder: Path) -> None:
 
 
 def _keep_weights(folder: Path) -> None:
-    """Remove all but weights, as the run before may have had other configs to add."""
+    """Remove all files but weights, as the killed run may have added other configs."""
     for directory, _, files in os.walk(folder, topdown=False):
         for name in files:
             if not name.endswith(_WEIGHTS) and Path(directory, name) != folder / _NAME:
@@ -243,7 +243,7 @@ def build_checkpoint(
     progress: Progress | None = None,
     complete: Callable[[Path], None] | None = None,
 ) -> None:
-    """Run the jobs and publish their tensors at `out` as a model folder with all else of the template.
+    """Run the jobs and publish their tensors at `out`, with all other files from the template.
 
     A job a tensor, of any kind: a `CopyJob` moves one tensor's bytes, from a file or from a tensor that is
     computed while it is read (`DerivedTensor`), under the name of its `spec`; several may copy one tensor. A
@@ -310,7 +310,7 @@ def build_result(
     files: Mapping[str, Content] | None = None,
     complete: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write the tensors, copied or computed, and the template's other files as the result of a step.
+    """Write tensors, copied or computed, and the template's other files as a step's result.
 
     `key` is a JSON value that decides the tensors' bytes. `models` names in messages the model that each
     tensor is read from, by the tensor's name; it is the template without it. For the other options and what
@@ -339,7 +339,7 @@ def build_result(
 
 
 def require_free(path: Path) -> None:
-    """Make sure that nothing is at `path` but perhaps an empty folder.
+    """Refuse a `path` that exists, unless it is an empty folder.
 
     Raises:
         CheckpointError: when something is.
@@ -370,7 +370,7 @@ def _write_files(
     tokenizer: Path | None,
     files: Mapping[str, Content],
 ) -> None:
-    """Write all but the weights: what the template gives, and what is changed of it or added."""
+    """Write all files but the weights: those of the template, and the changed and added ones."""
     config_name = template.in_trunk("config.json")
     config = files.get(config_name)
     config = config if isinstance(config, Mapping) else None

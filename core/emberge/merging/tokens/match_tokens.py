@@ -48,7 +48,7 @@ class _TokenAligner:
         raise NotImplementedError
 
     def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
-        """Return a model's own row for each row of the result."""
+        """Return the model's row for each row of the result."""
         raise NotImplementedError
 
     def build_plan(self, meant: Mapping[int, str], rows: int, lines: tuple[str, ...]) -> TokenPlan:
@@ -66,7 +66,7 @@ class _TokenAligner:
         )
 
     def refuse(self, faults: Sequence[str], lines: tuple[str, ...]) -> TokenPlan:
-        """Build a plan of problems."""
+        """Build a plan that only reports problems."""
         return TokenPlan(self.chosen, problems=tuple(map(Problem, faults)), lines=lines)
 
     def tokenizer_of(self, name: str) -> Tokenizer:
@@ -76,7 +76,7 @@ class _TokenAligner:
         return tokenizer
 
     def place_faults(self) -> Iterator[str]:
-        """Yield what is wrong with new tokens where a tokenizer numbers its tokens by their places."""
+        """Yield the faults of new tokens in a tokenizer that numbers its tokens by position."""
         if self.chosen.whole and self.chosen.algorithm != "Unigram":
             return
         first, here = self.chosen.own, self.chosen.whole
@@ -134,7 +134,7 @@ class ByIds(_TokenAligner):
         return self.refuse([f"{join_some(self.clashes, 1)}; {self.remedy}"], lines)
 
     def _find_common_tokens(self) -> dict[int, str]:
-        """Return the ids that are one token in all models, with the tokens: usually nearly all ids."""
+        """Return id to token for the ids that mean the same token in all models."""
         heights = [m.rows if m.rows is not None else self.chosen.size for m in self.models]
         rows = max(heights)
         common = {
@@ -178,7 +178,7 @@ class ByIds(_TokenAligner):
         return token
 
     def _has_row(self, token: str, place: int) -> bool:
-        """Return whether any model has a row for a token on an id."""
+        """Return whether any model has this token, with a row, at this id."""
         return any(m.has(token, place) for m in self.models)
 
     def _add_token(self, place: int, name: str) -> str | None:
@@ -204,7 +204,7 @@ class ByIds(_TokenAligner):
         )
 
     def _refuse_twins(self, meant: Mapping[int, str]) -> None:
-        """Collect as clashes the tokens with two ids."""
+        """Record a clash for each token that has two ids."""
         places: dict[str, int] = {}
         for token_id, token in meant.items():
             if places.setdefault(token, token_id) != token_id:
@@ -264,7 +264,7 @@ class ByTexts(_TokenAligner):
                 )
 
     def _append_tokens(self, model: TokenModel, meant: dict[int, str]) -> None:
-        """Give the tokens that are still unknown ids behind all others."""
+        """Append the tokens that the result still lacks, with ids after all others."""
         if model.tokens is None:
             return
         next_id = max(meant, default=-1) + 1
@@ -301,7 +301,7 @@ def align_tokens(
     sliced: bool = False,
     remedy: str = REMEDY,
 ) -> TokenPlan:
-    """Plan which row of each model's embedding becomes which row of the result's.
+    """Plan which row of each model's embedding becomes which row of the result.
 
     `models` and `base` are names; `checkpoints` has those that exist, `names` the tensors of those with
     headers, and `pattern` the template's: without them rows are not counted. The result gets the tokenizer
@@ -390,7 +390,7 @@ def _plan_by_number(
 
 
 def _check_keepers(policy: VocabularyPolicy, models: Sequence[TokenModel]) -> str:
-    """Return what is wrong with the models that a policy names as keepers of tokens, "" for nothing."""
+    """Return the fault of the models that a policy names as owners of tokens; "" for none."""
     names = [m.name for m in models]
     for token, name in policy.keep.items():
         keeper = next((m for m in models if m.name == name), None)

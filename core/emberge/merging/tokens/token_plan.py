@@ -1,4 +1,4 @@
-"""A plan of how the tokens of different tokenizers are matched, and its files; loads no torch."""
+"""A plan that matches the tokens of different tokenizers, and the files it writes; loads no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class NewToken:
-    """A token that the result's tokenizer gets from a model's; `id` is its id in the result."""
+    """A token that the result's tokenizer takes from a model's; `id` is its id in the result."""
 
     text: str
     id: int
@@ -124,7 +124,7 @@ def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
 
 
 def _read_owner_vocabulary(token: NewToken) -> Any:
-    """Return the owner's own tokens, without those that were added to them."""
+    """Return the owner's base vocabulary, without added tokens."""
     path = token.owner.folder / "tokenizer.json"
     vocabulary = read_json(path)["model"].get("vocab") if path.is_file() else token.owner.tokens
     return vocabulary if isinstance(vocabulary, dict) else dict(vocabulary or ())
@@ -144,7 +144,7 @@ def _insert_token(model: dict[str, Any], token: NewToken) -> None:
 
 
 def _require_ids(model: dict[str, Any], added: Sequence[dict[str, Any]]) -> None:
-    """Keep added tokens on their ids: where reading would give them others, they become own ones too."""
+    """Keep added tokens at their ids, by putting them into the base vocabulary where needed."""
     id_by_text = {str(entry["content"]): int(entry["id"]) for entry in added}
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict) and given_ids(vocabulary, id_by_text) != id_by_text:
@@ -152,7 +152,7 @@ def _require_ids(model: dict[str, Any], added: Sequence[dict[str, Any]]) -> None
 
 
 def _append_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
-    """Append the merges by which the owners make their tokens, in the form of those that are there."""
+    """Append the owners' merges that produce the new tokens, in the form of the existing merges."""
     merges = model["merges"]
     text = bool(merges) and isinstance(merges[0], str)
     pairs = {_split_merge(merge) for merge in merges}
@@ -171,7 +171,7 @@ def _split_merge(merge: Any) -> tuple[str, str]:
 
 
 def _update_older_files(folder: Path, model: dict[str, Any]) -> None:
-    """Write the vocabulary into the files of older releases, and remove those that cannot represent it."""
+    """Write the vocabulary into files of older formats, and remove files that cannot represent it."""
     for name in _CLOSED:
         (folder / name).unlink(missing_ok=True)
     vocabulary = model["vocab"]

@@ -1,4 +1,4 @@
-"""Rows of embeddings by token: moved to the result's row, or merged from the models that have it."""
+"""Embedding rows by token: moved to the result's ids, or merged from the models that have them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRows(DerivedTensor):
-    """A tensor of the vocabulary with its rows where the result's tokenizer has them.
+    """A vocabulary tensor with its rows in the order of the result's tokenizer.
 
     `index` is the row of `origin` for each row, -1 for one that this model has not: that one is zero.
     """
@@ -58,7 +58,7 @@ def _slice_index(index: array[int], rows: range) -> NDArray[np.int64]:
 def _gather_rows(
     reader: RowReader, origin: TensorSpec, places: NDArray[np.int64], into: Tensor
 ) -> None:
-    """Fill `into` with rows of `origin`, those that follow one another at once."""
+    """Fill `into` with rows of `origin`, reading consecutive rows together."""
     import numpy as np
 
     width = into.shape[1]
@@ -120,7 +120,7 @@ def _move_rows(spec: TensorSpec, index: array[int]) -> TokenRows:
 
 @dataclass(frozen=True, eq=False)
 class PartialRows:
-    """The tokens that some models lack: each takes the weighted mean of its rows in those that have it.
+    """Tokens that some models lack; each becomes the weighted mean of the models that have it.
 
     `partial` marks them, `specs` are the models' tensors and, last, the base's or None.
     """
@@ -137,7 +137,7 @@ class PartialRows:
         sources: Sequence[TensorSource],
         base: TensorSource | None,
     ) -> None:
-        """Fill the owners' rows into the merged ones; `rows` are those of the tensor that `merged` has."""
+        """Overwrite the partial tokens' rows in `merged`, which has the tensor's `rows`."""
         import numpy as np
         import torch
 
@@ -171,7 +171,7 @@ class PartialRows:
 def owned_rows(
     specs: Sequence[TensorSpec], base: TensorSpec | None, weights: Sequence[float]
 ) -> PartialRows | None:
-    """Return the rows that not all of a tensor's models have; None where all have all."""
+    """Return the rows that some of a tensor's models lack; None if there are none."""
     import numpy as np
 
     everyone = [*specs, *([base] if base is not None else [])]
@@ -194,7 +194,7 @@ def _mark_known_tokens(spec: TensorSpec, tokens: range) -> NDArray[np.bool_]:
 def _read_rows(
     source: TensorSource, tokens: range, wanted: NDArray[np.int64], into: Tensor
 ) -> Tensor:
-    """Fill `into` with the wanted tokens' rows, those that follow one another at once."""
+    """Fill `into` with the selected tokens' rows, reading consecutive rows together."""
     import numpy as np
 
     starts = [0, *(np.flatnonzero(np.diff(wanted) != 1) + 1).tolist(), len(wanted)]

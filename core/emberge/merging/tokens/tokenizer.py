@@ -1,4 +1,4 @@
-"""A model's tokenizer by its files: its tokens, those that were added, and its way to cut text."""
+"""Reading of a tokenizer's files: its tokens, added tokens and algorithm."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _count_phrase(items: Sequence[Any], noun: str) -> str:
 
 
 def given_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
-    """Return the ids that added tokens get when a tokenizer with these tokens of its own is read.
+    """Return the ids that added tokens get in a tokenizer with this base vocabulary.
 
     The ids that a file gives them do not count: one that is among the own tokens has that id, another
     follows the largest so far.

@@ -1,4 +1,4 @@
-"""The vocabulary of a merge whose models' tokenizers differ: a policy, or one that a step supplies.
+"""The vocabulary of a merge of models whose tokenizers differ: by a policy, or supplied by a step.
 
 The folder of a supplied one has a tokenizer, a safetensors file a model with the tensors whose rows are
 tokens, by their canonical names, and `vocabulary.json`: `{"size": rows, "models": {fingerprint: file}}`, both
@@ -23,7 +23,7 @@ from emberge.tensor_names import Names, is_vocabulary
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyPolicy:
-    """The way to match rows of embeddings and language heads where models' tokenizers differ.
+    """A policy for matching rows of embeddings and heads of models whose tokenizers differ.
 
     `token_aware` keeps every id where it is: rows whose token is the same in all models are merged, a
     token that some lack takes its row from those that have it (one model's is copied), and two tokens
@@ -45,7 +45,7 @@ class VocabularyPolicy:
 
 @dataclass(frozen=True)
 class SuppliedVocabulary:
-    """A vocabulary that takes the place of the models' own; `folder` is None while it is yet to be made."""
+    """A vocabulary that replaces the models' own; `folder` is None until its step has run."""
 
     folder: Path | None = None
     FILE: ClassVar[str] = "vocabulary.json"
@@ -67,7 +67,7 @@ class SuppliedVocabulary:
         return self.folder is None and is_vocabulary(name)
 
     def applied(self, names: Names, model: str, fingerprint: str) -> Names:
-        """Return a model's tensors with those of the vocabulary in place of its own.
+        """Return a model's tensors, with its vocabulary replaced by the supplied one.
 
         Raises:
             CheckpointError: when the vocabulary was made without this model.
@@ -90,7 +90,7 @@ class SuppliedVocabulary:
         return replace(names, specs={**ordered, **new})
 
     def write_size(self, trunk: Path) -> None:
-        """Give the config.json in `trunk` the number of tokens."""
+        """Write the number of tokens into the config.json in `trunk`."""
         path = trunk / "config.json"
         size = self._content.get("size")
         if size is None or not path.is_file():
