@@ -1,4 +1,4 @@
-"""Files and folders that are whole or absent, also after a kill or a power cut: the one door for renames.
+"""Atomic files and folders, whole or absent even after a kill or a power cut.
 
 What is written goes under a side name that nobody can guess (`.name.<random>.part`), created by us and never
 through a link, is synced, and gets its name by one rename. Its process has the side file locked, so that a
@@ -39,7 +39,7 @@ _BESIDE = 1 << 20
 
 
 def sync(path: Path) -> None:
-    """Wait until one file's data, or the names in one folder, are on the disk."""
+    """Wait until a file's data, or a folder's entries, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -48,7 +48,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path, *, skipped: str = "", deep: bool = True) -> None:
-    """Wait until a folder with all below it is on the disk; its own name belongs to its parent.
+    """Wait until a folder's whole content is on the disk (not its name, which is in its parent).
 
     Files whose names end with `skipped` are left out, and without `deep` so is what is in folders below.
     """
@@ -61,7 +61,7 @@ def sync_tree(folder: Path, *, skipped: str = "", deep: bool = True) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and those above it, with their names on the disk; one that exists is kept."""
+    """Create a folder and its missing parents durably; an existing one is kept."""
     missing = [path for path in (folder, *folder.parents) if not path.is_dir()]
     for path in reversed(missing):
         path.mkdir(0o775, exist_ok=True)
@@ -88,7 +88,7 @@ def publish(side: Path, path: Path, *, once: bool = False) -> None:
 
 @contextmanager
 def replace_file(path: Path, *, durable: bool = True, shared: bool = False) -> Iterator[Path]:
-    """Give a side path to write to, which becomes `path` unless an error leaves the block.
+    """Yield a side path to write to, which is renamed to `path` unless the block raises an error.
 
     What killed writers of the same file left is removed. With `shared` several processes may write it at
     once, and the last one to end is kept.
@@ -118,7 +118,7 @@ _RESERVED: set[str] = set()
 
 @contextmanager
 def reserve(path: Path) -> Iterator[None]:
-    """Keep every other process from writing the file `path` for the block, which this one may write.
+    """Keep other processes from writing the file `path` during the block.
 
     Raises:
         CheckpointError: when another process is writing it, or has reserved it.
@@ -137,13 +137,13 @@ def reserve(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str, *, durable: bool = True, shared: bool = False) -> None:
-    """Write a text file, so that a reader finds the old content or the new, and never a part."""
+    """Write a text file atomically: readers find the old content or the new."""
     with replace_file(path, durable=durable, shared=shared) as side:
         side.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: object, *, durable: bool = True) -> None:
-    """Write a JSON file for people to read, so that a reader finds the old content or the new."""
+    """Write an indented JSON file atomically: readers find the old content or the new."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", durable=durable)
 
 
@@ -175,7 +175,7 @@ def replace_folder(path: Path, fill: Callable[[Path], None]) -> Path:
 
 
 def clear_torn(folder: Path, *, deep: bool = False) -> None:
-    """Remove files, folders and links that a killed process was still writing; those being written stay.
+    """Remove side files, folders and links that killed processes left; those in use stay.
 
     With `deep` this is done in the folders below too.
     """
@@ -186,7 +186,7 @@ def clear_torn(folder: Path, *, deep: bool = False) -> None:
 
 
 def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """Return the folder, filled now if it does not exist, so that it is whole or absent.
+    """Return the folder; fill it atomically if it does not exist.
 
     Two processes may fill it at once; the work of the second is thrown away.
 
@@ -204,7 +204,7 @@ def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
 
 
 def link_or_copy(source: str, target: str) -> None:
-    """Give a file a second name, or copy it where the file system has no hard links."""
+    """Hard-link a file, or copy it where the file system has no hard links."""
     Path(target).unlink(missing_ok=True)
     try:
         os.link(source, target)
@@ -214,7 +214,7 @@ def link_or_copy(source: str, target: str) -> None:
 
 @contextmanager
 def _create_side_folder(path: Path) -> Iterator[Path]:
-    """Give a new folder under a side name of `path`, locked; what is left of it is removed at the end."""
+    """Yield a new, locked folder under a side name of `path`; it is removed at the end if still there."""
     side, handle = _create_locked_side(path, _create_folder)
     try:
         yield side
@@ -244,7 +244,7 @@ def _create_locked_side(path: Path, create: Callable[[Path], int]) -> tuple[Path
 
 
 def _require_one_writer(path: Path, own: Path) -> None:
-    """Make sure that no other process writes `path`, and remove what killed ones left of it."""
+    """Require that no other process writes `path`, and remove what killed processes left."""
     for side in _find_sides(path):
         if side != own and side.name not in _RESERVED and not _remove_torn(side):
             raise CheckpointError(
@@ -279,7 +279,7 @@ def _remove_torn(side: Path) -> bool:
 
 
 def _lock(handle: int) -> bool:
-    """Lock a side file or folder until it is closed; return False when another process has done so.
+    """Lock a side file or folder until it is closed; return False if another process has locked it.
 
     Where a file system has no locks this is True as well, as of two writers at most one is ever meant.
     """
@@ -307,7 +307,7 @@ def writing(place: Path, what: str) -> Iterator[None]:
 
 
 def require_space(folder: Path, size: int) -> None:
-    """Make sure that the disk of `folder`, which need not exist yet, has room for `size` bytes.
+    """Require room for `size` bytes on the disk of `folder`, which need not exist yet.
 
     Raises:
         EmbergeError: with what is needed and what is free.
@@ -321,7 +321,7 @@ def require_space(folder: Path, size: int) -> None:
 
 
 def disk_space_problems(size: int, out: Path, part: Path | None) -> Iterator[Problem]:
-    """Yield a problem if `size` bytes of weights do not fit at `out`; `part` has some of them already."""
+    """Yield a problem if `size` bytes of weights do not fit at `out`, counting those already in `part`."""
     free = _free_space(out) + (_count_stored_bytes(part) if part is not None else 0)
     if size + _BESIDE > free:
         yield Problem(
@@ -337,5 +337,5 @@ def _free_space(folder: Path) -> int:
 
 
 def _count_stored_bytes(part: Path) -> int:
-    """Return the bytes of disk that a folder's weights take; files have full length from the start."""
+    """Return the bytes of disk that a folder's partly written weights occupy."""
     return sum(512 * path.stat().st_blocks for path in part.rglob("*.safetensors"))

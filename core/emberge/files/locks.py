@@ -1,4 +1,4 @@
-"""Locks of files and folders, which the system opens when their process ends in any way."""
+"""Locks of files and folders, which the system releases when their process ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Holder:
 
 
 class OutInUseError(EmbergeError):
-    """An OUT in which another run is at work."""
+    """The error for an OUT that another run is using."""
 
     exit_code = 2
 

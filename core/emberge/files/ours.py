@@ -1,4 +1,4 @@
-"""Files and folders of our own: the door to OUT and to every work folder, through which no link leads.
+"""Safe opening of our own files and folders in OUT and work folders, never through links.
 
 What a run continues, skips or appends to must have been made by this user. Whoever may write in a folder, or
 could name it before we did (in `/tmp`, on a shared disk, in an archive), could else have a run empty, extend
@@ -48,13 +48,13 @@ _FOREIGN = "remove it or choose another --out; a copy (`cp -r`) is yours if you 
 
 
 class NotOursError(EmbergeError):
-    """A file or folder that is not written to, continued or taken: another user's, or a link."""
+    """The error for a file or folder that is another user's or a link, and so is not used."""
 
     exit_code = 2
 
 
 def open_ours(path: Path, mode: Mode) -> IO[bytes]:
-    """Open a file of our own for reading, appending (`ab`), changing (`rb+`) or creating (`xb`).
+    """Open our own file for reading, appending (`ab`), changing (`rb+`) or creating (`xb`).
 
     Raises:
         NotOursError: for a link, another user's file, what is no regular file, and one to write to that has
@@ -84,7 +84,7 @@ def open_ours(path: Path, mode: Mode) -> IO[bytes]:
 
 
 def claim_folder(folder: Path) -> bool:
-    """Create a folder, whose parent exists, or make sure that the one that exists is ours.
+    """Create a folder in an existing parent, or require that an existing folder is ours.
 
     Returns whether it was created; its name then is not on the disk before its parent is synced.
 
@@ -100,7 +100,7 @@ def claim_folder(folder: Path) -> bool:
 
 
 def require_ours(path: Path) -> None:
-    """Make sure that a file or folder is no link, belongs to this user, and is not open to everybody.
+    """Require that a file or folder is no link, belongs to this user, and is not writable by everybody.
 
     Raises:
         NotOursError: for anything else.
@@ -113,7 +113,7 @@ def require_ours(path: Path) -> None:
 def require_tree_ours(
     folder: Path, *, links: Literal["refuse", "remove", "pass"] = "refuse"
 ) -> None:
-    """Make sure that a folder and all files and folders below it are ours, and that none is a link.
+    """Require that a folder and everything below it are ours, and that nothing is a link.
 
     With `remove` links are removed, as those are that a library left for people; with `pass` they stay, for a
     caller who follows none.
@@ -139,12 +139,12 @@ def require_tree_ours(
 
 
 def side_name(name: str) -> str:
-    """Return a hidden name for a file next to `name`: it cannot be guessed, and ends with `.part`."""
+    """Return a hidden, unpredictable name ending with `.part` for a side file of `name`."""
     return f".{name[:_LONGEST]}.{secrets.token_hex(8)}.part"
 
 
 def is_side_name(name: str, of: str | None = None) -> bool:
-    """Return whether `name` is the side name of a file or folder, if given of the one called `of`."""
+    """Return whether `name` is a side name: of `of` if given, else of any file or folder."""
     match = _SIDE_NAME.fullmatch(name)
     return match is not None and (of is None or match["name"] == of[:_LONGEST])
 
@@ -176,7 +176,7 @@ def _require_regular(path: Path, status: os.stat_result) -> None:
 
 
 def _require_owner(path: Path, status: os.stat_result) -> None:
-    """Check the owner and that not everybody may write; a doubt asks the file system."""
+    """Require that a path is this user's and not writable by everybody."""
     theirs = status.st_uid not in (our_uid(), 0)
     if not (theirs or status.st_mode & stat.S_IWOTH):
         return
@@ -198,7 +198,7 @@ def our_uid() -> int:
 
 
 def _sample_folder(folder: Path) -> os.stat_result | None:
-    """Return the status of a folder that is created in `folder` for a moment, None where none can be.
+    """Return the status of a folder created briefly in `folder`; None if none can be created.
 
     It is the same everywhere on one disk.
     """

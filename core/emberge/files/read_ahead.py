@@ -1,4 +1,4 @@
-"""Announcement of what will be read soon, for the kernel to fetch it meanwhile.
+"""Announcement of the bytes that will be read soon, so that the kernel reads them ahead.
 
 Several threads that read several files defeat the kernel's own reading ahead: cold files then come at a half
 or a third of the disk's speed, and cost more of the processor.
@@ -16,7 +16,7 @@ _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
 def announce(handle: int, start: int, end: int) -> None:
-    """Have the kernel fetch a stretch of an open file, unless its last byte, or all of it, is in memory."""
+    """Ask the kernel to read a stretch of an open file ahead, unless it is in memory already."""
     if _NOWAIT is None or end <= start:
         return
     try:

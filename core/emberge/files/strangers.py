@@ -1,4 +1,4 @@
-"""Reading of files that somebody else wrote: regular files only, of bounded size, and no link that leads out.
+"""Safe reading of untrusted files: regular files of bounded size, and no links that lead out.
 
 A folder from outside may have a FIFO that never ends a read, a link to a private file, or a file of any
 length. Whatever is read from such a folder goes through here, so that each is refused in one place.
@@ -20,7 +20,7 @@ JSON_LIMIT = 64 << 20
 
 
 class UnsoundFileError(CheckpointError):
-    """A file from outside that is not read: no regular file, too large, or a link that leads out."""
+    """The error for an untrusted file that is no regular file, too large, or a link that leads out."""
 
 
 def open_regular(path: Path, *, limit: int | None = None) -> IO[bytes]:
@@ -41,7 +41,7 @@ def open_regular(path: Path, *, limit: int | None = None) -> IO[bytes]:
 
 
 def require_regular(path: Path, status: os.stat_result, *, limit: int | None = None) -> None:
-    """Make sure that a path's status is a regular file's, of at most `limit` bytes.
+    """Require that a path's status is a regular file's, of at most `limit` bytes.
 
     Raises:
         UnsoundFileError: for a FIFO, a device, a socket, a folder, or more bytes.

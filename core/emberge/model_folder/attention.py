@@ -1,4 +1,4 @@
-"""Causal and bidirectional attention as a model's config.json has it: read, and switched."""
+"""Reading and switching of causal and bidirectional attention in a model's config.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FLAG = "use_bidirectional_attention"
 
 
 def is_causal(config: Mapping[str, Any]) -> bool:
-    """Return whether the model of this config attends to the past alone, as far as a config shows it."""
+    """Return whether a config describes a model that attends to earlier tokens only."""
     declared = declared_attention(config)
     if declared != "as is":
         return declared == "causal"
@@ -28,7 +28,7 @@ def is_causal(config: Mapping[str, Any]) -> bool:
 
 
 def declared_attention(config: Mapping[str, Any]) -> Attention:
-    """Return the attention that a config asks for in so many words, `as is` where it leaves it to the class.
+    """Return the attention that a config states explicitly; `as is` if it leaves that to the class.
 
     That the class obeys is another matter, which only a look at the model shows.
     """
@@ -71,12 +71,12 @@ def _set_attention(text: Any, attention: Attention) -> None:
 
 
 def _is_gemma(text: Mapping[str, Any]) -> bool:
-    """Return whether it is Gemma 3, which has a switch of its own."""
+    """Return whether a config is of Gemma 3, which has its own switch."""
     return text.get("model_type") in ("gemma3", "gemma3_text")
 
 
 def _find_text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the text part of a composite config, where alone the switch works; else the config itself.
+    """Return the text part of a composite config, which has the switch; else the config itself.
 
     A routed model has its dense model's config as `inner`.
     """
@@ -111,7 +111,7 @@ def _refuse_encoder_decoder(config: Mapping[str, Any]) -> None:
 
 
 def _refuse_hybrid(config: Mapping[str, Any]) -> None:
-    """Refuse a model with layers that read the past alone, whatever its attention does."""
+    """Refuse a hybrid model, some of whose layers always read earlier tokens only."""
     layers = _list_layer_kinds(config)
     one_way_layers = [f"{i} ({name})" for i, name in enumerate(layers) if name in _ONE_WAY]
     if one_way_layers:
@@ -125,7 +125,7 @@ def _refuse_hybrid(config: Mapping[str, Any]) -> None:
 
 
 def _list_layer_kinds(config: Mapping[str, Any]) -> list[str]:
-    """Return the kinds of a text model's layers; none for a class without such, or an invalid config."""
+    """Return the kinds of a text model's layers; none if its class has no kinds or the config is invalid."""
     from transformers import CONFIG_MAPPING
 
     inner = config.get("inner")

@@ -63,14 +63,14 @@ _OTHER_TOKENIZERS = (
 
 
 def _find_pickles(folder: Path) -> Iterator[Path]:
-    """Yield pickles of weights, without those that are a training's state."""
+    """Yield pickles of weights, except files of a training state."""
     for pattern in _PICKLES:
         paths = sorted(folder.glob(pattern))
         yield from (path for path in paths if not path.name.startswith(_STATES))
 
 
 def other_format(folder: Path) -> str | None:
-    """Return an error that names the other format of a folder and the remedy; None if there is no format."""
+    """Return an error that names a folder's unsupported format and the remedy; None if it has none."""
     if (folder / "adapter_config.json").is_file():
         base = _read_base_name(folder / "adapter_config.json") or "BASE"
         return (
@@ -126,7 +126,7 @@ class Checkpoint:
 
     @functools.cached_property
     def chain(self) -> tuple[ModuleFolder, ...]:
-        """The modules, and after each router those that it leads to."""
+        """The modules, with each router followed by the modules it leads to."""
         return read_chain(self.folder)
 
     @functools.cached_property
@@ -154,7 +154,7 @@ class Checkpoint:
 
     @property
     def has_tokenizer(self) -> bool:
-        """Presence of a tokenizer's files, which may have no words all the same, or of counts of words."""
+        """True if there are a tokenizer's files, which may still be empty, or a bag of words."""
         if self.chain and self.chain[0].kind == "BoW":
             return True
         return any(
@@ -165,7 +165,7 @@ class Checkpoint:
 
     @functools.cached_property
     def parts(self) -> Mapping[str, str]:
-        """The relative folder of tensors by the prefix of their names; the trunk's prefix is ""."""
+        """The folders with tensors, relative, by the prefix of their names; the trunk's prefix is ""."""
         trunk = self.trunk.relative_to(self.folder).as_posix()
         folder_by_prefix = {"": "" if trunk == "." else trunk}
         for module in self.chain:
@@ -182,13 +182,13 @@ class Checkpoint:
 
     @property
     def has_weights(self) -> bool:
-        """Presence of weights; a folder of metadata alone has none."""
+        """True if the folder has weights and not only metadata."""
         folders = [self.trunk, *(self.folder / m.path for m in self.chain)]
         return any(_list_weight_files(f) or any(_find_pickles(f)) for f in folders)
 
     @functools.cached_property
     def specs(self) -> Mapping[str, TensorSpec]:
-        """Every tensor by name, from headers; eight-bit weights times their scales.
+        """Every tensor by name, from headers; eight-bit weights are already multiplied by their scales.
 
         Raises:
             CheckpointError: for missing, pickled, truncated or inconsistent weight files, and for weights
@@ -222,7 +222,7 @@ class Checkpoint:
         return Names.of(self.specs, modules=modules, config=self.config, folder=self.folder)
 
     def names_by_template(self, template: Checkpoint, names: Names | None = None) -> Names:
-        """Return the names with modules named as in the template, whose n-th Dense is this one's n-th Dense.
+        """Return the tensors with modules named as in the template, matched by kind and number.
 
         `names` are this model's, perhaps with an adapter; by default all.
         """
@@ -258,7 +258,7 @@ class Checkpoint:
         return TensorReader()
 
     def _is_bag_of_words(self) -> bool:
-        """Return whether only modules after the first have weights, as behind a bag of words."""
+        """Return whether the model is a bag of words, where only modules after the first have weights."""
         has = any(_list_weight_files(self.trunk)) or _is_transformer(self.trunk)
         return len(self.parts) > 1 and not has and not any(_find_pickles(self.trunk))
 
@@ -281,7 +281,7 @@ class Checkpoint:
 
 
 def _can_be_quantised(specs: Iterable[TensorSpec], config: Mapping[str, Any]) -> bool:
-    """Return whether a config names a quantisation, or some numbers are neither plain floats nor indices."""
+    """Return whether weights may be quantised, by the config or by dtypes other than floats and indices."""
     named = any(config.get(key) for key in ("quantization_config", "compression_config"))
     return named or not all(spec.mergeable or spec.dtype in ("int64", "bool") for spec in specs)
 
@@ -294,7 +294,7 @@ def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSp
 
 
 def _list_weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of one folder: the single one, or those that its index names.
+    """Return the safetensors files of a folder: the only one, or those in its index.
 
     In the place of one on a server there is a note of it.
     """
@@ -336,7 +336,7 @@ def _require_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
 
 
 def _find_weight_file(path: Path) -> Path | None:
-    """Return a file of weights or the note of one; None if there is none, or the name cannot be one."""
+    """Return the path of a weight file or its note; None if there is none or the name is invalid."""
     try:
         return RemoteFile.find(path)
     except OSError:  # too long a name

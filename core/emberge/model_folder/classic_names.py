@@ -1,4 +1,4 @@
-"""Names that SentenceTransformers releases give to modules and their options: classic ones and new ones.
+"""Classic and new names of SentenceTransformers modules and their options.
 
 Old and new releases load classic names; releases before 6 do not load the new ones.
 """
@@ -39,19 +39,19 @@ _Config = dict[str, Any]
 
 
 def is_new(type_: str) -> bool:
-    """Return whether a module's type is a name that only new releases load."""
+    """Return whether only new releases can load a module's type."""
     return type_.startswith(_NEW) and not type_.startswith((CLASSIC, _SPARSE))
 
 
 def new_type(type_: str) -> str:
-    """Return the name that release 6 gives a module's type; one without such a name is returned as it is."""
+    """Return the name of a module's type in release 6; a type without one is returned unchanged."""
     kind = type_.rpartition(".")[2]
     package = _TODAY.get(kind)
     return f"{_NEW}{package}.modules.{kind.lower()}.{kind}" if package is not None else type_
 
 
 def pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return our words for the ways of pooling that a config of any release names, or else `mean`."""
+    """Return our names of the pooling modes in a config of any release; `mean` by default."""
     mode = config.get("pooling_mode")
     ours = {name: word for word, (name, _) in POOLING.items()}
     if mode is not None:

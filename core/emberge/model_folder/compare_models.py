@@ -1,4 +1,4 @@
-"""Comparison of two models by all in their folders that is not weights."""
+"""Comparison of two models by the files in their folders other than weights."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _LONG = 60
 
 @dataclass(frozen=True, slots=True)
 class ModelPair:
-    """Two models, compared by all in their folders that is not weights.
+    """A pair of models, compared by the files in their folders other than weights.
 
     A plain transformers folder may have fewer keys than another of the same model: only keys of both count.
     Each difference is a text: `key is a in one and b in the other`.
@@ -98,7 +98,7 @@ class ModelPair:
                 yield f"the text config's {key} is {a} in one and {b} in the other"
 
     def choices(self) -> Iterator[str]:
-        """Yield differences of one architecture that need a choice: pooling, prompts, lengths."""
+        """Yield differences that a user has to decide: pooling, prompts, lengths."""
         kinds = [[module.kind for module in c.chain] for c in (self.first, self.second)]
         if self.first.modules and self.second.modules and kinds[0] == kinds[1]:
             for module, mine, other in self._pair_modules():
@@ -110,13 +110,13 @@ class ModelPair:
             yield from _compare_key(key, mine, other)
 
     def smaller_differences(self) -> Iterator[str]:
-        """Yield differences in which a template is simply followed."""
+        """Yield differences in which the result simply follows the template."""
         for key in _SHOULD_AGREE:
             yield from _compare_key(key, self.first.config, self.second.config, "config.json's ")
 
     @property
     def same_tokenizer(self) -> bool:
-        """Equality of the tokenizers' files, byte for byte."""
+        """True if the tokenizers' files are equal byte for byte."""
         folders = self.first.tokenizer_folder, self.second.tokenizer_folder
         for a, b in ((folders[0] / name, folders[1] / name) for name in TOKENIZER_FILES):
             if a.is_file() != b.is_file() or (a.is_file() and a.read_bytes() != b.read_bytes()):
@@ -126,7 +126,7 @@ class ModelPair:
     def _pair_modules(
         self,
     ) -> Iterator[tuple[ModuleFolder, Mapping[str, Any], Mapping[str, Any]]]:
-        """Yield modules of two chains of equal kinds, with both configs in the words of one release."""
+        """Yield pairs of modules of two chains of equal kinds, with both configs in classic names."""
         for a, b in zip(self.first.chain, self.second.chain, strict=True):
             if a.path and not (a.kind.endswith("Transformer") or a.kind in ("Router", "Asym")):
                 yield a, _read_options(self.first, a), _read_options(self.second, b)
@@ -139,7 +139,7 @@ def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a model's text trunk rotates positions, in one form for the keys of all releases.
+    """Return the RoPE options of a model's text trunk, in one form for all releases.
 
     What a config leaves to its class is left out, and so is what only places images.
     """
@@ -205,7 +205,7 @@ def _read_lengths(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _find_labels(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return names and activation of a classifier's outputs, from any place where a release writes them."""
+    """Return names and activation of a classifier's outputs, wherever a release writes them."""
     block = config.get("sentence_transformers")
     block = block if isinstance(block, dict) else {}
     activation = (

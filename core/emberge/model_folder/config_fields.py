@@ -1,4 +1,4 @@
-"""Keys and types that classes of transformers and SentenceTransformers take, read from their source.
+"""Checks of configs against the keys and types in the source of transformers and SentenceTransformers.
 
 Importing them costs seconds of CPU. Both libraries refuse a value of a type that a config's class does not
 declare, and SentenceTransformers a key that a module's class does not take: a result with such a config could
@@ -42,14 +42,14 @@ _Types = tuple[type | _ListOf, ...]
 
 
 class _Options(NamedTuple):
-    """Options of a module's class: JSON types by name, () where not known, and the names of required ones."""
+    """The options of a module's class: JSON types by name (() if unknown), and the required names."""
 
     types: Mapping[str, _Types]
     required: Mapping[str, set[str]]
 
 
 def field_faults(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield keys of a config.json whose values transformers' class of its `model_type` does not take."""
+    """Yield a fault for each key of a config.json whose value its transformers class does not accept."""
     kind = config.get("model_type")
     for name, types in _read_declared_types(kind).items() if isinstance(kind, str) else ():
         if name in config and not _is_of_types(config[name], types):
@@ -63,7 +63,7 @@ def field_faults(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def declared_defaults(kind: Any) -> Mapping[str, Any]:
-    """Return the plain values that transformers' class of a `model_type` gives to keys that are missing."""
+    """Return the plain default values of the transformers config class of a `model_type`."""
     return {
         field.target.id: field.value.value
         for field in (_list_declared_fields(kind) if isinstance(kind, str) else ())
@@ -72,7 +72,7 @@ def declared_defaults(kind: Any) -> Mapping[str, Any]:
 
 
 def module_faults(kind: str, config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield keys and values of a module's config that SentenceTransformers' class `kind` does not take."""
+    """Yield a fault for each key or value of a module's config that its class `kind` does not accept."""
     options = _read_module_options(kind)
     if options is None:
         return
@@ -109,7 +109,7 @@ def _name_types(types: _Types) -> str:
 
 @functools.cache
 def _read_declared_types(kind: str) -> dict[str, _Types]:
-    """Return the JSON types of the fields that the config class of a `model_type` declares itself."""
+    """Return the JSON types of the fields declared in the config class of a `model_type`."""
     types_by_field: dict[str, _Types] = {}
     for field in _list_declared_fields(kind):
         types = _read_json_types(field.annotation)
@@ -120,7 +120,7 @@ def _read_declared_types(kind: str) -> dict[str, _Types]:
 
 @functools.cache
 def _list_declared_fields(kind: str) -> Sequence[ast.AnnAssign]:
-    """Return the fields that the config class of a `model_type` declares itself."""
+    """Return the fields declared in the config class of a `model_type`, without inherited ones."""
     source = _read_source(kind)
     tree = ast.parse(source).body if source is not None else []
     classes = (one for one in tree if isinstance(one, ast.ClassDef))
@@ -130,7 +130,7 @@ def _list_declared_fields(kind: str) -> Sequence[ast.AnnAssign]:
 
 @functools.cache
 def _read_module_options(kind: str) -> _Options | None:
-    """Return the options of a module's class; None for a class that filters a config's keys itself."""
+    """Return the options of a module's class; None if the class itself filters its config's keys."""
     classes = (
         node
         for path in _find_library_files(
@@ -202,7 +202,7 @@ def _read_model_type(node: ast.ClassDef) -> str | None:
 
 
 def _read_json_types(annotation: ast.expr) -> _Types:
-    """Return the JSON types that an annotation allows, none where it has a part that is not known."""
+    """Return the JSON types that an annotation allows; none if a part of it is unknown."""
     if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
         left, right = _read_json_types(annotation.left), _read_json_types(annotation.right)
         return (*left, *right) if left and right else ()

@@ -1,4 +1,4 @@
-"""Copies of model folders: which files they take, and never code, but for two mixtures of experts.
+"""Copying of model folders without weights or code, except the code of two mixtures of experts.
 
 A config may name classes (`auto_map`) in files beside the weights or in another model, and whoever loads it
 with `trust_remote_code=True` runs them. A result loads without, so the names are left out of what is copied.
@@ -63,7 +63,7 @@ def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
 
 
 def _copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> None:
-    """Copy a file of the model in `folder` to the path `out`, or with `link` give it a second name there.
+    """Copy a file of the model in `folder` to `out`, or with `link` create a hard link.
 
     Raises:
         UnsoundFileError: for a link that leads out of the model's folder.
@@ -78,7 +78,7 @@ def _copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> No
 
 
 def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
-    """Return what does not come into a result by reason, as paths in the folder; folders end with a slash.
+    """Return the paths not copied into a result, by reason; paths of folders end with a slash.
 
     Weights are not named, as a result gets its own.
     """
@@ -102,7 +102,7 @@ def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
 
 
 def published_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder that others get: no states, records, hidden files or links."""
+    """Yield the files of a folder to publish: no states, records, hidden files or links."""
     for path in sorted(folder.iterdir()):
         rule = rule_of(path.name, folder=path.is_dir())
         if path.is_symlink():
@@ -136,14 +136,14 @@ def _sort_by_depth(name: str) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class ClassCode:
-    """Code of a class that transformers lacks: its name in `auto_map`, and its file if it is a plugin's."""
+    """The code of a class outside transformers: its name in `auto_map`, and its file if from a plugin."""
 
     name: str
     file: Path | None = None
 
 
 def code_of_class(config: Mapping[str, Any]) -> ClassCode | None:
-    """Return the code that a config's class may be loaded with; None for none, or one of a stranger."""
+    """Return the trusted code of a config's class; None if there is none or it is a third party's."""
     mapped = config.get("auto_map")
     if not isinstance(mapped, dict) or not isinstance(mapped.get("AutoModel"), str):
         return None
@@ -157,7 +157,7 @@ def code_of_class(config: Mapping[str, Any]) -> ClassCode | None:
 
 
 def _list_code_modules(checkpoint: Checkpoint) -> list[str]:
-    """Return the modules that a model's configs name as its code, by file or by model on the hub."""
+    """Return the code modules named in a model's configs, as files or models on the hub."""
     modules: dict[str, None] = {}
     for name in ("config.json", "tokenizer_config.json"):
         mapped = read_object_if_any(checkpoint.trunk / name).get("auto_map")
@@ -169,7 +169,7 @@ def _list_code_modules(checkpoint: Checkpoint) -> list[str]:
 
 
 def _drop_code(template: Checkpoint, out: Path) -> None:
-    """Take the names of code out of the JSON files in `out`, a copy of the template's folder.
+    """Remove references to code from the JSON files in `out`, a copy of the template's folder.
 
     A class of `code_of_class` keeps its names, and gets the plugin's file.
     """
@@ -209,7 +209,7 @@ def _strip_code(value: Any) -> Any:
 
 
 def _parse_code_module(name: str) -> str | None:
-    """Return `FILE.py` of `FILE.Class`, or `MODEL--FILE` of `MODEL--FILE.Class`."""
+    """Return the module of a code reference: `FILE.py` or `MODEL--FILE`, without the `.Class`."""
     elsewhere, _, inside = name.rpartition("--")
     module = inside.rpartition(".")[0]
     if not re.fullmatch(r"\w+", module):
@@ -218,7 +218,7 @@ def _parse_code_module(name: str) -> str | None:
 
 
 def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
-    """Copy the files that make a model from one folder into another; files that are there are replaced.
+    """Copy the files that make a model from one folder into another, replacing existing files.
 
     With `link` they are second names of the same files where the file system has hard links: for files that
     do not change any more, such as those of a step's result.
@@ -299,7 +299,7 @@ def origin_line(template: Checkpoint) -> str:
 
 
 def remarks(template: Checkpoint) -> Iterator[str]:
-    """Yield warnings of things that a user of the result will miss or need."""
+    """Yield warnings of files that are not copied and that a user of the result may need."""
     reads_text = bool(template.modules) or "model_type" in template.config
     if reads_text and not template.has_tokenizer:
         yield (

@@ -1,4 +1,4 @@
-"""Fingerprints of models: of the files that decide embeddings, and of weights and tokenizer alone."""
+"""Fingerprints of models: of all files that decide embeddings, or of weights and tokenizer only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from emberge.tensor_files import FileContent, RemoteFile, current_notes
 
 
 def content_fingerprints(folder: Path) -> tuple[str, str]:
-    """Return hashes of a model's tensors by name, however they are sharded, and of its tokenizer's files.
+    """Return hashes of a model's tensors, independent of shards, and of its tokenizer's files.
 
     Raises:
         CheckpointError: for weights that cannot be read.
@@ -35,7 +35,7 @@ def content_fingerprints(folder: Path) -> tuple[str, str]:
 
 
 def _read_content(file: Path) -> FileContent:
-    """Return the content of a file, from notes where it is in them: a result's weights are read once."""
+    """Return the content of a file, from notes if they have it, else by reading the file."""
     notes = current_notes()
     content = notes.of(file) if notes else None
     if content is None:
@@ -58,7 +58,7 @@ def hashed_files(folder: Path) -> list[Path]:
 def model_fingerprint(
     folder: Path, cache: HashCache | None = None, adapter: Path | None = None
 ) -> str:
-    """Return a hash of all files in a model folder that decide its embeddings, and of those of an adapter.
+    """Return a hash of all files that decide a model's embeddings, including an adapter's.
 
     Raises:
         CheckpointError: when there is no file of a model.

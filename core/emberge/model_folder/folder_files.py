@@ -1,4 +1,4 @@
-"""Files of model folders: which there are, whether they are sound, and their JSON.
+"""Files of model folders: the table of known names, checks, and reading of JSON.
 
 A folder from outside may link a file of a model to a private one, which a result would then publish. A link
 may lead inside the model's own folder, or from a snapshot of the hub's cache into that cache's blobs. The
@@ -39,7 +39,7 @@ FOLDERS = ("additional_chat_templates",)
 
 @dataclass(frozen=True, slots=True)
 class FileRule:
-    """A row of the table: names of files, or of folders with a slash at the end, and their treatment.
+    """A row of the table of files: names (folders end with a slash), and how they are treated.
 
     `hashed` is "alone" for weights that count only in a folder without safetensors. `why` is the reason not
     to copy them, or to copy them.
@@ -99,7 +99,7 @@ FILES = (
 
 @functools.cache
 def rule_of(name: str, *, folder: bool = False) -> FileRule | None:
-    """Return the row of the table for a file's or a folder's name; None for what is no file of a model."""
+    """Return the table's row for the name of a file or folder; None if it is not a model's."""
     names = (name, f"{name}/") if folder else (name,)
     for rule in FILES:
         if any(fnmatch.fnmatch(one, pattern) for one in names for pattern in rule.patterns):
@@ -139,7 +139,7 @@ def real_file(path: Path, folder: Path) -> Path:
 
 
 def _list_allowed_roots(folder: Path) -> list[Path]:
-    """Return the folders that links may lead to: the model's, and the blobs of the cache that it is in."""
+    """Return the folders that links may lead to: the model's, and its hub cache's blobs."""
     real = folder.resolve()
     return [real, *_cache_blobs(real)]
 
@@ -154,7 +154,7 @@ def _cache_blobs(real: Path) -> Iterator[Path]:
 
 
 def _is_of_model(entry: os.DirEntry[str]) -> bool:
-    """Return whether a result has a copy of such a file, or its content decides embeddings."""
+    """Return whether the file is copied into results or decides embeddings."""
     rule = rule_of(entry.name)
     return rule is not None and (rule.copied or rule.hashed != "no")
 
@@ -209,6 +209,6 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_object_if_any(path: Path) -> dict[str, Any]:
-    """Return a JSON file's object; an empty one when there is no file, or content of another kind."""
+    """Return a JSON file's object; an empty one if there is no file or it is not an object."""
     content = read_json(path) if path.is_file() else {}
     return content if isinstance(content, dict) else {}

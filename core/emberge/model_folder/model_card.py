@@ -1,4 +1,4 @@
-"""Model cards of strangers: front matter, read as text, and the licence in it."""
+"""Reading of untrusted model cards: the front matter as text, and its licence."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def licence_of(folder: Path) -> str | None:
 
 
 def licence_limits(licence: str) -> frozenset[str]:
-    """Return the limits that the words of a licence show.
+    """Return the restrictions on use that a licence's name shows.
 
     They are "nd" where nothing derived may be shared, "nc" where it may not be used commercially, and "own"
     where the terms are the author's own and the words do not tell them.

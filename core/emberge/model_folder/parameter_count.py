@@ -1,4 +1,4 @@
-"""Numbers of a model's parameters, all and those that one token uses, from headers and config."""
+"""Counts of a model's parameters, all and those used by one token, from headers and config."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ParameterCount:
 
 
 def expert_count(config: Mapping[str, Any]) -> int:
-    """Return the number of experts that a layer of a config's model routes to, 0 for a dense model."""
+    """Return the number of experts in a layer, from the config; 0 for a dense model."""
     return max(_read_number(part, _EXPERTS) for part in _list_text_configs(config))
 
 
@@ -77,20 +77,20 @@ def _count_experts(config: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _list_text_configs(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield a config, and that of its model of text where it has several."""
+    """Yield a config, and its text model's config if it is composite."""
     yield config
     if isinstance(inner := config.get("text_config"), Mapping):
         yield inner
 
 
 def _read_number(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
-    """Return the number that a config has under the first of the names that it knows, else 0."""
+    """Return the first nonzero number that a config has under one of the names, else 0."""
     return next(
         (number for name in names if isinstance(number := config.get(name), int) and number), 0
     )
 
 
 def _is_of_experts(spec: TensorSpec, experts: int) -> bool:
-    """Return whether a tensor is one expert's, or all of a layer's."""
+    """Return whether a tensor belongs to one expert or to all experts of a layer."""
     stacked = len(spec.shape) > 1 and spec.shape[0] % experts == 0 and _STACKED.search(spec.name)
     return bool(stacked or _SINGLE.search(spec.name))

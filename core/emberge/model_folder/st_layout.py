@@ -1,4 +1,4 @@
-"""SentenceTransformers files of a folder, read and written here alone: chain, pooling, prompts, lengths.
+"""Reading and writing of a folder's SentenceTransformers files: chain, pooling, prompts, lengths.
 
 A file is only written where something in it changes, and keys that are not known here survive.
 """
@@ -68,7 +68,7 @@ class ModuleFolder:
 
 @dataclass(frozen=True)
 class Layout:
-    """The way from text to embedding that a checkpoint's files describe; `modules` are those after the trunk.
+    """The layout of a checkpoint by its files; `modules` are the modules after the trunk.
 
     A `bare` folder is one of transformers, without modules.json.
     """
@@ -215,7 +215,7 @@ def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
 
 
 def require_inside(source: Path, name: str) -> None:
-    """Make sure that a path which the file `source` names does not leave the model folder.
+    """Require that a path named by the file `source` stays inside the model folder.
 
     Raises:
         CheckpointError: when it does, or cannot be a path.
@@ -232,7 +232,7 @@ def require_inside(source: Path, name: str) -> None:
 
 
 def _require_place(source: Path, name: str) -> None:
-    """Make sure that a module's folder, if it exists, is in the model's and has sound files."""
+    """Require that a module's folder, if it exists, is inside the model folder and sound."""
     require_inside(source, name)
     folder = source.parent / name
     if name and folder.is_dir():
@@ -256,7 +256,7 @@ def _read_entries(path: Path) -> list[dict[str, Any]]:
 
 
 def _read_routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
-    """Yield the modules behind a router; for `Asym`, its elder, the file has another name."""
+    """Yield the modules that a router (or `Asym`, its predecessor) leads to."""
     router_folder = folder / router.path
     paths = [router_folder / name for name in ("router_config.json", "config.json")]
     path = next((p for p in paths if p.is_file()), None)
@@ -278,7 +278,7 @@ def _require_stock(path: Path, modules: Sequence[ModuleFolder]) -> None:
 
 
 def _require_embedder(path: Path, after: Sequence[ModuleFolder]) -> None:
-    """Refuse modules that do not make one embedding of a transformer's states, whatever the batch."""
+    """Refuse modules that do not turn a transformer's states into one embedding per text."""
     pooled = False
     for module in after:
         if module.kind not in _AFTER:
@@ -298,7 +298,7 @@ def _read_config(folder: Path, module: ModuleFolder) -> dict[str, Any] | None:
 
 
 def module_config_path(folder: Path, module: ModuleFolder) -> str:
-    """Return the path of a module's own config below the model's folder, whether there is one or not."""
+    """Return the path of a module's config relative to the model folder; it may not exist."""
     if module.kind == "Transformer":
         path = trunk_settings_path(folder / module.path)
         return path.relative_to(folder).as_posix()
@@ -307,7 +307,7 @@ def module_config_path(folder: Path, module: ModuleFolder) -> str:
 
 
 def trunk_settings_path(trunk: Path) -> Path:
-    """Return the file with the options of a Transformer module, by any of the names that it has had."""
+    """Return the path of a Transformer module's options, under any of its names."""
     paths = [trunk / name for name in _TRUNK_SETTINGS]
     return next((path for path in paths if path.is_file()), paths[0])
 
@@ -323,7 +323,7 @@ def _read_prompts(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def classic_files(folder: Path) -> dict[str, Any]:
-    """Return the JSON files, by path in the folder, that read otherwise by classic names.
+    """Return the JSON files whose content differs in classic names, by path in the folder.
 
     Empty where none does, and where a module has no classic name or does what older releases cannot.
     """
@@ -350,7 +350,7 @@ def classic_files(folder: Path) -> dict[str, Any]:
 
 
 def write_modalities(target: Path, modalities: Sequence[str]) -> None:
-    """Make `target` a model that reads each of `modalities` ("text", "image"), all through its chat template.
+    """Write into `target` that it reads each of `modalities` ("text", "image") through its chat template.
 
     Releases before 6 of SentenceTransformers have no such models, so modules get the names of today.
     """

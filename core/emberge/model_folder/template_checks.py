@@ -53,7 +53,7 @@ _ROWS = {
 def template_faults(
     template: Checkpoint, *, config: bool = True, code: bool = True
 ) -> Iterator[str]:
-    """Yield each fault of a model's files that keeps the model, or a result with its files, from opening.
+    """Yield each fault of a model's files because of which it, or a result with them, cannot be opened.
 
     Each names file and remedy. Without `config` the result gets a config of its own. Without `code` modules
     that are code of their own are passed over, which no result takes over.
@@ -80,7 +80,7 @@ def template_faults(
 
 
 def _requires_config(template: Checkpoint) -> bool:
-    """Return whether a class of transformers opens the template's trunk."""
+    """Return whether the template's trunk is opened by a transformers class, which needs a config."""
     if not template.modules:
         return True
     return template.modules[0].kind in _TRANSFORMERS
@@ -102,7 +102,7 @@ def _check_config(template: Checkpoint) -> Iterator[str]:
 
 
 def _find_missing(folder: Path, module: ModuleFolder) -> str | None:
-    """Return what is missing of a module's folder, None if nothing is."""
+    """Return which part of a module's folder is missing; None if it is complete."""
     if not module.path or module.kind in _EMPTY:
         return None
     module_folder = folder / module.path
@@ -128,7 +128,7 @@ def _check_module_config(folder: Path, module: ModuleFolder) -> Iterator[str]:
 
 
 def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) -> Iterator[str]:
-    """Yield sizes in a template's config that its tensors do not have.
+    """Yield a fault for each size in a template's config that differs from its tensors'.
 
     Without `vocabulary` the result gets a vocabulary of its own.
     """
@@ -158,7 +158,7 @@ def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) 
 
 
 def _list_padded_sizes(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the rows that an embedding of `size` words may have, as some classes round them up."""
+    """Return the allowed numbers of rows of an embedding of `size` words, which some classes round up."""
     multiple = config.get("pad_vocab_size_multiple")
     if not isinstance(multiple, int) or multiple < 1:
         return size, size
@@ -197,7 +197,7 @@ def _check_rows(path: Path, config: Mapping[str, Any], names: Names) -> Iterator
 
 
 def _check_lengths(template: Checkpoint, names: Names) -> Iterator[str]:
-    """Yield a fault where texts may be longer than the table of positions."""
+    """Yield a fault if texts may be longer than the position table."""
     length = read_trunk_settings(template.trunk).get("max_seq_length")
     pattern = _ROWS["max_position_embeddings"]
     table = next((one for one in names.specs.values() if pattern.search(one.name)), None)
@@ -209,7 +209,7 @@ def _check_lengths(template: Checkpoint, names: Names) -> Iterator[str]:
 
 
 def _number_faults(path: Path, config: Mapping[str, Any], *, vocabulary: bool) -> Iterator[str]:
-    """Yield numbers with which transformers' classes make no model."""
+    """Yield a fault for each number that transformers classes reject."""
     numbers = {key: value for key, value in config.items() if isinstance(value, int | float)}
     if {"hidden_size", "num_attention_heads"} <= numbers.keys() and "head_dim" not in config:
         width, heads = numbers["hidden_size"], numbers["num_attention_heads"]

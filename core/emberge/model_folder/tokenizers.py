@@ -1,4 +1,4 @@
-"""Tokenizers of model folders: their files checked and read, and loaded in one place.
+"""Checking, reading and loading of the tokenizers of model folders.
 
 They are never loaded with a folder's code, and never made up: where a folder has no vocabulary, transformers
 makes a tokenizer of special tokens alone, for which every word is unknown. Embeddings of such texts are of
@@ -58,7 +58,7 @@ def _find_json_fault(content: Any) -> str | None:
 
 
 def _is_vocabulary(vocab: Any) -> bool:
-    """Return whether it is tokens by id or, for Unigram, a list of pairs of token and score."""
+    """Return whether a value is a vocabulary: ids by token or, for Unigram, pairs of token and score."""
     if isinstance(vocab, Mapping):
         return all(type(number) is int for number in vocab.values())
     pairs = isinstance(vocab, list)
@@ -74,7 +74,7 @@ def _is_added(entry: Any) -> bool:
 
 
 def with_mask_token(trunk: Path, token: str) -> dict[str, dict[str, Any]]:
-    """Return the files of a transformer's folder, by name, that are to call an existing token its mask."""
+    """Return the changed files, by name, that declare an existing token as mask token."""
     contents = {}
     for name in _TOKEN_FILES:
         path = trunk / name
@@ -106,7 +106,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def require_vocabulary(tokenizer: Any, folder: Path) -> None:
-    """Make sure that a tokenizer loaded from `folder` knows words, and that the model has a row for each.
+    """Require that a tokenizer loaded from `folder` has tokens, and the model a row for each.
 
     Raises:
         CheckpointError: when it does not.
@@ -135,7 +135,7 @@ def _find_rows(folder: Path) -> int | None:
 
 
 def tokenizer_faults(folder: Path) -> Iterator[str]:
-    """Yield what is wrong with a tokenizer's files."""
+    """Yield the faults of a tokenizer's files."""
     config = folder / "tokenizer_config.json"
     if config.is_file() and not any(path.is_file() for path in _list_vocabularies(folder)):
         named = read_object(config).get("tokenizer_class")
@@ -173,7 +173,7 @@ def _find_tokenizer_fault(path: Path) -> str | None:
 
 @functools.lru_cache(4)
 def _load_tokenizer_json(path: Path, *_stamp: int) -> Any:
-    """Return the tokenizer of a file; one that did not change is parsed once, by plan, run and build.
+    """Return the parsed tokenizer.json, cached as long as the file does not change.
 
     Raises:
         CheckpointError: when the tokenizers library does not take it.

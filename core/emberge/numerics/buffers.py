@@ -1,4 +1,4 @@
-"""Memory for passing results, used again as soon as it is free."""
+"""A pool of memory for temporary results, reused once it is free."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
 
 
 def _take_memory(size: int) -> mmap.mmap:
-    """Return memory of the pool that is free and not much too large, or new memory."""
+    """Return free memory of a fitting size from the pool, or new memory."""
     pool: list[mmap.mmap] = _LOCAL.__dict__.setdefault("pool", [])
     # Free memory has two references: the list's, and that of the call to getrefcount.
     free = [i for i in range(len(pool)) if sys.getrefcount(pool[i]) == 2]
@@ -48,7 +48,7 @@ def _take_memory(size: int) -> mmap.mmap:
 
 
 def pooled_bytes(size: int) -> mmap.mmap:
-    """Map memory apart from the heap, of this process alone, which is freed with its last reference."""
+    """Return private memory outside the heap, which is freed with its last reference."""
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -20,13 +20,13 @@ _MANY = 1 << 28
 
 
 def worth_compiling(numbers: int) -> bool:
-    """Return whether a merge of so many input numbers is to use kernels, if there are any."""
+    """Return whether a merge of this many input numbers should use kernels, if they are installed."""
     wish = os.environ.get(SWITCH, "")
     return wish == "always" or (wish != "never" and numbers >= _MANY)
 
 
 def kernels_line(numbers: int) -> str:
-    """Return for `check` the path that a merge of so many input numbers takes on a CPU, and why."""
+    """Return a line for `check`: whether a merge of this size uses compiled kernels, and why."""
     if os.environ.get(SWITCH, "") == "never":
         return f"plain torch, as {SWITCH}=never asks for"
     if not worth_compiling(numbers):

@@ -1,4 +1,4 @@
-"""Changes of deltas that are recorded and done together, each by torch and by a step of the row kernels."""
+"""Recorded changes of deltas, each with a torch version and a step of the row kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Words = tuple[int, int, int]
 
 
 class Limit(NamedTuple):
-    """The least magnitude that stays, as a bit pattern; of those that equal it, the first ones stay.
+    """A limit as a bit pattern: larger magnitudes are kept, and the first of those that equal it.
 
     They stay in all rows that begin before element `row` of the tensor, and `quota` of them from there on.
     """
@@ -38,12 +38,12 @@ class Limit(NamedTuple):
 
     @classmethod
     def nothing(cls) -> Limit:
-        """Return the limit that none reaches, infinity and NaN neither."""
+        """Return the limit that no magnitude reaches, not even infinity or NaN."""
         return cls(_UNREACHED, -1)
 
     @staticmethod
     def patterns(values: Tensor) -> np.ndarray:
-        """Return magnitudes as whole numbers of the same order."""
+        """Return magnitudes as integers that sort in the same order."""
         magnitudes: np.ndarray = np.abs(values.cpu().numpy())
         return magnitudes.view(np.int32 if magnitudes.itemsize == 4 else np.int64)
 
@@ -55,15 +55,15 @@ class Limit(NamedTuple):
 
 
 class DeltaChange(Protocol):
-    """A change of deltas that decides about each element by its values and its place in the tensor."""
+    """A change of deltas that depends on each element's values and its position in the tensor."""
 
     @property
     def kernel_step(self) -> int:
-        """The number of the step by which the row kernels do it."""
+        """The number of this change's step in the row kernels."""
         ...
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
-        """Change deltas [models, *rows] by torch, in place where possible, and return them."""
+        """Change deltas [models, *rows] with torch, in place where possible, and return them."""
         ...
 
     def kernel_numbers(self) -> Sequence[float]:
@@ -77,7 +77,7 @@ class DeltaChange(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeepLargest:
-    """A change that keeps each model's values from its limit on; with `undo` those below it instead.
+    """A change that keeps each model's values that reach its limit, or with `undo` those below it.
 
     `offset` is the tensor's first place among those that were ranked together.
     """
@@ -108,7 +108,7 @@ class KeepLargest:
 
 @dataclass(frozen=True, slots=True)
 class DropAtRandom:
-    """A change that keeps each value with its model's probability, by a hash of model and place."""
+    """A change that keeps each value with its model's probability, by a hash of model and position."""
 
     densities: Sequence[float]
     keys: Sequence[tuple[object, ...]]
@@ -167,7 +167,7 @@ class DivideDeltas:
 
 @dataclass(frozen=True, slots=True)
 class TakeVariance:
-    """A change that puts the variance over the models in the place of all of them."""
+    """A change that replaces all models' deltas by their variance over the models."""
 
     models: int
 
@@ -185,7 +185,7 @@ class TakeVariance:
 
 @dataclass(frozen=True, slots=True)
 class KeepVaried:
-    """A change that keeps all models' deltas where their variance is from a limit on, and above zero."""
+    """A change that keeps all models' deltas where their variance is above zero and reaches a limit."""
 
     limit: Limit
     models: int
@@ -218,7 +218,7 @@ def _compute_variance(deltas: Tensor) -> Tensor:
 
 
 def _keep_largest(source: Tensor, into: Tensor, limit: Limit, start: int) -> None:
-    """Write the flat values from a limit on, and zeros for the others; `into` may be `source`.
+    """Write the flat values that reach a limit, and zeros for the others; `into` may be `source`.
 
     `start` is the place of the first value.
     """
@@ -233,7 +233,7 @@ def _keep_largest(source: Tensor, into: Tensor, limit: Limit, start: int) -> Non
 
 
 def _count_below_last_tie(source: Tensor, limit: Limit, start: int) -> int:
-    """Return the number of a block's values that come no later than the last tie that stays."""
+    """Return the number of a block's values up to and including the last kept tie."""
     at = max(0, min(limit.row - start, source.numel()))
     if limit.row < start or at == source.numel():
         return at

@@ -1,4 +1,4 @@
-"""Rows of several models with the changes recorded on their deltas, done when a result is asked for."""
+"""Rows of several models with recorded changes of their deltas, applied when a result is needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedRows:
-    """Rows of every model [models, *rows], and of the base, as tensors of one type and device."""
+    """Rows of every model [models, *rows] and of the base, as tensors of one dtype and device."""
 
     models: Tensor
     base: Tensor | None
@@ -36,7 +36,7 @@ class DecodedRows:
     def empty(
         cls, models: int, shape: tuple[int, ...], dtype: torch.dtype, *, based: bool
     ) -> DecodedRows:
-        """Return no rows of a tensor of some shape."""
+        """Return an empty set of rows of this shape."""
         rows = torch.empty((models, 0, *shape[1:]), dtype=dtype)
         return cls(rows, rows.new_empty((0, *shape[1:])) if based else None)
 
@@ -57,7 +57,7 @@ class DecodedRows:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type that is computed in."""
+        """The dtype used for computing."""
         return self.models.dtype
 
     @property
@@ -85,7 +85,7 @@ class DecodedRows:
 
 @dataclass(eq=False)
 class DeltaProgram:
-    """Rows as they were read, and what to do with each model's delta, its difference to the base.
+    """Rows as read, and the recorded changes of each model's delta, its difference from the base.
 
     Results come from kernels where the rows are stored for them, and else from torch, to the same bytes.
     `start` counts the tensor's elements before these rows. With `shares` each model is a sum of the rows, by
@@ -98,7 +98,7 @@ class DeltaProgram:
     given: Tensor | None = None
     changes: tuple[DeltaChange, ...] = ()
     before: DeltaProgram | None = None
-    """The program before deltas were changed first."""
+    """The program before the first change of deltas."""
     chances: Tensor | Callable[[], Tensor] | None = None
     """The probability with which each delta was kept, or its computation, after a random drop."""
 
@@ -109,7 +109,7 @@ class DeltaProgram:
 
     @property
     def original(self) -> DeltaProgram:
-        """The program before deltas were changed first."""
+        """The program before the first change of deltas."""
         return self.before or self
 
     @property
@@ -119,12 +119,12 @@ class DeltaProgram:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type that is computed in."""
+        """The dtype used for computing."""
         return self.rows.dtype
 
     @property
     def has_base(self) -> bool:
-        """True if the base's rows are known; they are not decoded for it."""
+        """True if the base's rows are known, without decoding them."""
         return self.rows.has_base
 
     # ── numbers ──────────────────────────────────────────────────────────────────────────────────
@@ -151,7 +151,7 @@ class DeltaProgram:
 
     @property
     def deltas(self) -> Tensor:
-        """Each model minus the base, [models, *rows], which no caller may write into."""
+        """Each model minus the base, [models, *rows]; read-only for callers."""
         return self._changed_deltas if self.is_changed else self._copy_deltas()
 
     def copy_deltas(self) -> Tensor:
@@ -160,7 +160,7 @@ class DeltaProgram:
 
     @cached_property
     def _changed_deltas(self) -> Tensor:
-        """The deltas after all changes; kept, as base + delta - base would be rounded twice."""
+        """The deltas after all changes, cached, as base + delta - base would be rounded twice."""
         if self.given is not None and not self.changes:
             return self.given
         if (kernels := self._build_kernel_evaluation(deltas=True)) is not None:
@@ -171,7 +171,7 @@ class DeltaProgram:
         return deltas
 
     def _copy_deltas(self) -> Tensor:
-        """Return the rows' own deltas, in new memory."""
+        """Return the deltas of the original rows, in new memory."""
         if (
             not self.is_changed
             and (kernels := self._build_kernel_evaluation(deltas=True)) is not None
@@ -214,7 +214,7 @@ class DeltaProgram:
         return kernels or TorchEvaluation(self.tensors)
 
     def combine(self, coefficients: Sequence[float]) -> Tensor:
-        """Sum coefficient × model; of models that are sums themselves no rows are added up for it."""
+        """Sum coefficient × model; coefficients of models that are sums are combined first."""
         if not self.shares:
             return self.evaluate_models().combine(coefficients, add_base=False)
         if len(coefficients) != len(self.shares):
@@ -235,7 +235,7 @@ class DeltaProgram:
         return inner_products(evaluation, differences=differences)
 
     def _build_kernel_evaluation(self, *, deltas: bool) -> KernelEvaluation | None:
-        """Return the kernels' evaluation of the rows or the deltas; None where torch has to do it."""
+        """Return the kernels' evaluation of the rows or the deltas; None if torch has to compute it."""
         rows = self.rows
         if not isinstance(rows, StoredRows) or not rows.size:
             return None
@@ -247,7 +247,7 @@ class DeltaProgram:
         return KernelEvaluation.of(rows, self.changes, self.given, self.start, subtract=subtract)
 
     def _can_use_kernels(self) -> bool:
-        """Return whether kernels can read the given deltas, and know all places that a drop hashes."""
+        """Return whether kernels can read the deltas and know the positions that a drop hashes."""
         beyond = self.start + self.size > SPAN
         if beyond and any(isinstance(change, DropAtRandom) for change in self.changes):
             return False
@@ -262,7 +262,7 @@ class DeltaProgram:
     def record(
         self, change: DeltaChange, chances: Tensor | Callable[[], Tensor] | None = None
     ) -> DeltaProgram:
-        """Return the program with one more change of the deltas; a random one comes with its `chances`."""
+        """Return the program with one more change of the deltas, and its `chances` if it is random."""
         if not self.has_base:
             self.require_base()
         return DeltaProgram(
@@ -278,7 +278,7 @@ class DeltaProgram:
     def with_deltas(
         self, deltas: Tensor, chances: Tensor | Callable[[], Tensor] | None = None
     ) -> DeltaProgram:
-        """Return the program with `deltas` in the place of its own; the number of models stays."""
+        """Return the program with its deltas replaced by `deltas`, for the same number of models."""
         self.require_base()
         return DeltaProgram(
             self.rows,
@@ -304,17 +304,17 @@ class DeltaProgram:
         return self.with_deltas(deltas, lambda: chances_of(self.deltas, lines, width))
 
     def with_tensors(self, tensors: Tensor) -> DeltaProgram:
-        """Return the program of other rows [models, *rows] with this base, without any change."""
+        """Return a program of other rows [models, *rows] on the same base, without changes."""
         return DeltaProgram(DecodedRows(tensors, self.base), self.start)
 
     def with_sums(self, shares: Sequence[Sequence[float]]) -> DeltaProgram:
-        """Return the program whose models are sums of those here, added up when they are asked for."""
+        """Return a program whose models are weighted sums of these models, computed when needed."""
         plain = self if not (self.is_changed or self.shares) else self.with_tensors(self.tensors)
         factors = tuple(tuple(map(float, one)) for one in shares)
         return DeltaProgram(plain.rows, self.start, shares=factors)
 
     def pick(self, index: Sequence[int]) -> DeltaProgram:
-        """Return the program of some of the models, by number in rising order."""
+        """Return a program of some of the models, by index in ascending order."""
         if self.is_changed:
             deltas = _pick_models(self.deltas, index)
             return DeltaProgram(self.rows, self.start, given=deltas)
@@ -323,7 +323,7 @@ class DeltaProgram:
         return DeltaProgram(self.rows.pick(index), self.start)
 
     def every(self, stride: int) -> DeltaProgram:
-        """Return the program of every `stride`-th element of the tensor, as one row."""
+        """Return a program of every `stride`-th element of the tensor, as one row."""
         first = -self.start % stride
         if self.is_changed:
             base = self.require_base().reshape(-1)[first::stride]
@@ -333,13 +333,13 @@ class DeltaProgram:
         return DeltaProgram(DecodedRows(*plain.rows.every(stride, first)), self.start)
 
     def without_rows(self) -> DeltaProgram:
-        """Return the program of no rows, for work that looks at weights and options alone."""
+        """Return a program without rows, for work that only needs weights and options."""
         shape, models = self.rows.shape, len(self.shares) or self.rows.count
         return DeltaProgram(DecodedRows.empty(models, shape, self.dtype, based=self.has_base))
 
 
 def _pick_models(values: Tensor, index: Sequence[int]) -> Tensor:
-    """Return some of [models, …]; neighbours without a copy."""
+    """Return some models of [models, …], without a copy if they are consecutive."""
     first, last = index[0], index[-1]
     return values[first : last + 1] if last - first + 1 == len(index) else values[list(index)]
 

@@ -1,4 +1,4 @@
-"""Arithmetic on rows of several models, once by torch and once by compiled kernels, to the same bytes.
+"""Arithmetic on rows of several models, by torch or by compiled kernels, with equal bytes.
 
 `TorchEvaluation` has the rows decoded and their recorded changes done. `KernelEvaluation` decodes them, does
 the changes and computes the result in one pass over chunks that fit into the processor's first cache.
@@ -28,7 +28,7 @@ _FLOAT32 = torch.empty(0)
 
 
 class Bracket(NamedTuple):
-    """Magnitudes that may be the limit of model number `row`: bit patterns from `low` to `high`.
+    """The range of bit patterns, `low` to `high`, that contains the limit of model number `row`.
 
     `frequent` ones in between are counted row by row; all others are collected.
     """
@@ -40,7 +40,7 @@ class Bracket(NamedTuple):
 
 
 class BracketCount(NamedTuple):
-    """Numbers of magnitudes `above` and `inside` a bracket, and of those that are not zero.
+    """Counts of magnitudes `above` and `inside` a bracket, and of nonzero ones.
 
     `values` are the patterns inside that are not frequent, and `rows` the row of each one, counted from the
     block's first; `ties` [frequent, rows] are the numbers of each frequent pattern.
@@ -55,14 +55,14 @@ class BracketCount(NamedTuple):
 
 
 class Evaluation(Protocol):
-    """Results of rows [models, *rows] that several models have, and of the base's rows."""
+    """Results computed from several models' rows [models, *rows] and the base's."""
 
     def values(self) -> Tensor:
         """Return the rows themselves, [models, *rows]."""
         ...
 
     def differences(self) -> Tensor:
-        """Return the first model's rows, and the others' differences to it."""
+        """Return the first model's rows, and the other models' differences from it."""
         ...
 
     def combine(self, coefficients: Sequence[float], *, add_base: bool) -> Tensor:
@@ -83,13 +83,13 @@ class Evaluation(Protocol):
         ...
 
     def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
-        """Count the magnitudes near each limit, in rows of `width` elements."""
+        """Count the magnitudes above and inside each bracket, in rows of `width` elements."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchEvaluation:
-    """The evaluation by torch, and by NumPy where that is faster, on any device and in any float type."""
+    """An evaluation by torch, or NumPy where that is faster, on any device and in any float dtype."""
 
     rows: Tensor
     base: Tensor | None = None
@@ -157,7 +157,7 @@ class TorchEvaluation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelEvaluation:
-    """The evaluation by compiled kernels, of rows as they are stored, on a CPU in float32."""
+    """An evaluation of stored rows by compiled kernels, on a CPU in float32."""
 
     kernels: Any
     rows: tuple[Any, ...]
@@ -176,7 +176,7 @@ class KernelEvaluation:
         *,
         subtract: bool,
     ) -> KernelEvaluation:
-        """Build the kernels' arguments: for `deltas`, or the rows, less the base if `subtract`."""
+        """Build the kernels' arguments, for `deltas` or for the rows (minus the base if `subtract`)."""
         count = len(stored.models) if deltas is None else len(deltas)
         coded = (
             np.array([change.kernel_step for change in changes], np.int64),
@@ -306,7 +306,7 @@ def gram(vectors: Tensor) -> Tensor:
 
 
 def inner_products(evaluation: Evaluation, *, differences: bool) -> dict[str, Tensor]:
-    """Return the Gram matrix "products", float64 [models, models], with `differences` that of these too.
+    """Return the Gram matrix "products", float64 [models, models], and with `differences` theirs.
 
     Where differences to the first model are short, as between models tuned from one base, the products follow
     from theirs, and the values themselves are not needed.
@@ -330,7 +330,7 @@ def _require_count(coefficients: Sequence[float], models: int) -> None:
 
 
 def _find_least_divisor(weights: Sequence[float]) -> float | None:
-    """Return a number below every sum of some of the weights, to divide a sum of none by; None for none.
+    """Return a divisor for empty sums, smaller than every sum of some weights; None if there is none.
 
     Raising divisors to it is ten times faster than looking for zeros, which negative weights need.
     """
@@ -340,7 +340,7 @@ def _find_least_divisor(weights: Sequence[float]) -> float | None:
 
 
 def _sum_in_lanes(row: Tensor) -> float:
-    """Sum a flat tensor in lanes; elsewhere than on a CPU in the device's order."""
+    """Sum a flat tensor, on a CPU in fixed lanes, elsewhere in the device's order."""
     if row.device.type != "cpu":
         return float(row.sum(dtype=torch.float64))
     values: np.ndarray = row.numpy()
@@ -359,7 +359,7 @@ def _add_lanes(lanes: np.ndarray) -> np.ndarray:
 
 
 def _count_patterns(patterns: np.ndarray, bracket: Bracket, width: int) -> BracketCount:
-    """Count flat bit patterns near a limit; NumPy compresses several times faster than torch does."""
+    """Count flat bit patterns above and inside a bracket, with NumPy, which is faster than torch here."""
     unsigned = np.dtype(f"u{patterns.itemsize}").type
     # Values below wrap around to large ones, so that one comparison finds what is inside.
     shifted = patterns.view(unsigned) - unsigned(bracket.low)

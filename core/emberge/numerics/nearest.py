@@ -1,4 +1,4 @@
-"""Nearest rows by cosine and the measures of such lists, in numpy; of equal rows the earlier comes first.
+"""Search of the nearest rows by cosine and metrics of ranked lists, in numpy; ties keep row order.
 
 scikit-learn's `ndcg_score` wants the scores of all documents in one matrix and averages over the orders of
 equal ones or takes the later first; here a list of ten is measured, in an order that the vectors decide.
@@ -42,7 +42,7 @@ def row_cosines(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64
 
 
 def top_k(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Return the places of the `count` highest scores of each row, int64 [n, count], the highest first.
+    """Return the indices of the `count` highest scores of each row, int64 [n, count], highest first.
 
     Equal scores keep the order of their places, and NaN comes last, as in a stable sort of all of a row.
     """
@@ -72,7 +72,7 @@ def nearest_rows(
     *,
     skipped: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """Return the places of the `count` rows nearest to each query by cosine, int64, the nearest first.
+    """Return the indices of the `count` rows nearest to each query by cosine, int64, nearest first.
 
     `skipped` has one row for each query that is not among its nearest: the query itself. There are fewer than
     `count` columns where there are fewer rows.
@@ -93,7 +93,7 @@ def nearest_rows(
 
 
 def overlap(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
-    """Return the mean share of places that the rows of two lists [n, count] have in common."""
+    """Return the mean share of indices that corresponding rows of two lists [n, count] have in common."""
     import numpy as np
 
     shared = sum(len(np.intersect1d(a, b)) for a, b in zip(first, second, strict=True))
@@ -109,7 +109,7 @@ def rank_discounts(count: int) -> NDArray[np.float64]:
 
 
 def ndcg(nearest: NDArray[np.int64], grades: Sequence[Mapping[int, float]]) -> float:
-    """Return the mean nDCG of lists of places [queries, count], with linear gains.
+    """Return the mean nDCG of ranked lists of indices [queries, count], with linear gains.
 
     `grades` has the judged places of each query; a grade below zero counts as zero. A query without a grade
     above zero scores 0 (Järvelin and Kekäläinen, 2002).

@@ -1,4 +1,4 @@
-"""Random numbers that belong to elements, not to a generator: a hash of what and where an element is.
+"""Reproducible random numbers: each is a hash of an element's key and position.
 
 With them, drops whose chance follows the rank of a value's magnitude in its row.
 """
@@ -51,7 +51,7 @@ def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Ten
 
 
 def _split_spans(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts between multiples of the span."""
+    """Yield the parts of a range between multiples of the span."""
     while start < end:
         last = min(end, start - start % SPAN + SPAN)
         yield start, last
@@ -59,14 +59,14 @@ def _split_spans(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def odd_numbers(key: tuple[Any, ...]) -> tuple[int, int]:
-    """Return a key's two multipliers, odd and below 2³²."""
+    """Return two odd multipliers below 2³² for a key."""
     text = "\0".join(str(part) for part in key).encode()
     digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
     return digest % _WORD | 1, digest // _WORD | 1
 
 
 def _mix_places(first: int, size: int, device: torch.device | None) -> Any:
-    """Return hashes of places as words of 32 bits: NumPy's on a CPU, twice as fast as torch's."""
+    """Return hashes of positions as 32-bit words, by NumPy on a CPU, where it is faster than torch."""
     numpy = device is None
     words: Any = np.arange(size, dtype=np.uint32) if numpy else torch.arange(size, device=device)
     words += first
@@ -79,7 +79,7 @@ def _mix_places(first: int, size: int, device: torch.device | None) -> Any:
 
 
 def _apply_key(places: Any, first: int, second: int) -> Tensor:
-    """Return 24 bits for each place."""
+    """Return 24 random bits for each position."""
     words = places.copy() if isinstance(places, np.ndarray) else places.clone()
     _multiply_words(words, first)
     words ^= words >> 16
@@ -89,14 +89,14 @@ def _apply_key(places: Any, first: int, second: int) -> Tensor:
 
 
 def _multiply_words(words: Any, factor: int) -> None:
-    """Multiply in place, modulo 2³²; torch has no such words, so they are the lower halves of longer ones."""
+    """Multiply words in place, modulo 2³²; in torch they are the lower halves of int64 numbers."""
     words *= factor
     if isinstance(words, Tensor):
         words &= _WORD - 1
 
 
 def chances_of(deltas: Tensor, lines: Sequence[Line], width: int) -> Tensor:
-    """Return the chance that each delta stays, shaped like `deltas` [models, *rows]."""
+    """Return the probability that each delta is kept, shaped like `deltas` [models, *rows]."""
     chances = pooled_like(deltas)
     for delta, into, line in zip(deltas, chances, lines, strict=True):
         values = _rank_chances(line, width, deltas)
@@ -105,7 +105,7 @@ def chances_of(deltas: Tensor, lines: Sequence[Line], width: int) -> Tensor:
 
 
 def by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
-    """Return the entry of rising `values` [size] for each magnitude's rank in its row, [rows, size].
+    """Return the entry of ascending `values` [size] at each magnitude's rank in its row, [rows, size].
 
     The least magnitude has the first value; equal ones are ranked in their order.
     """

@@ -1,4 +1,4 @@
-"""Compiled kernels over rows as they are stored: decoding, recorded links and one evaluation, chunk by chunk.
+"""Compiled kernels over stored rows: decode them, apply recorded changes and evaluate, chunk by chunk.
 
 A chunk of every model stays in the first cache from its stored bits to the result, and no kernel takes the
 interpreter's lock. Each gives the bytes of the torch and NumPy code that it stands in for. Importing this
@@ -38,7 +38,7 @@ _NEGATIVE_ZERO = np.float32(-0.0)
 
 
 def _compile_lazily(function: F) -> F:
-    """Compile a function when it is first called; no compilation is left to another thread's lock."""
+    """Compile a function at its first call."""
     with cached_in(config) as cache:
         return cast(F, njit(nogil=True, cache=cache, error_model="numpy")(function))
 
@@ -55,7 +55,7 @@ def _multiply_and_add(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _read_as_float(typing: Any, word: Any) -> Any:
-    """Take the bits of a word as a float32."""
+    """Return the bits of a word as a float32."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -68,7 +68,7 @@ def _read_as_float(typing: Any, word: Any) -> Any:
 
 @_compile_lazily
 def _decode(kind: int, half: Any, single: Any, at: int, into: Any) -> None:
-    """Write stored numbers from place `at` into `into` as float32."""
+    """Write stored numbers from index `at` into `into` as float32."""
     count = len(into)
     if kind == FLOAT32:
         whole = single[at : at + count]
@@ -94,7 +94,7 @@ def _decode(kind: int, half: Any, single: Any, at: int, into: Any) -> None:
 
 @_compile_lazily
 def _decode_deltas(kind: int, half: Any, single: Any, at: int, base: Any, into: Any) -> None:
-    """Write stored numbers from place `at`, less those of the base, into `into` as float32."""
+    """Write stored numbers from index `at`, minus the base's, into `into` as float32."""
     count = len(into)
     if kind == BFLOAT16:
         stored = half[at : at + count]
@@ -118,7 +118,7 @@ def _add_up(
     room: Any,
     total: Any,
 ) -> None:
-    """Add factor × stored numbers from place `at`, less those of the base if `subtract`, to `total`."""
+    """Add factor × stored numbers from index `at`, minus the base's if `subtract`, to `total`."""
     count = len(total)
     if kind == BFLOAT16:
         stored = half[at : at + count]
@@ -139,7 +139,7 @@ def _add_up(
 
 @_compile_lazily
 def _begin(program: Any) -> Any:
-    """Return how many ties each limit still keeps, at the beginning of a block."""
+    """Return how many ties each limit may keep, at the start of a block."""
     codes, _, whole, start = program
     left = np.zeros(whole.shape[:2], np.int64)
     for k in range(len(codes)):
@@ -150,7 +150,7 @@ def _begin(program: Any) -> Any:
 
 @_compile_lazily
 def _keep(values: Any, first: int, low: int, row: int, quota: int, undo: bool) -> int:
-    """Zero the values below a limit (or from it on), and return how many ties may still stay."""
+    """Zero the values below a limit (or those that reach it), and return how many ties are left to keep."""
     bits, count = values.view(np.int32), len(values)
     if first + count <= row or quota == 0:
         least = np.int32(low if first + count <= row else low + 1)
@@ -218,7 +218,7 @@ def _compute_variance(values: Any, share: Any, mean: Any, into: Any) -> None:
 def _load(
     rows: Any, program: Any, left: Any, first: int, count: int, work: Any, places: Any
 ) -> int:
-    """Write a chunk's values after all links into work[4:], the base into work[0]; return how many rows.
+    """Write a chunk's changed values into work[4:], the base into work[0]; return the number of rows.
 
     Of a last chunk the rest is zero.
     """
@@ -282,7 +282,7 @@ def _load(
 
 @_compile_lazily
 def _allocate_chunk(models: int) -> Any:
-    """Return memory for a chunk: the base, three passing rows, and every model's."""
+    """Return memory for a chunk: rows for the base, three temporary ones, and every model's."""
     return np.empty((models + 4, CHUNK), np.float32)
 
 
@@ -291,7 +291,7 @@ def _allocate_chunk(models: int) -> Any:
 
 @_compile_lazily
 def decode(rows: Any, program: Any, size: int, less_first: bool, out: Any) -> None:
-    """Write the values after all links into `out` [rows, size], or the first and the others less it."""
+    """Write the changed values into `out` [rows, size], or the first row and the others minus it."""
     left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
     half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
     for first in range(0, size, CHUNK):
@@ -453,13 +453,13 @@ def sums(rows: Any, program: Any, size: int, squares: bool, out: Any) -> None:
 
 @_compile_lazily
 def mix(first: int, places: Any) -> None:
-    """Write hashes of as many places from `first` on as `places` has, for the draws of all models."""
+    """Fill `places` with hashes of the positions from `first` on, shared by all models' draws."""
     _mix(first, places)
 
 
 @_compile_lazily
 def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int) -> None:
-    """Zero values of rows [rows, width] by the chance of each one's rank and a hash of its place.
+    """Zero values of rows [rows, width] by the probability for each rank and a hash of each position.
 
     `places` has the mixed places, and `chances` [width] rise. Counts of magnitudes in bins bound each
     rank; a value's own is looked for, among all of its row, where its random number is between the chances
@@ -538,7 +538,7 @@ def tally(
     homes: Any,
     ties: Any,
 ) -> None:
-    """Count the magnitudes near limits: a limit a row of the other arguments, of the values' row `which`.
+    """Count the magnitudes near each limit; arguments have a row per limit, `which` its row of values.
 
     `counts` gets how many are above, inside, not zero, and collected; `values` and `homes` the collected
     patterns and their rows, and `ties` [limits, rows, patterns] the `frequent` ones.
@@ -587,7 +587,7 @@ def tally(
 
 @_compile_lazily
 def encode(values: Any, into: Any) -> None:
-    """Write float32 numbers as bfloat16, rounded to the nearest, ties to even; a NaN stays one."""
+    """Write float32 numbers as bfloat16, rounded to nearest, ties to even; NaN stays NaN."""
     bits = values.view(np.uint32)
     for i in range(len(into)):
         word = bits[i]
@@ -601,7 +601,7 @@ def encode(values: Any, into: Any) -> None:
 
 @_compile_lazily
 def largest(words: Any, mask: Any) -> Any:
-    """Return the largest of whole numbers without their highest bit: of magnitudes, as bit patterns."""
+    """Return the largest magnitude as a bit pattern, ignoring sign bits."""
     most = words[0] & mask
     for i in range(len(words)):
         word = words[i] & mask

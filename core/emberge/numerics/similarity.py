@@ -1,4 +1,4 @@
-"""Arithmetic of similarity: unit vectors, and sums over tables of scores that never fit into memory at once.
+"""Arithmetic of similarity: unit vectors, and sums over score tables computed block by block.
 
 Importing it loads no torch, so a plugin may import from it at its top.
 """
@@ -33,7 +33,7 @@ def unit_vectors(vectors: Tensor) -> Tensor:
 
 
 def lowest_score(like: Tensor) -> float:
-    """Return the score used for minus infinity, so that sums of nothing else have finite gradients."""
+    """Return the finite score used in place of minus infinity, so that gradients stay finite."""
     import torch
 
     return float(torch.finfo(like.dtype).min / 4)
@@ -96,7 +96,7 @@ def _score_block(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> 
 
 @functools.cache
 def _define_log_sums() -> Any:
-    """Define the autograd function once it is needed, as its base class loads torch."""
+    """Return the autograd function, defined at first use, as its base class loads torch."""
     import torch
     from torch.autograd.function import once_differentiable
 

@@ -1,4 +1,4 @@
-"""Rows of several models in the types of their files, decoded when their numbers are asked for."""
+"""Rows of several models in their files' dtypes, decoded when needed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NO_HALVES, _NO_SINGLES = np.empty(0, np.uint16), np.empty(0, np.float32)
 
 
 class Place(NamedTuple):
-    """The place of one model's rows: their type and first byte."""
+    """The location of one model's rows in memory: dtype and first byte."""
 
     dtype: str
     start: int
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRows:
-    """Rows of every model, and of the base, in one piece of memory: `shape` is that of one model's rows.
+    """Rows of every model and the base in one piece of memory; `shape` is that of one model's rows.
 
     `kernels` are the compiled ones.
     """
@@ -95,7 +95,7 @@ class StoredRows:
         return models, base
 
     def first_unusable(self) -> int | None:
-        """Return the first model, the base coming last, with NaN or values TOO_LARGE; None for none."""
+        """Return the index of the first model (the base is last) with NaN or too large values; else None."""
         if not self.size:
             return None
         memory: np.ndarray = self.memory.numpy()
@@ -108,7 +108,7 @@ class StoredRows:
         return None
 
     def kernel_rows(self, deltas: Tensor | None, *, subtract: bool) -> tuple[Any, ...]:
-        """Return the kernels' arguments for `deltas`, or for the rows, less the base if `subtract`."""
+        """Return the kernels' arguments for `deltas`, or for the rows (minus the base if `subtract`)."""
         memory: np.ndarray = self.memory.numpy()
         halves, singles = memory.view(np.uint16), memory.view(np.float32)
         kind, at = _locate_words(self.base) if self.base is not None else (0, 0)

@@ -77,7 +77,7 @@ def kernels() -> Any | None:
 
 
 def _compile_in_process() -> None:
-    """Compile and keep the kernels in a process of its own, as a compiler leaves 100 MB of memory behind.
+    """Compile and cache the kernels in a separate process, as compiling leaves 100 MB of memory in use.
 
     If that fails, they are compiled in this one, which shows why.
     """
@@ -96,7 +96,7 @@ def compile_all() -> None:
 
 
 def _mark_path() -> Path:
-    """Return the file whose presence means that kernels like these agreed with torch on this processor."""
+    """Return the path of the file that records that these kernels agreed with torch on this processor."""
     import llvmlite.binding
     import numba
 
@@ -131,7 +131,7 @@ def first_difference(compiled: Any) -> str:
 
 
 def _build_rows(compiled: Any) -> StoredRows:
-    """Return small changes of a base, with ties and zeros: the same numbers everywhere."""
+    """Return test rows close to a base, with ties and zeros, equal on every machine."""
     count = torch.arange(_SIZE, dtype=torch.float64)
     base = (0.05 * torch.sin(count)).bfloat16()
     models = [
@@ -147,7 +147,7 @@ def _build_rows(compiled: Any) -> StoredRows:
 
 
 def _build_programs(stored: StoredRows) -> tuple[DeltaProgram, DeltaProgram]:
-    """Return the programs of the same rows for kernels and for torch."""
+    """Return two programs of the same rows, for the kernels and for torch."""
     decoded = DecodedRows(stored.decode(), stored.decode_base())
     return DeltaProgram(stored), DeltaProgram(decoded)
 

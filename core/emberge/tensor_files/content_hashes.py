@@ -1,4 +1,4 @@
-"""Hashes of the files of a result and, of weights, of each tensor, read or taken while they are written.
+"""Hashes of a result's files and tensors, by reading them or while they are written.
 
 Notes keep the content of weights that were hashed on their way to the disk, so that they need no reading. Of
 pieces that come in any order those that come early wait in their buffers, up to a limit. Loads no torch.
@@ -45,13 +45,13 @@ class FileContent:
     tensors: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
-        """Return the content as values of JSON."""
+        """Return the content as JSON values."""
         content: dict[str, Any] = {"size": self.size, "xxh3": self.hash}
         return {**content, "tensors": dict(self.tensors)} if self.tensors else content
 
     @classmethod
     def of_file(cls, path: Path) -> FileContent:
-        """Return a file's hash and, of a sound file of weights, those of its tensors, from one reading."""
+        """Return a file's hash and, for sound weights, its tensors' hashes, from one reading."""
         hasher = ContentHasher(_read_specs(path))
         for piece in file_pieces(path):
             hasher.see(piece)
@@ -66,7 +66,7 @@ class FileContent:
 
     @classmethod
     def from_plain(cls, plain: Any) -> FileContent | None:
-        """Return the content that values of JSON describe; None for values of another kind."""
+        """Return the content described by JSON values; None if they are malformed."""
         if not isinstance(plain, Mapping):
             return None
         tensors = plain.get("tensors", {})
@@ -81,7 +81,7 @@ def contents_of(
     leave: Sequence[str] = (),
     known: Callable[[Path], FileContent | None] = lambda _: None,
 ) -> dict[str, FileContent]:
-    """Return the content of every file below a folder by its name in it, without hidden ones and `leave`.
+    """Return the content of every file below a folder by relative path, except hidden files and `leave`.
 
     A file whose content is `known` is not read.
     """
@@ -101,7 +101,7 @@ def contents_of(
 
 
 class ContentHasher:
-    """Hashes of a file and of its tensors, taken while its bytes pass by from first to last.
+    """A hasher of a file and its tensors, fed with the file's bytes in order.
 
     `specs` are the tensors with their offsets in the file.
     """
@@ -113,7 +113,7 @@ class ContentHasher:
         self._tensors: dict[str, Any] = {spec.name: xxhash.xxh3_64() for spec in specs}
 
     def see(self, piece: memoryview) -> None:
-        """Take in the bytes that follow those `seen`."""
+        """Hash the bytes that follow those already `seen`."""
         offset, end = self.seen, self.seen + len(piece)
         self.seen = end
         self._whole.update(piece)
@@ -127,7 +127,7 @@ class ContentHasher:
             self._left.pop()
 
     def content(self) -> FileContent:
-        """Return the content of the file that ends here."""
+        """Return the content, once all bytes of the file were hashed."""
         tensors = {name: str(hasher.hexdigest()) for name, hasher in self._tensors.items()}
         return FileContent(self.seen, str(self._whole.hexdigest()), tensors)
 
@@ -142,7 +142,7 @@ def _read_specs(path: Path) -> list[TensorSpec]:
 
 
 class ContentNotes:
-    """Content of files as they were noted, as long as nothing has changed them.
+    """Notes of files' contents, valid while the files do not change.
 
     A file is known by its number on the disk, its size and its times, so that folders above it may be renamed
     meanwhile.
@@ -170,7 +170,7 @@ _CURRENT: ContextVar[ContentNotes | None] = ContextVar("content_notes", default=
 
 @contextmanager
 def noting_contents() -> Iterator[ContentNotes]:
-    """Have weights hashed while they are written in this block, and give the notes of their content."""
+    """Hash weights while they are written in this block, and yield the notes of their content."""
     notes = ContentNotes()
     token = _CURRENT.set(notes)
     try:
@@ -180,7 +180,7 @@ def noting_contents() -> Iterator[ContentNotes]:
 
 
 def current_notes() -> ContentNotes | None:
-    """Return the notes of the block that this is called in; None outside of any."""
+    """Return the notes of the current block; None outside one."""
     return _CURRENT.get()
 
 
@@ -191,7 +191,7 @@ def _read_stamp(status: os.stat_result) -> tuple[int, ...]:
 
 @dataclass
 class EarlyPieces:
-    """Count of the pieces that keep their buffers, over all files that are written from one queue.
+    """A count of out-of-order pieces that occupy buffers, over all files of one queue.
 
     If files counted by themselves, they could keep all buffers, and none could be written any more.
     """
@@ -200,7 +200,7 @@ class EarlyPieces:
 
 
 class PassingHash:
-    """The hashes of one file, in the order of its bytes.
+    """A hasher of one file whose pieces are written in any order.
 
     A piece that comes early waits in its buffer; one that is dropped, and all that was there before, is read
     back in its turn. All calls come from one thread at a time, for all files with the same `early`.
@@ -222,7 +222,7 @@ class PassingHash:
         self._sound = True
 
     def see(self, piece: Filled) -> None:
-        """Take a piece that is in the file; its buffer is released here or later."""
+        """Take a written piece; its buffer is released now or later."""
         if piece.place < self._hasher.seen or piece.place in self._early:
             self._give_up()  # it is written again, so its hash is no longer right
         if not self._sound:
@@ -237,7 +237,7 @@ class PassingHash:
             self._release(last)
 
     def finish(self, size: int) -> FileContent | None:
-        """Return the content of the file of `size` bytes; None when only reading it can give that."""
+        """Return the content of the file of `size` bytes; None if it must be read for that."""
         while self._sound and self._hasher.seen < size:
             following = min((*self._early, *self._dropped), default=size)
             if following < self._hasher.seen:
@@ -247,7 +247,7 @@ class PassingHash:
         return self._hasher.content() if self._sound else None
 
     def _hash_known(self) -> None:
-        """Hash the pieces that follow, as far as they are known."""
+        """Hash the next pieces, as far as they have been written."""
         while self._sound:
             offset = self._hasher.seen
             if offset in self._early:
@@ -260,7 +260,7 @@ class PassingHash:
                 return
 
     def _read_back(self, size: int) -> None:
-        """Hash the bytes that follow from the file, or give up where they cannot be read."""
+        """Read the next bytes back from the file and hash them, or give up if they cannot be read."""
         while self._sound and size > 0:
             try:
                 piece = self._file.read(min(size, _READ), self._hasher.seen)
@@ -277,7 +277,7 @@ class PassingHash:
             self._release(self._take_early(offset))
 
     def _take_early(self, place: int) -> Filled:
-        """Return an early piece, which is none any more."""
+        """Remove an early piece and return it."""
         self._count.held -= 1
         return self._early.pop(place)
 
@@ -291,11 +291,11 @@ class HashThread:
         self._thread.start()
 
     def see(self, file: PassingHash, piece: Filled) -> None:
-        """Have a file's hash take a piece."""
+        """Queue a piece for a file's hasher."""
         self._work.put((file, piece))
 
     def close(self) -> None:
-        """Take all pieces and end the thread."""
+        """Hash all queued pieces and end the thread."""
         if self._thread.is_alive():
             self._work.put(None)
             self._thread.join()

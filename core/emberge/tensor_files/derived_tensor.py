@@ -1,4 +1,4 @@
-"""Tensors that no file has as they are: they are computed from others, row by row, while they are read."""
+"""Derived tensors, which are computed from stored ones, row by row, while they are read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RowReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DerivedTensor(TensorSpec):
-    """A tensor that is computed while it is read; `dtype` is the one it is stored in unless asked otherwise.
+    """A tensor that is computed while it is read; `dtype` is the one it is stored in by default.
 
     `TensorReader` takes one wherever it takes a tensor of a file.
     """
@@ -66,7 +66,7 @@ def read_derived(spec: DerivedTensor, reader: RowReader, start: int, into: Tenso
 def read_derived_bytes(
     spec: DerivedTensor, reader: RowReader, start: int, into: memoryview
 ) -> None:
-    """Fill `into` with the bytes from `start` on that the tensor would have in a file, in its dtype."""
+    """Fill `into` with the tensor's bytes from byte `start` on, as a file would store them."""
     import torch
 
     first, skip = divmod(start, spec.itemsize)

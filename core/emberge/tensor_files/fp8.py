@@ -83,7 +83,7 @@ class ScaledSpec(DerivedTensor):
 def dequantised(
     specs: Mapping[str, TensorSpec], config: Mapping[str, Any], folder: Path
 ) -> Mapping[str, TensorSpec]:
-    """Return the tensors with eight-bit weights times their scales, and without the scales.
+    """Return the tensors with eight-bit weights multiplied by their scales, and without the scales.
 
     Weights are e4m3 with `weight_scale` (one, or one a row: compressed-tensors) or `weight_scale_inv` (one
     for each 128 × 128: DeepSeek-V3, 2024, arXiv:2412.19437); both are factors.

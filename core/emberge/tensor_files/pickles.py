@@ -1,4 +1,4 @@
-"""Conversion of pickled weights to safetensors without running what is in the pickle."""
+"""Conversion of pickled weights to safetensors without running the pickle's code."""
 
 from __future__ import annotations
 

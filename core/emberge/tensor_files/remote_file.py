@@ -1,4 +1,4 @@
-"""Notes of weights on a server: small files in the place of large ones, `model.safetensors.remote`.
+"""Notes of weights on a server: small files, `model.safetensors.remote`, that replace large ones.
 
 A note has all that a plan needs, the header included, so that a checkpoint is described without the server.
 A note makes emberge read an address, so only those that it wrote itself count: in its own cache, which is
@@ -24,7 +24,7 @@ _LONGEST_NOTE = 140_000_000
 
 
 def server_cache() -> Path:
-    """Return the folder of all that came from servers, the only one in which notes count; it is made.
+    """Create and return the cache of files from servers, the only folder whose notes are trusted.
 
     Raises:
         CheckpointError: when it is another user's.
@@ -57,11 +57,11 @@ class RemoteFile:
 
     @property
     def content(self) -> str:
-        """The identity of the bytes: the hash, or address, size and version where there is no hash."""
+        """A text that identifies the bytes: the hash, or without one address, size and version."""
         return self.sha256 or f"{self.url} {self.size} {self.version}"
 
     def write(self, place: Path) -> Path:
-        """Write the note in the place of the file of weights, and return the note's path."""
+        """Write the note next to where the weights would be, and return its path."""
         note = place.with_name(place.name + _SUFFIX)
         facts = {"url": self.url, "size": self.size, "version": self.version, "sha256": self.sha256}
         header = base64.b64encode(self.header).decode("ascii")
@@ -70,12 +70,12 @@ class RemoteFile:
 
     @staticmethod
     def is_note(path: Path) -> bool:
-        """Return whether a path is that of a note."""
+        """Return whether a path is a note's."""
         return path.suffix == _SUFFIX
 
     @staticmethod
     def find(path: Path) -> Path | None:
-        """Return the path of a file of weights, or that of the note in its place; None without either."""
+        """Return the path of a weight file, or else of its note; None without either."""
         note = path.with_name(path.name + _SUFFIX)
         return path if path.is_file() else note if note.is_file() else None
 
@@ -97,7 +97,7 @@ class RemoteFile:
 
     @classmethod
     def _parse(cls, facts: dict[str, object]) -> RemoteFile:
-        """Return the note of these facts; a ValueError, TypeError or KeyError for wrong ones."""
+        """Return the note with these facts; wrong ones raise ValueError, TypeError or KeyError."""
         url, size, sha256 = str(facts["url"]), facts["size"], facts["sha256"]
         if type(size) is not int or size < 0:
             raise ValueError("size")
@@ -109,7 +109,7 @@ class RemoteFile:
 
 
 def _require_own(note: Path) -> None:
-    """Make sure that emberge wrote a note itself: in the folder of its cache, for this user.
+    """Require that emberge wrote the note: that it is this user's and in emberge's cache.
 
     Raises:
         CheckpointError: for any other, which could have any address read.

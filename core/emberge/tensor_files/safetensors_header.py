@@ -85,7 +85,7 @@ class TensorSpec:
 
     @property
     def mergeable(self) -> bool:
-        """Elements that are plain floating-point numbers, which may be averaged."""
+        """True if the elements are plain floating-point numbers, which can be averaged."""
         return self.dtype in ("float64", "float32", "float16", "bfloat16")
 
     def renamed(self, name: str) -> TensorSpec:
@@ -103,7 +103,7 @@ def main_dtype(specs: Iterable[TensorSpec]) -> str:
 
 
 def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
-    """Return the tensors of a safetensors file by name, and its metadata; a note of one on a server will do.
+    """Return a safetensors file's tensors by name, and its metadata; also from a note of a file on a server.
 
     Every file that is taken is taken by the reference implementation too (safetensors 0.8). Stricter than
     it, this refuses a name that is there twice, or is unprintable or longer than 1,000 characters; element
@@ -146,7 +146,7 @@ _AGAIN = "get the file again"
 
 
 def header_size(path: Path | str, opening: bytes, size: int) -> int:
-    """Return the bytes before those of tensors, from the first 8 bytes and the size of a file.
+    """Return the number of bytes before the tensors', from a file's first 8 bytes and size.
 
     Raises:
         CheckpointError: when they are no header's.
@@ -172,7 +172,7 @@ def _read_remote_header(note: Path) -> tuple[bytes, int]:
 
 
 def parse_json(raw: bytes) -> Any:
-    """Return JSON read by the standard: each name in a mapping once, no NaN, no broken text.
+    """Return JSON, parsed strictly: no repeated names, no NaN, no broken text.
 
     Raises:
         ValueError: for anything else.
@@ -230,7 +230,7 @@ def _read_length(path: Path | str, start: bytes, size: int) -> int:
 
 
 def require_count(source: Path | str, tensors: int) -> None:
-    """Make sure that a file or a folder has no more tensors than a model can have.
+    """Refuse a file or folder with more tensors than a model can have.
 
     Raises:
         CheckpointError: when it has.
@@ -290,7 +290,7 @@ def _check_entry(name: str, entry: Any) -> str | None:
 
 
 def _has_depths(entry: dict[str, Any]) -> bool:
-    """Return whether fields that are not ours are nested deeper than the reference takes."""
+    """Return whether unknown fields are nested deeper than the reference implementation allows."""
     return len(entry) > len(_FIELDS) and _is_deeper(entry, 100)
 
 
@@ -307,7 +307,7 @@ def _are_counts(values: Any) -> bool:
 
 
 def _require_in_file(path: Path | str, specs: Sequence[TensorSpec], data: int, size: int) -> None:
-    """Make sure that every byte after the header belongs to one tensor."""
+    """Require that every byte after the header belongs to exactly one tensor."""
     placed = sorted((spec.offset, spec.offset + spec.nbytes, spec.name) for spec in specs)
     for _, stop, name in placed:
         if stop > size:
@@ -336,7 +336,7 @@ def _require_in_file(path: Path | str, specs: Sequence[TensorSpec], data: int, s
 def encode_header(
     specs: Sequence[TensorSpec], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, int]]:
-    """Return the first bytes of a file of these tensors in this order, and each tensor's offset in it."""
+    """Return the header of a file with these tensors in this order, and each tensor's offset."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     offset, places = 0, {}
     for spec in specs:
@@ -365,7 +365,7 @@ def versions() -> dict[str, str]:
 
 
 def header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """Return provenance as a header has it: text by key, and our part with the versions of packages.
+    """Return provenance as header metadata: texts by key, with the versions of packages added.
 
     Values that are no text become JSON.
     """
@@ -379,7 +379,7 @@ def header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_provenance(metadata: Mapping[str, str]) -> dict[str, Any] | None:
-    """Parse the provenance in a header's metadata; None when it is not of ours or damaged."""
+    """Parse the provenance in a header's metadata; None if it is missing or damaged."""
     try:
         provenance = json.loads(metadata.get(HEADER, ""))
     except ValueError:

@@ -36,7 +36,7 @@ _PASSING = (408, 425, 429)
 
 
 def insist(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
-    """Return the answer of `ask`, which is asked again, ever later, while the server fails.
+    """Call `ask`, with growing waits between retries while the server fails, and return its answer.
 
     Raises:
         CheckpointError: for a refusal, which no further attempt would change.
@@ -63,7 +63,7 @@ def insist(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
 
 @dataclass
 class ServerFile:
-    """A file on a server, as it was when it was looked at; any number of threads may read it.
+    """A file on a server in the version first seen; any number of threads may read it.
 
     `sha256` is the hash of the whole file, where the server gives one. `stop` ends requests and waiting.
     """
@@ -79,17 +79,17 @@ class ServerFile:
 
     @staticmethod
     def reads(reference: str) -> bool:
-        """Return whether a reference is an address of a kind that is read."""
+        """Return whether a reference is an address of a supported kind of server."""
         return is_address(reference)
 
     @staticmethod
     def cache() -> Path:
-        """Return the folder of all that came from servers, the only one in which notes count."""
+        """Return the cache of files from servers, the only folder whose notes are trusted."""
         return server_cache()
 
     @classmethod
     def look(cls, url: str, stop: Stop | None = None) -> ServerFile | None:
-        """Return the file at an address without its content; None if there is none.
+        """Look up the file at an address, without its content; None if there is none.
 
         Raises:
             CheckpointError: when the server refuses, or gives nothing that would change with the file.
@@ -101,7 +101,7 @@ class ServerFile:
 
     @classmethod
     def listed(cls, url: str, stop: Stop | None = None) -> dict[str, ServerFile]:
-        """Return all files below an address, by their own, as the server lists them.
+        """Return all files that the server lists below an address, by address.
 
         Raises:
             CheckpointError: when the server refuses, or cannot list.
@@ -156,7 +156,7 @@ class ServerFile:
         return _parse_json(self.url, self.read(0, self.size))
 
     def copy(self, place: Path) -> None:
-        """Write the whole file to `place`, and make sure that it is what the server and its name say.
+        """Write the whole file to `place`, and check its hash and format.
 
         Raises:
             CheckpointError: for other content than the hash that the server gives, for JSON that is none,
@@ -183,7 +183,7 @@ class ServerFile:
             )
 
     def _require_readable(self, copy: Path) -> None:
-        """Make sure that a copy is what its name says, before it is kept: zeros stay in a cache for good."""
+        """Require that a copy has the format of its name, before it is cached."""
         if copy.suffix == ".json":
             _parse_json(self.url, copy.read_bytes())
         elif copy.suffix == ".safetensors":
@@ -193,7 +193,7 @@ class ServerFile:
             parse_header(self.url, opening + header, self.size)
 
     def require_unchanged(self) -> None:
-        """Make sure that the file is still the one that was looked at.
+        """Require that the file on the server has not changed.
 
         Raises:
             CheckpointError: when it is another, or gone.
@@ -225,7 +225,7 @@ def other_content(file: ServerFile, found: str) -> CheckpointError:
 
 
 def _add_address(url: str, error: CheckpointError) -> CheckpointError:
-    """Return an error of a connection with the address of the file, which its host alone does not show."""
+    """Return a connection's error with the file's address added."""
     text = str(error)
     return error if url in text else type(error)(f"{url}: {text}")
 
@@ -237,7 +237,7 @@ def _build_changed_error(url: str) -> CheckpointError:
 
 
 def _find_refusal(url: str, error: Exception) -> CheckpointError | None:
-    """Return the error for an answer that will not change; None for a failure that may pass."""
+    """Return the error to raise for a permanent failure; None for one that may pass."""
     status = status_of(error)
     if status == 412:
         return _build_changed_error(url)

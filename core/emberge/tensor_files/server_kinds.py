@@ -34,7 +34,7 @@ _HUB = re.compile(r"hf://(?P<name>[^@]+)@(?P<commit>[0-9a-f]{40})(?:/(?P<path>.+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Size, version and hash of a file as its server gives them; None for what it does not give.
+    """Size, version and hash of a file by its server; None where the server gives none.
 
     `version` is the text that it changes with the content: a hash, an ETag, a date.
     """
@@ -48,7 +48,7 @@ class Server(Protocol):
     """One file on a server; any number of threads may ask."""
 
     def look(self) -> Facts | None:
-        """Return the file's facts as they are now; None if there is no such file."""
+        """Return the file's current facts; None if there is no such file."""
         ...
 
     def read(self, start: int, end: int, facts: Facts) -> bytes:
@@ -57,7 +57,7 @@ class Server(Protocol):
 
 
 def server_of(url: str, stop: Stop) -> Server:
-    """Return the server of a file's address.
+    """Return the client for a file's address.
 
     Raises:
         CheckpointError: for a scheme that is not read, and where the package for it is missing.
@@ -90,7 +90,7 @@ class _Web:
         self._client = client
 
     def look(self) -> Facts | None:
-        """Return what the headers of the file say."""
+        """Return the file's facts from its HTTP headers."""
         headers = self._client.facts()
         if headers is None:
             return None
@@ -115,7 +115,7 @@ class _Hub:
         self._client = WebClient(address, build_hf_headers(), stop)
 
     def look(self) -> Facts | None:
-        """Return what the hub lists of the file."""
+        """Return the file's facts from the hub's listing."""
         from huggingface_hub import HfApi
 
         def ask() -> list[Any]:
@@ -138,7 +138,7 @@ class _Bucket:
         self._local = threading.local()
 
     def look(self) -> Facts | None:
-        """Return what the bucket has of the file."""
+        """Return the file's facts from the bucket."""
 
         def ask() -> Mapping[str, Any] | None:
             self._files.invalidate_cache()
@@ -198,7 +198,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, and those that it came from."""
+    """Yield an error and the chain of its causes."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen
@@ -269,13 +269,13 @@ def _read_bucket_facts(info: Mapping[str, Any]) -> Facts:
 
 
 def _read_count(found: Any) -> int | None:
-    """Return a size in bytes that a server gives; None for what is no size of a file."""
+    """Return a size in bytes given by a server; None if it is invalid."""
     text = str(found).strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _decode_digest(header: str) -> str | None:
-    """Return the SHA-256 that a web server gives of a file, in hexadecimal."""
+    """Return the SHA-256 in a web server's digest header, in hexadecimal."""
     for part in header.split(","):
         name, _, value = part.strip().partition("=")
         if name.lower() == "sha-256":

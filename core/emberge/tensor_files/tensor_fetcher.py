@@ -1,4 +1,4 @@
-"""Tensors of files on servers: those alone that are asked for, in blocks, several at once.
+"""Fetching of single tensors from files on servers, in blocks and several at once.
 
 What was fetched is kept in a file without a name, which is gone with the process: methods that read a
 tensor several times fetch it once, and no reader can take a file with gaps for a whole one.
@@ -28,7 +28,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class FetchedFile:
-    """The account of a file that was read from a server: its bytes, and those that were fetched.
+    """A record of a file read from a server: its size, and the bytes fetched.
 
     `checked` names the hash that its content was compared with: "" where the server gives none, or a part
     of the file alone was fetched.
@@ -81,7 +81,7 @@ class TensorFetcher:
         return copy.handle
 
     def verify(self) -> list[FetchedFile]:
-        """Compare every file that was read with its server's version and hash, and return the accounts.
+        """Compare every file that was read with its server's version and hash, and return the records.
 
         Raises:
             CheckpointError: for a file that has changed meanwhile, or whose content has another hash.
@@ -89,7 +89,7 @@ class TensorFetcher:
         return list(self._pool.map(_Copy.verify, list(self._copies.values())))
 
     def end_requests(self) -> None:
-        """End all requests; who waits for one gets an error."""
+        """End all requests; threads waiting for one get an error."""
         self._stop.set()
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class TensorFetcher:
 
 
 class _Copy:
-    """The copy of a file on a server, with gaps where nothing was asked for."""
+    """A sparse copy of a file on a server, with the requested parts only."""
 
     def __init__(self, note: Path, pool: ThreadPoolExecutor, stop: Stop) -> None:
         remote = RemoteFile.read(note)
@@ -128,7 +128,7 @@ class _Copy:
         self._header = len(remote.header)
 
     def expect(self, start: int, end: int) -> None:
-        """Begin to fetch what is not fetched yet of a stretch."""
+        """Begin to fetch the missing parts of a stretch."""
         with self._lock:
             for first, last in self._find_missing_parts(start, end):
                 for at, stop in _cut_range(first, last):
@@ -136,7 +136,7 @@ class _Copy:
                     bisect.insort(self._stretches, (at, stop, future), key=lambda one: one[0])
 
     def need(self, spec: TensorSpec, start: int, end: int) -> None:
-        """Wait until a part of a tensor has come; a tensor that was not announced is fetched whole."""
+        """Wait until a part of a tensor is fetched; fetch the whole tensor if it was not announced."""
         with self._lock:
             missing = bool(self._find_missing_parts(start, end))
         if missing:
@@ -147,7 +147,7 @@ class _Copy:
             future.result()
 
     def verify(self) -> FetchedFile:
-        """Compare version and, of a whole file, its hash with the server's."""
+        """Compare the version and, if the whole file was fetched, its hash with the server's."""
         server = self._server
         server.require_unchanged()
         fetched = sum(end - start for start, end, _ in self._stretches)
@@ -192,7 +192,7 @@ class _Copy:
 
 
 def _plan_blocks(ranges: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield ranges of a file as blocks: place in the order of reading, number in it, first byte, end.
+    """Yield a file's ranges as blocks: index of the work, number within it, first byte, end.
 
     `ranges` has by first byte the end and the place. Small ones that follow one another share a block, which
     has the first of their places.
@@ -207,6 +207,6 @@ def _plan_blocks(ranges: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int,
 
 
 def _cut_range(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield a stretch in blocks."""
+    """Yield the blocks of a stretch."""
     for at in range(start, end, _BLOCK):
         yield at, min(end, at + _BLOCK)

@@ -1,4 +1,4 @@
-"""A reader of tensors by position, into memory that the caller has, and sources of one model's tensor."""
+"""A reader of parts of tensors into the caller's memory, and sources of one model's tensor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORTH = 64 << 10
 
 
 def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
-    """Return this thread's flat buffer for a use, as large as asked, with any content.
+    """Return this thread's flat buffer for a purpose, of the requested size and arbitrary content.
 
     A GPU copies from a `pinned` one by itself.
     """
@@ -94,7 +94,7 @@ class TensorReader:
         into.copy_(raw)
 
     def remember(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """Return the result of `make`, computed once for all threads: small, and of a whole tensor."""
+        """Return the result of `make`, computed once for all threads; it should be small."""
         with self._remembering:
             if what not in self._remembered:
                 self._remembered[what] = make()
@@ -107,12 +107,12 @@ class TensorReader:
             self._open_fetcher().expect(remote)
 
     def end_requests(self) -> None:
-        """End all requests to servers; who waits for one gets an error."""
+        """End all requests to servers; threads waiting for one get an error."""
         if self._fetcher is not None:
             self._fetcher.end_requests()
 
     def verify(self) -> list[FetchedFile]:
-        """Compare all that came from servers with their versions and hashes, and return the accounts.
+        """Compare all files read from servers with their versions and hashes, and return the records.
 
         Raises:
             CheckpointError: for a file that has changed meanwhile, or is not what its server describes.
@@ -140,7 +140,7 @@ class TensorReader:
             return self._fetcher
 
     def _open_handle(self, spec: TensorSpec, start: int, end: int) -> int:
-        """Return the handle of an open file with bytes `start` to `end` of the spec's file."""
+        """Return the handle of an open file that has the bytes `start` to `end` of the spec's file."""
         path = spec.file
         if RemoteFile.is_note(path):
             return self._open_fetcher().fetched(spec, start, end)

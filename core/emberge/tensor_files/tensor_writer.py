@@ -83,7 +83,7 @@ class TensorWriter:
             ]
 
     def write(self, name: str, start: int, piece: Tensor) -> None:
-        """Put a contiguous CPU piece at element `start` of a tensor; from any thread, in any order.
+        """Queue a contiguous CPU piece to be written at element `start` of a tensor, from any thread.
 
         The piece is copied, and written later.
 
@@ -96,18 +96,18 @@ class TensorWriter:
         self._queue.put(bytes_of(piece), offset, functools.partial(self._write_piece, name))
 
     def after_writes(self, work: Callable[[], None]) -> None:
-        """Do some work, on another thread, once all that was written until now is in the files."""
+        """Run `work` on the queue's thread, once everything queued so far is in the files."""
         assert self._queue is not None
         self._queue.then(work)
 
     def sync(self) -> None:
-        """Wait until all that is in the files is on the disk."""
+        """Wait until the files' content is on the disk."""
         with writing(self.folder, "the weights"):
             for file in self._files:
                 file.sync()
 
     def finish(self) -> None:
-        """Write the indices, wait until all is on the disk, and close the files."""
+        """Write the index files, wait until everything is on the disk, and close the files."""
         assert self._queue is not None
         self._queue.drain()
         with writing(self.folder, "the index"):
@@ -118,7 +118,7 @@ class TensorWriter:
         self.close()
 
     def close(self) -> None:
-        """Do what is queued, and close the files as they are."""
+        """Finish the queued writes, and close the files."""
         if self._queue is not None:
             self._queue.close()
         if self._hashing is not None:
@@ -144,7 +144,7 @@ class TensorWriter:
             self._queue.release(piece)
 
     def _note_contents(self) -> None:
-        """Note the content of the files, as far as it is known."""
+        """Add the known hashes of the files to the notes."""
         if self._notes is None or self._hashing is None:
             return
         self._hashing.close()

@@ -34,7 +34,7 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, from falloc.h
 
 
 class DirectFile:
-    """An open file, created if need be, that is written direct where that can be.
+    """An open file, created if missing, written with direct I/O where the file system allows it.
 
     After a call that the file system refuses, and on systems other than Linux, `direct` is False.
     """
@@ -49,7 +49,7 @@ class DirectFile:
         return self._direct is not None
 
     def reserve(self, place: int, size: int) -> None:
-        """Have the file system set a range aside, in one stretch; where it cannot, do nothing."""
+        """Reserve a contiguous range on the disk, if the file system can."""
         allocate = _load_fallocate()
         # A disk too full for it shows, with a clear error, when it is written.
         if self.direct and allocate is not None:
@@ -62,7 +62,7 @@ class DirectFile:
             data, place = data[done:], place + done
 
     def write_direct(self, data: memoryview, place: int) -> None:
-        """Write bytes whose address and `place` are at the same distance from a page's start."""
+        """Write bytes whose address and `place` are equally far from the start of a page."""
         first = min(len(data), -place % PAGE)
         last = max(first, len(data) - (place + len(data)) % PAGE)
         self.write(data[:first], place)
@@ -103,7 +103,7 @@ class DirectFile:
 
 
 def _open_direct(path: Path) -> int | None:
-    """Return a second handle of a file, for direct writing; None where that cannot be."""
+    """Return a second handle of a file, for direct I/O; None if it is not supported."""
     if sys.platform != "linux":
         return None
     try:
@@ -161,15 +161,15 @@ class WriteQueue:
             data, place = data[len(piece) :], place + len(piece)
 
     def then(self, work: Callable[[], None]) -> None:
-        """Do some work on the queue's thread, once all that was put before is in the files."""
+        """Run `work` on the queue's thread, once everything put before is in the files."""
         self._work.put(functools.partial(self._guard_work, work))
 
     def release(self, filled: Filled) -> None:
-        """Take back a buffer, so that it can be filled again."""
+        """Return a buffer to the queue, so that it can be filled again."""
         self._free.put(filled.buffer)
 
     def drain(self) -> None:
-        """Wait until all that was put is in the files.
+        """Wait until everything put so far is in the files.
 
         Raises:
             BaseException: the first that a write, or other work, has raised.
@@ -181,7 +181,7 @@ class WriteQueue:
             raise self._error
 
     def close(self) -> None:
-        """Do all that is queued, unless an error forbids it, and end the thread."""
+        """Finish the queued work, unless an error occurred, and end the thread."""
         if self._thread.is_alive():
             self._work.put(None)
             self._thread.join()
@@ -203,7 +203,7 @@ class WriteQueue:
             self.release(filled)
 
     def _guard_work(self, work: Callable[[], None]) -> None:
-        """Do some work unless an error came before it, and keep its own."""
+        """Run `work` unless an earlier one failed, and record its error."""
         if self._error is None:
             try:
                 work()
@@ -213,7 +213,7 @@ class WriteQueue:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A buffer with bytes for `place` of a file, at the distance from a page's start that they have there."""
+    """A buffer with bytes for `place` of a file, equally far from the start of a page as there."""
 
     buffer: mmap.mmap
     place: int

@@ -149,7 +149,7 @@ class _TensorScheduler:
         self._streams = DeviceStreams(limits.devices)
 
     def run(self, units: Iterable[MeasuredJobs], failed: Callable[[], None] | None) -> None:
-        """Run all units, enough at a time to keep the threads busy; raise the first error after `failed()`."""
+        """Run all units, several at a time to keep threads busy; raise the first error after `failed()`."""
         try:
             for unit in units:
                 self._wait_while(lambda: self._active > self._limits.workers)
