@@ -1,4 +1,4 @@
-"""The nouns: what plugins implement and runners call. Nothing here loads torch when it is imported."""
+"""Contracts: the interfaces that plugins implement and runners call; importing them loads no torch."""
 
 import lazy_loader
 

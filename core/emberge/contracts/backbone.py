@@ -1,4 +1,4 @@
-"""Backbones, which make an encoder of a checkpoint, and encoders, which embed texts."""
+"""Backbones, which load an encoder from a checkpoint, and encoders, which embed texts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LocatedText:
 
 
 class AuxiliaryMetrics:
-    """Reader of a model's own counts for the user: numbers, warnings and figures.
+    """Reader of a model's own counts, which turns them into numbers, warnings and figures.
 
     Counts are those of one batch or the sum of several. Objects must keep no tensor of a pass alive.
     """
@@ -68,7 +68,7 @@ class AuxiliaryMetrics:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Auxiliary:
-    """Loss term of the model's own that is no sum over texts, such as the balance of a router's experts.
+    """Loss term added by the model itself, not a sum over texts, such as a router's load balance.
 
     `counts` are the sums that it needs of the whole batch (tokens, tokens an expert), without a gradient;
     the runner adds those of all chunks and ranks. `term(counts)` is this chunk's part of the loss, given the
@@ -116,7 +116,7 @@ class Encoder(Protocol):
     def tokenise(
         self, texts: Sequence[str], *, prompt: str, max_length: int | None
     ) -> list[TokenisedText]:
-        """Return ids of each text with the prompt before it, cut to `max_length` or the model's own limit."""
+        """Return the ids of each text after the prompt, truncated to `max_length` or the model's limit."""
         ...
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
@@ -142,7 +142,7 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class TokenEncoder(Encoder, Protocol):
-    """Encoder that gives single tokens: their hidden states, and the characters that they came from.
+    """Encoder that also returns single tokens: their hidden states and character positions.
 
     Measures of tokens, and heads for words and answers, need one.
     """
@@ -163,7 +163,7 @@ class TokenEncoder(Encoder, Protocol):
         max_length: int | None = None,
         stride: int | None = None,
     ) -> list[LocatedText]:
-        """Return each text, or pair with one of `seconds`, cut to `max_length` or the model's own limit.
+        """Return the tokens of each text, or pair with a text of `seconds`, truncated to `max_length`.
 
         With a `stride` long second texts become several windows. Neighbours share `stride` tokens, at most a
         quarter of a window, and the first text is cut to half of a window.
@@ -176,7 +176,7 @@ class TokenEncoder(Encoder, Protocol):
 
 @runtime_checkable
 class TokenPredictor(TokenEncoder, Protocol):
-    """Encoder with a head that predicts tokens from hidden states: losses over tokens need one.
+    """Encoder with a head that predicts tokens from hidden states, as token losses need.
 
     `Backbone.load(…, predicts=True)` gives one. The head's weights are part of its `module`, and features
     have `input_ids` and, where texts are padded, an `attention_mask`.
@@ -184,35 +184,35 @@ class TokenPredictor(TokenEncoder, Protocol):
 
     @property
     def mask_id(self) -> int | None:
-        """Id of the token that hides another one; None if the tokenizer has no such token."""
+        """Id of the mask token; None if the tokenizer has none."""
         ...
 
     @property
     def bos_id(self) -> int | None:
-        """Id of the token that begins a text; None if the tokenizer has no such token."""
+        """Id of the token that begins a text (BOS); None if the tokenizer has none."""
         ...
 
     @property
     def vocabulary(self) -> int:
-        """Number of ids that a text may have; the head may give logits of more."""
+        """Number of distinct ids in texts; the head may return logits of more."""
         ...
 
     @property
     def max_length(self) -> int | None:
-        """Largest number of tokens of a text, special ones too; None without a limit."""
+        """Largest number of tokens of a text, special ones included; None without a limit."""
         ...
 
     def special(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return the mask of the ids [t] that are special tokens, which a loss spares."""
+        """Return the mask [t] of special tokens, which a loss does not corrupt."""
         ...
 
     @property
     def logits(self) -> Callable[[Tensor], Tensor]:
-        """Head that gives logits [s, v] of hidden states [s, d]; best a `LinearHead`, if it is one."""
+        """Head that turns hidden states [s, d] into logits [s, v], ideally a `LinearHead`."""
         ...
 
     def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
-        """Return one padded batch on the CPU, each row several texts one after another.
+        """Return one padded batch on the CPU, whose rows each contain several texts one after another.
 
         `states` computes each text of a row as if it were alone: it reads no other text, and its positions
         begin at 0. A training with `packing` first tests that on a few texts.
@@ -225,18 +225,18 @@ class TokenPredictor(TokenEncoder, Protocol):
 
 @runtime_checkable
 class AuxiliaryEncoder(TokenEncoder, Protocol):
-    """Encoder whose hidden states have a loss term of its own, which losses over tokens add."""
+    """Encoder that has its own loss term for hidden states, which is added to token losses."""
 
     def states_and_auxiliary(
         self, features: Mapping[str, Tensor]
     ) -> tuple[Tensor, Auxiliary | None]:
-        """Return the hidden states, as `states` does, and the model's own term of these texts."""
+        """Return the hidden states, as `states` does, and the model's own loss term for these texts."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionFacts:
-    """Reasons why an encoder cannot predict tokens, by the losses over tokens that they exclude."""
+    """Reasons why an encoder cannot predict tokens, by the kind of token loss they exclude."""
 
     problems: tuple[str, ...] = ()
     """Reasons that exclude every loss: no head, or options that allow none."""
@@ -279,7 +279,7 @@ class Backbone:
 
     @property
     def leaves_adapter(self) -> bool:
-        """Flag that its encoders save an adapter of the checkpoint instead of a whole model."""
+        """True if its encoders save an adapter of the checkpoint instead of a whole model."""
         return False
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:

@@ -1,4 +1,4 @@
-"""Blocks: aligned rows of one tensor from every model, all that a merge stage ever sees."""
+"""Blocks: the aligned rows of one tensor from every model, on which merge stages work."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Block:
     def of(
         cls, tensors: Tensor, base: Tensor | None = None, *, start: int = 0, **fields: Any
     ) -> Block:
-        """Build a block of rows in memory, [models, *rows] and [*rows], with what tests may leave out.
+        """Build a block of rows in memory, [models, *rows] and [*rows], with defaults for tests.
 
         Without other `fields` the rows are a whole tensor "w" of models of weight 1, without groups.
         """
@@ -103,12 +103,12 @@ class Block:
 
     @property
     def deltas(self) -> Tensor:
-        """Each model minus the base, [models, *rows]; no link writes into them."""
+        """Each model minus the base, [models, *rows]; read-only for links."""
         return self.rows.deltas
 
     @property
     def has_base(self) -> bool:
-        """True if there is a base, which is not decoded for it."""
+        """True if there is a base, without decoding it."""
         return self.rows.has_base
 
     @property
@@ -131,7 +131,7 @@ class Block:
         return self.rows.copy_deltas()
 
     def uniform(self, salt: str = "") -> Tensor:
-        """Return uniform numbers in [0, 1), shaped like `tensors`: a hash of every element's place.
+        """Return uniform numbers in [0, 1), shaped like `tensors`: hashes of the elements' positions.
 
         The number of an element depends on (seed, tensor name, the model's fingerprint, salt, its index in
         the full tensor), never on block size, order, device or worker.
@@ -139,7 +139,7 @@ class Block:
         return self.rows.uniform(self._list_random_keys(salt))
 
     def entry_shape(self, label: str) -> tuple[int, ...] | None:
-        """Return the shape of a label's whole entry in `statistics`, without reading it; None without one."""
+        """Return the shape of a label's whole entry in `statistics`, without reading it; None if missing."""
         if label not in self.statistics:
             return None
         shapes = getattr(self.statistics, "shapes", None)
@@ -205,7 +205,7 @@ class Block:
         return self.rows.evaluate_deltas().sums(squares=power == 2)
 
     def count_deltas(self, brackets: Sequence[Bracket]) -> list[BracketCount]:
-        """Count the deltas' magnitudes near limits that are looked for, in rows of the tensor."""
+        """Count the deltas' magnitudes above and inside each bracket, in rows of the tensor."""
         return self.rows.evaluate_deltas().count(brackets, max(1, rows_of(self.shape)[1]))
 
     # ── changes of deltas, recorded ──────────────────────────────────────────────────────────────
@@ -213,7 +213,7 @@ class Block:
     def keep_largest(
         self, limits: Sequence[Limit], offset: int = 0, *, undo: bool = False
     ) -> Block:
-        """Record that each model's deltas below its limit become zero; `undo` those from it on instead.
+        """Record that each model's deltas below its limit become zero, or with `undo` those that reach it.
 
         `offset` is the tensor's first place among those that were ranked together.
         """
@@ -234,7 +234,7 @@ class Block:
         return self._record(TakeVariance(len(self.models)))
 
     def drop_at_random(self, densities: Tensor, salt: str) -> Block:
-        """Record that each delta stays with its model's probability; `salt` tells draws apart."""
+        """Record that each delta is kept with its model's probability; another `salt` draws other numbers."""
         from emberge.numerics import DropAtRandom
 
         values = tuple(densities.tolist())
@@ -243,7 +243,7 @@ class Block:
         return self.replace(rows=self.rows.record(drop, chances))
 
     def drop_ranked(self, lines: Sequence[tuple[float, float]], salt: str) -> Block:
-        """Return the block with deltas that stay with the chance of their magnitude's rank in their row.
+        """Return the block with each delta kept with the probability of its magnitude's rank in its row.
 
         A line has the least magnitude's chance and what each further rank adds; equal magnitudes are
         ranked in their order, and a tensor of one dimension is one row.
@@ -277,11 +277,11 @@ class Block:
         return dataclasses.replace(self, **changes)
 
     def with_tensors(self, tensors: Tensor) -> Block:
-        """Return the block with other rows of its models, [models, *rows]; their deltas follow from them."""
+        """Return the block with other rows of its models, [models, *rows], and the deltas of these."""
         return self.replace(rows=self.rows.with_tensors(tensors))
 
     def with_deltas(self, deltas: Tensor) -> Block:
-        """Return the block with base + deltas as its tensors; the number of models stays."""
+        """Return the block with other deltas of its models, and base + deltas as tensors."""
         return self.replace(rows=self.rows.with_deltas(deltas))
 
     @property
@@ -298,7 +298,7 @@ class Block:
         return self.replace(rows=self.rows.without_rows(), index=0)
 
     def pick_models(self, index: Sequence[int]) -> Block:
-        """Return the block of some of the models, by number in rising order."""
+        """Return the block of some of the models, by index in ascending order."""
 
         def pick(values: Sequence[str]) -> tuple[str, ...]:
             return tuple(values[i] for i in index) if values else ()
@@ -314,7 +314,7 @@ class Block:
     def with_sums(
         self, shares: Mapping[str, Sequence[float]], weights: Mapping[str, float]
     ) -> Block:
-        """Return the block whose models are sums of those here, given by label each one's factors.
+        """Return the block whose models are weighted sums of these models, given factors by label.
 
         Their rows are added up when they are asked for; `combine` needs no more than products of factors.
         """

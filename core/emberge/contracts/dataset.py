@@ -1,4 +1,4 @@
-"""Data: examples, the kinds of task they teach, datasets of them, and readers of files."""
+"""Data: examples, kinds of task, datasets and readers of files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One row: an anchor, what belongs to it, what does not, and gold or teacher scores in 0 to 1.
+    """One row: an anchor, positives, negatives, and gold or teacher scores from 0 to 1.
 
     A row of the task `text` is its anchor alone. Images and clips are references within the texts, as
     `join_parts` writes them.
@@ -69,7 +69,7 @@ class DatasetInfo:
 
     @property
     def pair(self) -> str:
-        """Kind of its pairs: `text-text`, `image-text`, `audio-text`, …."""
+        """The kind of its pairs: `text-text`, `image-text`, `audio-text`, …."""
         return "text-text" if self.media is None else self.media.pair
 
 
@@ -88,7 +88,7 @@ class Dataset(Protocol):
 
     @property
     def symmetric(self) -> bool:
-        """Sides of the same kind of text, such as two sentences."""
+        """True if both sides are the same kind of text, such as two sentences."""
         ...
 
     @property

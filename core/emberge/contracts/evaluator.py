@@ -47,7 +47,7 @@ class Units:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptIndex:
-    """Index that stays when the model changes: documents embedded by `model`, searched by another's queries.
+    """An index of documents embedded by `model`, searched with the queries of another model.
 
     Its vectors may be translated: of the results of steps `translate` in `translations` that one is taken
     which leads from `model` to the model that is scored, or, one after the other, the fewest that do. With
@@ -62,7 +62,7 @@ class KeptIndex:
 
     @property
     def label(self) -> str:
-        """Name in tables: its own, or that of its model and of what was done to it."""
+        """The name in tables: the given one, or one built from model and translations."""
         if self.name is not None:
             return self.name
         steps = dict.fromkeys(_shorten_reference(one) for one in self.translations)
@@ -71,7 +71,7 @@ class KeptIndex:
 
 
 def _shorten_reference(reference: FileRef | ModelRef) -> str:
-    """Return a step's name without the variables of its `foreach`, or the last part of a path."""
+    """Return a short name: a step's without its `foreach` variables, or a path's last part."""
     if reference.step is not None:
         return reference.step.partition(".")[0]
     return reference.text.rstrip("/").rpartition("/")[2]
@@ -105,7 +105,7 @@ class TaskInfo:
     index_of: str | None = None
 
     def on_index(self, index: KeptIndex, content: str) -> TaskInfo:
-        """Return the task on an index that is kept, with its own name and fingerprint.
+        """Return the task on a kept index, with another name and fingerprint.
 
         `content` names all that decides the index: its model's fingerprint, and those of its translations.
         """
@@ -131,7 +131,7 @@ class TaskInfo:
         return replace(plain, name=plain.name_without_size).name_without_index
 
     def at_seed(self, seed: int) -> TaskInfo:
-        """Return the task under a seed, with its own name and fingerprint."""
+        """Return the task under a seed, with another name and fingerprint."""
         content = f"{self.fingerprint}\0seed {seed}".encode()
         fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
         return replace(self, name=f"{self.name}#{seed}", seed=seed, fingerprint=fingerprint)
@@ -143,11 +143,11 @@ class TaskInfo:
 
     @property
     def less_is_better(self) -> bool:
-        """True for a task that gives a loss."""
+        """True if lower scores are better, as for a loss."""
         return self.metric in LESS_IS_BETTER
 
     def at_size(self, size: int) -> TaskInfo:
-        """Return the task on the first `size` numbers of embeddings, with its own name and fingerprint."""
+        """Return the task on the first `size` dimensions, with another name and fingerprint."""
         content = f"{self.fingerprint}\0{size}".encode()
         fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
         return replace(self, name=f"{self.name}@{size}", size=size, fingerprint=fingerprint)
@@ -188,7 +188,7 @@ class Evaluator:
         raise NotImplementedError
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        """Return problems that show before a run."""
+        """Return problems that can be found before a run."""
         return ()
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
@@ -196,11 +196,11 @@ class Evaluator:
         return ()
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
-        """Return reasons why the scores of these checkpoints do not compare, for notes on the scores."""
+        """Return reasons why the scores of these checkpoints are not comparable, for notes on the scores."""
         return ()
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
-        """Return the tasks as far as they show before a run; None where they do not, or `check` finds faults.
+        """Return the tasks known before a run; None if they are unknown or `check` finds faults.
 
         Names, kinds, metrics and splits are those that `plan` will give; domains and fingerprints may lack.
         """
@@ -209,7 +209,7 @@ class Evaluator:
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
-        """Yield scores of one model on some of its tasks, one by one, reporting progress in between.
+        """Yield the scores of one model on some tasks, one by one, and report progress.
 
         The model is whole: an adapter was put on its base, and the folder has both.
         """
@@ -220,7 +220,7 @@ class Evaluator:
         return []
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterable[tuple[Side, str]] | None:
-        """Return the texts that a task is scored on, as queries or documents; None where they cannot be had.
+        """Return the texts of a task, as queries or documents; None if they are not available.
 
         All texts of tasks that know no documents, such as pairs of sentences, are queries. Texts that a
         classifier is fitted on are none of them. The texts may come more than once.

@@ -1,4 +1,4 @@
-"""Contracts with what is outside of a run: reports, leaderboards, and recipes of other tools."""
+"""Contracts for reports, leaderboards, and recipes of other tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from emberge.documents import Card, Page
 
 
 class Reporter(ABC):
-    """Maker of documents: it draws pages, and makes the cards of models.
+    """A reporter, which draws pages and writes model cards.
 
     A frozen dataclass with a docstring, found by its kind alone, so that its options have defaults.
     """
@@ -26,7 +26,7 @@ class Reporter(ABC):
 
     @abstractmethod
     def describe_model(self, folder: Path, origin: Path, name: str) -> Card:
-        """Return the card of the model that a step left in `folder`, from the results of the same run.
+        """Return the model card of a step's model in `folder`, from the results of the same run.
 
         `origin` is the folder that relative paths of the recipe start at, and `name` what the model is opened
         by, such as its id on a hub.
@@ -58,21 +58,21 @@ class BoardEntry:
 
 
 class Leaderboard(ABC):
-    """Leaderboard: a register of models and their scores on tasks.
+    """A leaderboard: a register of models and their scores on tasks.
 
     A frozen dataclass with a docstring; every one that is installed is asked.
     """
 
     @abstractmethod
     def tasks_trained_on(self, model: str) -> frozenset[str] | None:
-        """Return the tasks that a hub's model was trained on, by its name; None where that is unknown.
+        """Return the tasks that a model of the hub was trained on, by its name; None if unknown.
 
         The empty set states that it was trained on none.
         """
 
     @abstractmethod
     def write_entry(self, out: Path, model: Path, entry: BoardEntry) -> list[str]:
-        """Write what the leaderboard takes of the model in the folder `model` into `out`; return the files.
+        """Write a leaderboard entry for the model in the folder `model` into `out`; return the files.
 
         Raises:
             CheckpointError: for facts that the leaderboard would refuse.
@@ -82,7 +82,7 @@ class Leaderboard(ABC):
 
 @dataclass(frozen=True, slots=True)
 class TranslatedRecipe:
-    """A recipe in our YAML, and which line of the user's own file each of its lines comes from.
+    """A recipe in our YAML, with the line of the user's file that each line comes from.
 
     `lines[i]` belongs to line i + 1 of `text`; both count from 1. Faults are then named at the lines that
     the user wrote.
@@ -92,7 +92,7 @@ class TranslatedRecipe:
     lines: Sequence[int] = ()
 
     def line(self, number: int) -> int:
-        """Return the user's line that a line of the text comes from; the last known one beyond."""
+        """Return the user's line that a line of the text comes from, or the last known one."""
         if not self.lines:
             return number
         return self.lines[min(max(number, 1), len(self.lines)) - 1]

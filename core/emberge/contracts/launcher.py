@@ -1,4 +1,4 @@
-"""Launchers, which run ready steps side by side, each in a process of its own."""
+"""Launchers, which run ready steps in parallel, each in a separate process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from emberge.contracts.step import Machine
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One attempt at a step, for a process that sees the same folders as this one.
+    """One attempt at a step, by a process with access to the same folders.
 
     `StepProcess(launch, machine, threads)` starts it. `work` is the step's folder inside OUT, where the
     process writes its events and where `log` takes what it prints; it starts in `folder` and gets the `call`,
@@ -40,14 +40,14 @@ class Ended:
 
 
 class Launched(Protocol):
-    """A step that was given to a pool: it waits for its turn, runs, or has ended."""
+    """A step submitted to a pool: waiting, running or ended."""
 
     def ended(self) -> Ended | None:
-        """Return how its process ended, None until then; called several times a second."""
+        """Return how the process ended; None until it has. It is called several times a second."""
         ...
 
     def stop(self) -> None:
-        """Ask its process to end; `ended` is None until it has."""
+        """Ask the process to end; `ended` returns None until it has."""
         ...
 
 
@@ -56,11 +56,11 @@ class StepPool(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Room for another step now; a pool with a queue of its own always has it."""
+        """True if the pool can take another step now; a pool with its own queue always can."""
         ...
 
     def launch(self, launch: Launch) -> Launched:
-        """Start a step, or put it into a queue.
+        """Start a step, or queue it.
 
         Raises:
             EmbergeError: when it cannot be.
@@ -70,7 +70,7 @@ class StepPool(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Launcher:
-    """A launcher of steps, which run side by side as soon as their inputs are finished, each in a process.
+    """A launcher, which runs each step in a process as soon as its inputs are finished.
 
     Its fields are what `--launcher 'name: {options}'` takes; they decide the speed and are never in a
     recipe. One exception is why they all have `threads`: float32 sums change with the number of threads that
@@ -95,7 +95,7 @@ class Launcher:
                 raise ValueError(f"{name} is {value}, and must be at least {least}")
 
     def open(self, machine: Machine) -> AbstractContextManager[StepPool]:
-        """Open a pool for one run of a recipe; when it closes, none of its processes is left.
+        """Open a pool for one run of a recipe; closing it ends all its processes.
 
         `machine` is what the run may use of this machine.
 

@@ -24,7 +24,7 @@ COLUMNS = frozenset({"anchor", "positive", "negative"})
 
 @dataclass(frozen=True, kw_only=True)
 class Guide:
-    """Frozen model whose embeddings of a batch's texts a loss reads in addition to the trained model's.
+    """A frozen model whose embeddings of a batch a loss reads in addition to the trained model's.
 
     `backbone` loads `model`, by default one of the training's kind with default options. Texts get the
     guide's own prompts, if it has any, and are cut to `max_length` tokens, by default to its own limit.
@@ -41,7 +41,7 @@ class Guide:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Embeddings:
-    """Global batch of one dataset, gathered from every rank when the loss asks for it.
+    """The global batch of one dataset, gathered from all ranks.
 
     anchor [b, d], positive [b, p, d], negative [b, n, d]; valid [b, p + n] (bool) is False at
     filling, where a row has fewer texts; positive_score [b, p] and negative_score [b, n] or None, NaN for a
@@ -101,7 +101,7 @@ class Loss:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Columns that it reads in addition to anchor and positive; rows without them are refused.
+        """Columns required in addition to anchor and positive; rows without them are refused.
 
         They are of "negative", "positive_score", "negative_score", "label", and "contrast": the row's own
         negatives in batches whose other rows are no negatives.
@@ -110,7 +110,7 @@ class Loss:
 
     @property
     def embeds(self) -> frozenset[str]:
-        """Columns whose embeddings by the trained model it reads: of "anchor", "positive" and "negative".
+        """Columns whose embeddings it reads: some of "anchor", "positive" and "negative".
 
         Texts of a column that no loss of a dataset reads never go through the trained model.
         """
@@ -118,12 +118,12 @@ class Loss:
 
     @property
     def guided_by(self) -> Guide | None:
-        """Model whose embeddings it reads as `Embeddings.guide`, None without one."""
+        """The model whose embeddings it reads as `Embeddings.guide`; None without one."""
         return None
 
     @property
     def compares_with_guide(self) -> bool:
-        """Flag that it compares the model's embeddings with its guide's, which must be of the same size."""
+        """True if it compares the model's embeddings with the guide's, which must have equal dimensions."""
         return False
 
     def check(self, dimension: int) -> Sequence[str]:
@@ -131,7 +131,7 @@ class Loss:
         return ()
 
     def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
-        """Return reasons why it learns nothing from a dataset whose scores run from `lowest` to `highest`.
+        """Return reasons why it cannot learn from a dataset whose scores range from `lowest` to `highest`.
 
         Scores are scaled to 0 to 1; a dataset without any is refused by `needs`.
         """
@@ -142,7 +142,7 @@ class Loss:
         return ()
 
     def parameters(self) -> Mapping[str, Tensor]:
-        """Return first values of learned numbers (a temperature), which are trained and passed to calls."""
+        """Return initial values of learned numbers (a temperature), which are trained and passed to calls."""
         return {}
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -152,7 +152,7 @@ class Loss:
 
 @dataclass(frozen=True, kw_only=True)
 class OuterLoss(Loss):
-    """Loss that changes embeddings and passes them to other losses, one or a weighted sum of several.
+    """A loss that changes embeddings and passes them to one or several weighted inner losses.
 
     Their needs, learned values, problems and warnings are its own. A subclass decides about `cross_rank`, and
     calls the others by `inner`.
@@ -195,7 +195,7 @@ class OuterLoss(Loss):
         }
 
     def inner(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Return the weighted sum of its losses, each with the parameters that it learns."""
+        """Return the weighted sum of the inner losses, each with its learned parameters."""
         total = embeddings.anchor.new_zeros(())
         for number, loss in enumerate(self.loss):
             prefix = f"{number}."
@@ -210,7 +210,7 @@ class OuterLoss(Loss):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokens:
-    """Token ids of one text [t] and the facts that a corruption of them may use.
+    """Token ids of one text [t], and the facts about them that a corruption may use.
 
     `spared` [t] (bool) marks special tokens and those of the prompt, which stay as they are. `mask_id`
     replaces a hidden token; it is None only for losses that hide none. Ids are below `vocabulary`.
@@ -251,7 +251,7 @@ class TokenLoss:
 
     @property
     def causal(self) -> bool:
-        """Flag that it predicts tokens only from those before them, and hides none.
+        """True if it predicts each token from those before it, and masks none.
 
         Then it needs a model with causal attention; else one that reads both sides and has a mask token.
         """
@@ -259,7 +259,7 @@ class TokenLoss:
 
     @property
     def bos(self) -> bool:
-        """Flag that every text begins with the tokenizer's BOS token, even if the tokenizer adds none."""
+        """True if every text must begin with the tokenizer's BOS token, even if it adds none itself."""
         return False
 
     def warnings(self) -> Sequence[str]:
@@ -285,7 +285,7 @@ AnyLoss: TypeAlias = "Loss | TokenLoss"
 
 
 def kind_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:
-    """Yield reasons why losses do not fit a dataset: single texts take token losses, pairs the others."""
+    """Yield reasons why losses do not fit a dataset: single texts need token losses, pairs others."""
     for loss in losses:
         name, of_tokens = type(loss).__name__, isinstance(loss, TokenLoss)
         if of_tokens and info.task != "text":
@@ -346,7 +346,7 @@ def prediction_problems(
 
 
 def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:
-    """Yield reasons why losses learn nothing from a dataset's scores; none while the scores are unknown."""
+    """Yield reasons why losses cannot learn from a dataset's scores; none if the scores are unknown."""
     if info.scores is None:
         return
     for loss in (one for one in losses if isinstance(one, Loss)):

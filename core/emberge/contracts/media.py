@@ -1,4 +1,4 @@
-"""Images and audio clips inside texts: an input is one `str`, whose media are marked in it.
+"""Images and audio clips in inputs: an input is one `str` with references to media.
 
 U+FFFC, Unicode's own character for an embedded object, begins and ends a reference to a file: its kind, the
 hash of its content, and its path. Readers of data write references; text that comes from data has none, as
@@ -57,7 +57,7 @@ class MediaFacts:
 
 
 def join_parts(parts: Sequence[str | Media]) -> str:
-    """Return texts and media of one input, in their order, as one text."""
+    """Join the texts and media of an input, in order, into one text."""
     return "".join(
         part if isinstance(part, str) else f"{_MARK}{part.kind}:{part.hash}:{part.path}{_MARK}"
         for part in parts
@@ -89,7 +89,7 @@ def media_kinds(texts: Iterable[str]) -> tuple[MediaKind, ...]:
 
 
 def pair_kind(anchor: str, others: Iterable[str]) -> str:
-    """Return the kind of a pair, such as `image-text`: its two sides, media first, `text` without any."""
+    """Return the kind of a pair, such as `image-text`: media first, `text` for a side without media."""
     others = tuple(others)
     if _MARK not in anchor and not any(_MARK in text for text in others):
         return "text-text"
@@ -103,14 +103,14 @@ def plain_text(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Return an input as people read it, with media as `[image cat.png]`."""
+    """Return an input in readable form, with media as `[image cat.png]`."""
     if _MARK not in text:
         return text
     return _REFERENCE.sub(lambda found: f"[{found[1]} {PurePath(found[3]).name}]", text)
 
 
 def content_key(text: str) -> str:
-    """Return the text without paths: equal for inputs of equal content, wherever their files are."""
+    """Return the text with media by hash only: equal for inputs of equal content, whatever their paths."""
     if _MARK not in text:
         return text
     return _REFERENCE.sub(lambda found: f"{_MARK}{found[1]}:{found[2]}{_MARK}", text)

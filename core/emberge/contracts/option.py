@@ -1,4 +1,4 @@
-"""Options of components: limits of numbers, defaults that are components, and values that differ by dataset.
+"""Options of components: limits of numbers, default components, and values by dataset.
 
 A field declares the numbers that it takes by its type, `dropout: Share = 0.0`. The recipes' grammar refuses
 other numbers at their line, the verbs refuse them as they parse, and the schema and the tables show them.
@@ -87,7 +87,7 @@ def limits_of(annotation: Any) -> NumberRange | None:
 
 
 def is_sound_number(value: object) -> bool:
-    """Return whether a value is a number that is finite in float32, or whole and within 64 bits."""
+    """Return whether a value is a number that is finite in float32, or an integer of 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     largest = _LARGEST_INT if isinstance(value, int) else _LARGEST_FLOAT
@@ -95,7 +95,7 @@ def is_sound_number(value: object) -> bool:
 
 
 def unsound_number(value: object) -> str:
-    """Return what is wrong with a number that no option takes, "" for any other value."""
+    """Return the fault of a number that no option accepts; "" for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float) or is_sound_number(value):
         return ""
     if value != value:
@@ -121,13 +121,13 @@ def component(name: str, **options: Any) -> Any:
 
 
 def default_component(option: dataclasses.Field[Any]) -> str | Mapping[str, Any] | None:
-    """Return the default that `component` gave a field, as in a recipe: a name or `{name: options}`."""
+    """Return a field's default component as a recipe writes it: a name or `{name: options}`."""
     return option.metadata.get("component")
 
 
 @dataclass(frozen=True, slots=True)
 class Requires:
-    """Mark of an option that has an effect with another alone: `Annotated[int, Requires("jaccard")]`.
+    """A mark of an option that only has an effect with another: `Annotated[int, Requires("jaccard")]`.
 
     A recipe that gives it without the other is refused. The other must be anything but nothing, empty or
     false; with `value` it must be just that. Of several `others` one is enough.
@@ -141,7 +141,7 @@ class Requires:
         object.__setattr__(self, "value", value)
 
     def lacking(self, options: Mapping[str, Any]) -> str:
-        """Return what is missing among the values of all options, in words, "" if nothing is."""
+        """Return which required option is missing, in words; "" if none is."""
         if any(self._is_met(options.get(other)) for other in self.others):
             return ""
         equals = "" if self.value is None else f": {self.value}"

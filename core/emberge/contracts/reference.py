@@ -1,4 +1,4 @@
-"""Names that a recipe gives to models, data, files and steps, and what they lead to."""
+"""References in a recipe to models, data, files and steps, and the results they lead to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A name in a recipe: of an earlier step's result (`$id`, `$id.part`), or of a thing outside.
+    """A reference in a recipe: to an earlier step's result (`$id`, `$id.part`), or to an outside file.
 
     A step reference's `text` names one concrete instance after `foreach` is expanded
     (`$members.ratio=0.2`); `folder` is what relative paths in `text` are relative to.
@@ -31,14 +31,14 @@ class Reference:
 
     @property
     def step(self) -> str | None:
-        """The step's id without a part, or None for something outside the recipe."""
+        """The step's id without the part; None for an outside reference."""
         if not self.text.startswith("$"):
             return None
         return self.main[1:].removesuffix(".checkpoints")
 
     @property
     def part(self) -> str | None:
-        """`checkpoints` for the models that a step keeps in addition to its result."""
+        """The part of a step's result, such as `checkpoints` for the models it kept in addition."""
         return "checkpoints" if self.step and self.main.endswith(".checkpoints") else None
 
     @property
@@ -69,7 +69,7 @@ class ModelRef(Reference):
 
     @staticmethod
     def part_names(references: Iterable[ModelRef]) -> dict[str, str]:
-        """Return names for the parts of a step that has one for each model, by the references' texts.
+        """Return a name for each model's part of a step, by the text of the model's reference.
 
         They are ids of steps such as `model=bls.seed=1`, and differ on every file system.
         """
@@ -89,7 +89,7 @@ class ModelRef(Reference):
 
 @dataclass(frozen=True, slots=True)
 class TensorRef(ModelRef):
-    """A model whose tensors alone are read, through a `TensorReader`.
+    """A model of which only the tensors are read, through a `TensorReader`.
 
     One on a server (`hf://`, `s3://`, `https://`) is then not downloaded.
     """
@@ -154,7 +154,7 @@ class Artifact:
 
     @classmethod
     def of(cls, record: Any) -> Self:
-        """Return the artifact in the content of an artifact.json; other keys are left out.
+        """Return the artifact described by the content of an artifact.json, ignoring unknown keys.
 
         Raises:
             ValueError: for a field of another type, and without a kind.
@@ -175,7 +175,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model on disk, to which a ModelRef leads.
+    """A model on disk, resolved from a ModelRef.
 
     `name` is the model's name in tables (the step's id, the hub id, the folder's name);
     `fingerprint` hashes its content. With an `adapter` the `folder` is that of its base.

@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Batches of one epoch, each computed on demand, so that an epoch may be of any length.
+    """The batches of one epoch, each computed on demand, so that an epoch can have any length.
 
     Batch k is a pure function of k: the plan of a training reads batches in any order and keeps none.
     """
@@ -63,7 +63,7 @@ class Batches:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """Sampler, which chooses examples (`select`) or groups them (`batches`); the last of a chain groups.
+    """A sampler, which selects examples (`select`) or groups them (`batches`), as the last of a chain does.
 
     Training steps use the `resolved` samplers, so that a sampler may read results of earlier steps.
     """
@@ -76,7 +76,7 @@ class Sampler:
         return [value for value in values if isinstance(value, FileRef)]
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        """Return problems of the files that it reads in addition to the data, seen before a run."""
+        """Return problems, before a run, of the files that it reads in addition to the data."""
         return ()
 
     def check_data(self, infos: Sequence[DatasetInfo]) -> Iterable[str]:
@@ -84,7 +84,7 @@ class Sampler:
         return ()
 
     def resolved(self, locate: Callable[[FileRef], Path]) -> Sampler:
-        """Return the sampler with the content of the files that its options name; by default itself.
+        """Return the sampler with the files named in its options read; by default itself.
 
         The content is kept as plain values, by which a resumed training recognises it.
 
@@ -94,7 +94,7 @@ class Sampler:
         return self
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        """Return the rows to train on; `seed` is the run's, so a bag stays the same in every epoch."""
+        """Return the rows to train on; `seed` is the run's, so the selection is equal in every epoch."""
         return pool
 
     def batches(self, pool: Pool, seed: int) -> Iterable[Batch]:

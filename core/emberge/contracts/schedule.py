@@ -24,7 +24,7 @@ class Filtered:
         return self.filter in (None, "*")
 
     def matches(self, name: str) -> bool:
-        """Return whether this entry is for the tensor."""
+        """Return whether this entry applies to the tensor."""
         return self.all or str(self.filter) in name
 
 
@@ -70,7 +70,7 @@ class PerTensor:
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The filters named, so that one that matches nothing can be reported."""
+        """The filters of all entries, so that one that matches nothing can be reported."""
         return tuple(e.filter for e in self.entries if e.filter is not None and not e.all)
 
     def times(self, factor: float) -> PerTensor:
@@ -93,7 +93,7 @@ class PerTensor:
 
 
 class PerModel(PerTensor):
-    """As PerTensor, and a model of the merge may set its own: `options: {trim: {density: 0.7}}`."""
+    """A PerTensor that each model of a merge may override: `options: {trim: {density: 0.7}}`."""
 
     __slots__ = ()
 

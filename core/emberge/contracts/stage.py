@@ -1,4 +1,4 @@
-"""Merging: blocks go in, measures are summed, one block comes out.
+"""Stages of a merge: they measure blocks, and transform or merge them.
 
 A stage sees aligned float32 rows of one tensor from every model and nothing else: no file, device,
 thread or rank. That is what lets the runner stream, chunk, spread and resume any method.
@@ -42,12 +42,12 @@ class Stage:
 
     @property
     def arity(self) -> range:
-        """The numbers of models that it takes."""
+        """The allowed numbers of models."""
         return range(1, 1_000_000)
 
     @property
     def base_policy(self) -> BasePolicy:
-        """The need of a base: required, optional or forbidden."""
+        """Whether a base is required, optional or forbidden."""
         return "optional"
 
     @property
@@ -67,17 +67,17 @@ class Stage:
 
     @property
     def passes(self) -> int:
-        """The number of times that all blocks go to `measure` before merging."""
+        """The number of passes of `measure` over all blocks before merging."""
         return 0
 
     @property
     def statistics_kind(self) -> str:
-        """The kind of its statistics files, as their measure names it; "" takes any."""
+        """The required measure of its statistics files; "" for any."""
         return ""
 
     @property
     def statistics_of(self) -> Literal["models", "labels"]:
-        """The owners of the entries that it reads: the very models, by their content, or labels.
+        """The owners of the entries that it reads: "models", matched by content, or "labels".
 
         Labels are names of models or groups, and what was measured may be others' (specialists). Each that
         the stage sees needs an entry for every tensor that it merges, or for the tensor's layer.
@@ -85,39 +85,39 @@ class Stage:
         return "labels"
 
     def whole_for(self, block: Block) -> bool:
-        """Return whether the tensor of a block without rows is needed in one block; default: `whole`."""
+        """Return whether a tensor, given as a block without rows, must be one block; default: `whole`."""
         return self.whole
 
     @property
     def expected_readings(self) -> float:
-        """Readings of a whole tensor that its passes usually add up to, for forecasts."""
+        """The number of times that its passes usually read a whole tensor, for forecasts."""
         return self.passes
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        """Return the sums of pass number len(stats) over one block, which `join` adds up."""
+        """Return the measures of pass number len(stats) for one block, which `join` adds up."""
         raise NotImplementedError(f"{type(self).__name__} has passes but no measure")
 
     def join(self, measures: Sequence[Measures]) -> Measures:
-        """Unite measures by key and add values, in the order given; associative, as it is called in parts."""
+        """Add up measures by key, in the given order; it must be associative, as it is called in parts."""
         return _join_measures(measures)
 
     def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
-        """Return whether pass len(stats) has to see the `size` elements from `start`; others are not read."""
+        """Return whether pass len(stats) has to read the `size` elements from `start` on."""
         return True
 
     def reads_rows(self, number: int) -> bool:
-        """Return whether pass `number` looks at rows; else it measures each tensor once, without any."""
+        """Return whether pass `number` reads rows; otherwise it measures each tensor once, without rows."""
         return True
 
     def reads_base(self, number: int) -> bool:
-        """Return whether pass `number`, from 0, or with `passes` the merge, looks at the base's rows.
+        """Return whether pass `number` (from 0; `passes` means the merge) reads the base's rows.
 
         They are read if any link says so, and else the block has no base. Default: a stage that takes one.
         """
         return self.base_policy != "forbidden"
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        """Return what later passes and the merge get in place of stats[-1]; called after each pass.
+        """Return the conclusion of a pass, which replaces stats[-1] in later passes and the merge.
 
         `block` has no rows, but name, models, weights and options. Here sums become coefficients, once
         for a tensor rather than once for each of its blocks. Two keys mean something to the runner: a text
@@ -143,23 +143,23 @@ class Stage:
         return [v for v in listed if isinstance(v, FileRef)]
 
     def problems(self, models: Sequence[str], groups: Sequence[str]) -> Iterable[str]:
-        """Yield for `check` what is wrong with merging models of these names and group labels."""
+        """Yield the problems, for `check`, of merging models with these names and group labels."""
         return ()
 
     def entry_problem(self, name: str, shape: Shape, known: Mapping[str, Shape | None]) -> str:
-        """Return what prevents merging a tensor by its models' statistics, in a few words; "" for nothing.
+        """Return why a tensor cannot be merged with its models' statistics, in a few words; "" if it can.
 
         `known` is the shape of each model's entry, None where it has none; asked before any work.
         """
         return ""
 
     def weight_warnings(self, weights: Mapping[str, float]) -> Iterable[str]:
-        """Yield what is doubtful about the models' weights, each given by its least over all tensors."""
+        """Yield warnings about the models' weights, each given by its minimum over all tensors."""
         return ()
 
     @property
     def name_in_recipes(self) -> str:
-        """The stage's name in words: `SignConsensus` is sign_consensus."""
+        """The stage's name in snake case: sign_consensus for `SignConsensus`."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
 
     def plain(self) -> Mapping[str, Any] | str:
@@ -178,23 +178,23 @@ class Stage:
 
 
 class MergeTransform(Stage):
-    """N models to M models."""
+    """A stage that turns N models into M models."""
 
     def remaining(self, models: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
-        """Return the models that the next link sees; names other than given are groups of their own name."""
+        """Return the names of the models after this link; new names are also their groups."""
         return models
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        """Return the block that the next link sees."""
+        """Return the block for the next link."""
         raise NotImplementedError
 
 
 class MergeStrategy(Stage):
-    """N models to one: the last link of a chain."""
+    """A stage that merges N models into one: the last link of a chain."""
 
     @property
     def base_share(self) -> float:
-        """The share of the base in the result, which leaves the models so much less than their weights."""
+        """The share of the base in the result, by which the models' weights are reduced."""
         return 0.0
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
@@ -202,7 +202,7 @@ class MergeStrategy(Stage):
         raise NotImplementedError
 
     def factors(self, block: Block, stats: Stats) -> Sequence[float] | None:
-        """Return each model's factor where `merge` is the sum of the models by them; None elsewhere.
+        """Return each model's factor if `merge` is a weighted sum of the models; else None.
 
         With them, what a later link does to the sums can be done in one step.
         """

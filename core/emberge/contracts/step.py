@@ -1,4 +1,4 @@
-"""Steps: folders in, one folder out; the contexts in which they are checked and run."""
+"""Steps, which turn input folders into one, and the contexts in which they are checked and run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """Limits of a rehearsal, in which all parts of a step run on little data."""
+    """Limits of a rehearsal, which runs all parts of a step on little data."""
 
     steps: int = 2
     rows: int = 64
@@ -34,7 +34,7 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Devices, workers and memory of a machine; they decide the speed and never the bytes.
+    """Devices, workers and memory of a machine; they affect speed but never the bytes.
 
     `ranks` is the number of processes that run this step together (see `Step.every_rank`); with `shard`
     they split weights and optimizer among them.
@@ -54,7 +54,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The result that a step will leave, as far as it is known before the step runs.
+    """The expected result of a step, as far as it is known before the step runs.
 
     `artifact` has what is known of the artifact to come; `rows` the row numbers of every dataset that a
     training will see; `checkpoints` the number of models that `$id.checkpoints` will lead to at most; `sets`
@@ -72,7 +72,7 @@ class Preflight(Protocol):
 
     @property
     def deep(self) -> bool:
-        """Permission to use the network."""
+        """True if the network may be used."""
         ...
 
     @property
@@ -85,7 +85,7 @@ class Preflight(Protocol):
         ...
 
     def model(self, reference: ModelRef, *, weights: bool = True) -> Path | None:
-        """Return a folder with at least configs and tokenizer files, and with weights if it is local.
+        """Return a model's folder with at least configs and tokenizer files; weights if it is local.
 
         None for a model that is yet to be made, or that cannot be seen; the context notes that itself, and
         shows no note of a step that names a model which is missing. `weights=False` asks for no weights.
@@ -93,7 +93,7 @@ class Preflight(Protocol):
         ...
 
     def whole_model(self, reference: ModelRef) -> Path | None:
-        """Return the folder, as `model` does, of a model that the step will open with its adapter on it.
+        """Return the folder, as `model` does, of a model that the step will open with its adapter applied.
 
         Configs and headers were compared then: the context notes by itself an adapter that does not fit, and
         a config, module or tokenizer with which the weights cannot be opened.
@@ -101,7 +101,7 @@ class Preflight(Protocol):
         ...
 
     def adapter(self, reference: ModelRef) -> Path | None:
-        """Return the folder of the adapter in `model+adapter`; None without one that can be seen."""
+        """Return the folder of the adapter in `model+adapter`; None if there is none yet."""
         ...
 
     def data(self, reference: DataRef | FileRef) -> Path | None:
@@ -125,16 +125,16 @@ class Preflight(Protocol):
         ...
 
     def expect(self, expected: Expected) -> None:
-        """Announce the result that this step will leave, for `expected` in later steps."""
+        """Announce this step's result, for `expected` in later steps."""
         ...
 
     def expected(self, reference: Reference) -> Expected | None:
-        """Return the result that an earlier step has announced; None if it has not."""
+        """Return the result announced by an earlier step; None if it announced none."""
         ...
 
 
 class Workspace(Protocol):
-    """The context of a step's `run`: its folders, its inputs, and the listeners of its progress."""
+    """The context of a step's `run`: its folders, inputs, and progress listeners."""
 
     @property
     def id(self) -> str:
@@ -161,7 +161,7 @@ class Workspace(Protocol):
 
     @property
     def seed(self) -> int:
-        """The step's own option `seed`; the recipe's for a step without one, or where it is None."""
+        """The seed: the step's option `seed` if it has one and it is not None, else the recipe's."""
         ...
 
     @property
@@ -181,7 +181,7 @@ class Workspace(Protocol):
 
     @property
     def plugins(self) -> Any:
-        """The loaded `Plugins`, those given by `--plugin` among them, to find components in."""
+        """The loaded `Plugins`, including those of `--plugin`, to look up components in."""
         ...
 
     @property
@@ -230,7 +230,7 @@ class Workspace(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step: folders in, one folder out. Fields are its YAML options."""
+    """A step, which turns input folders into one result folder. Fields are its YAML options."""
 
     produces: ClassVar[ArtifactKind] = "file"
     revision: ClassVar[int] = 1
@@ -241,18 +241,18 @@ class Step:
     """Modules that `run` needs and whose import takes long: imported while large inputs are hashed."""
 
     def expand(self) -> Mapping[str, Step]:
-        """Return the independent steps (all pairs, a grid) of this one by name; default: itself."""
+        """Return the independent steps (all pairs, a grid) by name, in place of this one; default: itself."""
         return {"": self}
 
     def gather(self, parts: Mapping[str, StepRef]) -> Step | None:
-        """Return a step that makes one result of those of `expand`, which are given by name; default: none.
+        """Return a step that joins the results of `expand`, given by name; default: none.
 
         `$id` is then its result, and other steps cannot name the parts.
         """
         return None
 
     def identity(self) -> str:
-        """Return all that decides the result except recipe and inputs, such as versions; default: nothing.
+        """Return what decides the result besides recipe and inputs, such as versions; default: nothing.
 
         It is part of the step's fingerprint, so a change of it makes the step run again.
         """
@@ -266,14 +266,14 @@ class Step:
         return None
 
     def uploads_to(self) -> Sequence[str]:
-        """Return the places outside of this machine that `run` sends data to; default: none.
+        """Return the places outside this machine to which `run` sends data; default: none.
 
         A run with such a step needs the user's leave (`--allow-upload`), and a rehearsal sends nothing.
         """
         return ()
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        """Return the problems that configs, headers and first rows of data show."""
+        """Return the problems found from configs, headers and first rows of data."""
         return ()
 
     def run(self, workspace: Workspace) -> Artifact:

@@ -1,4 +1,4 @@
-"""The only callers of a model: embedding texts with and without gradients, in chunks under a token budget."""
+"""Embedding of texts with and without gradients, in chunks under a token budget."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Runner of a training batch's chunks: the same random numbers in each pass, graphs kept while memory lasts.
+"""Runner of a batch's chunks, with equal random numbers in each pass and graphs kept as memory allows.
 
 Losses of embeddings and losses over tokens differ in what they make of a chunk's output. How chunks run is
 the same: each by itself, under its own random numbers and in the plan's precision; in a first pass over the
@@ -31,7 +31,7 @@ BYTES_A_PARAMETER = 12
 
 
 def activation_budget(module: nn.Module, device: torch.device, beside: int = 1) -> int:
-    """Return the bytes that activations may take: a share of what gradients and moments leave free.
+    """Return the bytes that activations may take: a share of the memory beyond gradients and moments.
 
     On a CPU `beside` ranks share the memory.
     """
@@ -44,7 +44,7 @@ def activation_budget(module: nn.Module, device: torch.device, beside: int = 1) 
 
 
 def _count_local(parameter: Tensor) -> int:
-    """Return how many numbers of a parameter this rank has: all, unless ranks share it."""
+    """Return how many elements of a parameter this rank has: all, unless it is split over ranks."""
     local = getattr(parameter, "to_local", None)
     return (local() if local is not None else parameter).numel()
 
@@ -70,7 +70,7 @@ def _list_storages(module: nn.Module) -> Iterator[torch.UntypedStorage]:
 
 @contextlib.contextmanager
 def saved_bytes(module: nn.Module) -> Iterator[list[int]]:
-    """Count into `found[0]` the bytes that the forward passes inside save for their backward pass."""
+    """Yield a list whose item counts the bytes that forward passes inside save for the backward pass."""
     module_storages = {storage.data_ptr() for storage in _list_storages(module)}
     total = [0]
 
@@ -87,7 +87,7 @@ def saved_bytes(module: nn.Module) -> Iterator[list[int]]:
 
 @dataclass(frozen=True)
 class EncodePlan:
-    """Settings of a batch's passes: tokens of a chunk, activations kept, precision, random numbers, ranks.
+    """Settings of a batch's passes: chunk size, activations kept, precision, random numbers, ranks.
 
     Activations are kept for `kept_tokens` tokens, or if that is None for as many as fit into `kept_bytes`;
     with neither all are: the plain pass. `autocast` is a dtype or None for the weights' own. `dropout`
@@ -123,7 +123,7 @@ class PassResult:
     metrics: AuxiliaryMetrics | None = None
 
     def __add__(self, other: PassResult) -> PassResult:
-        """Return both as one pass of a rank."""
+        """Return the sum of two passes of a rank."""
         counts = [one.counts for one in (self, other) if one.counts is not None]
         return PassResult(
             self.loss + other.loss,
@@ -145,7 +145,7 @@ class ChunkOutput:
 
 @dataclass(eq=False)
 class ChunkRunner:
-    """Chunks of a batch from `feed`; the last `idle` of them only keep step with other ranks.
+    """A runner of a batch's chunks from `feed`; the last `idle` chunks only keep ranks in step.
 
     `call` makes outputs of a chunk's features. `lengths` are the tokens of each row of the batch.
     """
@@ -165,11 +165,11 @@ class ChunkRunner:
 
     @property
     def idle_from(self) -> int:
-        """Number of the batch's own chunks, and so the place of the first idle one."""
+        """The number of the batch's real chunks, which is the index of the first idle one."""
         return len(self.feed.pieces) - self.idle
 
     def run_first_pass(self) -> Iterator[ChunkOutput]:
-        """Run every chunk, keep graphs and counts, and yield the outputs of the batch's own chunks."""
+        """Run every chunk, keep graphs and counts, and yield the outputs of all but idle chunks."""
         room = _GraphRoom(self.feed.encoder.module, self.plan.kept_tokens, self.plan.kept_bytes)
         for index, piece in enumerate(self.feed.pieces):
             size = len(piece) * int(self.lengths[piece].max())
@@ -216,7 +216,7 @@ class ChunkRunner:
 
     @contextlib.contextmanager
     def drawing(self, *key: object, seeded: bool = True) -> Iterator[None]:
-        """Compute inside in the plan's precision, if `seeded` with random numbers of the key's own."""
+        """Compute inside in the plan's precision, and if `seeded` with random numbers from the key."""
         # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
         # killed and continued, draw the same numbers.
         if seeded:
@@ -227,7 +227,7 @@ class ChunkRunner:
 
 
 class _GraphRoom:
-    """Room for the activations of chunks: of `room` tokens, or as many as fit into `room_bytes`.
+    """A budget for kept activations: `room` tokens, or as many as fit into `room_bytes`.
 
     With neither, all fit. The longest chunk must be the first.
     """
@@ -237,12 +237,12 @@ class _GraphRoom:
         self._bytes = room_bytes if room is None else None
 
     def has_room(self, tokens: int) -> bool:
-        """Return whether a chunk of so many padded tokens can be kept."""
+        """Return whether a chunk of this many padded tokens can be kept."""
         return self._left is None or self._left >= tokens
 
     @contextlib.contextmanager
     def passing(self, tokens: int, keep: bool) -> Iterator[None]:
-        """Run a chunk's forward pass inside: with a graph if that is kept, else without one."""
+        """Run a chunk's forward pass inside, with a graph only if it is kept."""
         with contextlib.ExitStack() as stack:
             if not keep:
                 stack.enter_context(torch.no_grad())

@@ -1,4 +1,4 @@
-"""Chunks of texts of like length under a token budget, and their features on the way to a device."""
+"""Chunks of texts of similar length under a token budget, and transfer of their features."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _find_best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
 
 
 def equal_chunks(kept: Sequence[NDArray[np.bool_]], budget: int) -> list[NDArray[np.int64]]:
-    """Cut texts into chunks with the same mask of tokens, so of one length, within `budget` tokens.
+    """Cut texts into chunks with equal token masks, so of one length, within `budget` tokens.
 
     Most tokens kept come first.
     """
@@ -82,7 +82,7 @@ def equal_chunks(kept: Sequence[NDArray[np.bool_]], budget: int) -> list[NDArray
 
 
 def padded_tokens(lengths: NDArray[np.int64], pieces: Sequence[NDArray[np.int64]]) -> int:
-    """Return the number of tokens that the encoder computes for these chunks, padding included."""
+    """Return the number of tokens in these chunks, padding included."""
     return sum(len(piece) * int(lengths[piece].max()) for piece in pieces if len(piece))
 
 
@@ -90,7 +90,7 @@ Features = Mapping[str, Tensor]
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return the tensor on the device; a copy to a GPU is queued there and not waited for."""
+    """Return the tensor on the device; a copy to a GPU is asynchronous."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         # A copy from ordinary memory would wait until the GPU has done all that it was given.
         return tensor.pin_memory().to(device, non_blocking=True)
@@ -99,7 +99,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(eq=False)
 class Feed:
-    """Features of chunks of `texts`; with a `worker` those of the next chunk are prepared meanwhile.
+    """The features of chunks of `texts`; a `worker` prepares the next chunk's in advance.
 
     `collate` makes features of texts, or of rows of several texts where `texts` are such.
     """

@@ -28,14 +28,14 @@ ROWS_ON_DEVICE = 65536
 
 
 def default_token_budget(device: str, *, training: bool) -> int:
-    """Return the tokens of a chunk: by the kind of device alone, so that equal machines sum alike."""
+    """Return the token budget of a chunk, by kind of device only, so that results are reproducible."""
     if device.startswith("cpu"):
         return 2048  # what keeps a small model's activations near the cache; measured
     return 16384 if training else 65536
 
 
 class TextEmbedder:
-    """Embedder of texts: tokenised once, equal texts encoded once, in chunks of like length.
+    """An embedder that tokenises and encodes each distinct text once, in chunks of similar length.
 
     `store` is a folder for token ids that other models with the same tokenizer may share; `token_budget`
     is the padded size of a chunk; `progress(done, total, unit)` is called after every chunk, and
@@ -125,14 +125,14 @@ class TextEmbedder:
             )
 
     def text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
-        """Return the mask of each text's own tokens: not those at its ends that an empty text has too."""
+        """Return the mask of each text's tokens without those at its ends that an empty text has too."""
         (empty,) = self.encoder.tokenise([""], prompt="", max_length=None)
         return [_mask_own(text.ids, empty.ids) for text in texts]
 
     def token_states(
         self, texts: Sequence[TokenisedText], kept: Sequence[NDArray[np.bool_]] | None = None
     ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-        """Yield places of texts with equally many tokens, and their last hidden states [b, n, d].
+        """Yield the indices of texts with equally many tokens, and their last hidden states [b, n, d].
 
         `kept` is a mask of the tokens that are given of each text, by default all. Texts with the most come
         first; none is padded.
@@ -173,7 +173,7 @@ class TextEmbedder:
 
 
 def _mask_own(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
-    """Return the mask of the ids that are not those of `special`, first ones before and others behind."""
+    """Return the mask of ids without the leading and trailing ones that they share with `special`."""
     before = _count_shared(ids, special)
     after = _count_shared(ids[before:][::-1], special[before:][::-1])
     mask = np.zeros(len(ids), bool)
@@ -182,13 +182,13 @@ def _mask_own(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
 
 
 def _count_shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return how many ids two sequences begin with alike."""
+    """Return the length of the common beginning of two sequences of ids."""
     pairs = zip(first, second, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _collect(waiting: list[tuple[NDArray[np.int64], Tensor]], result: NDArray[Any]) -> int:
-    """Copy the rows that wait on the device to the host in one transfer, and return 0 rows left."""
+    """Copy the rows waiting on the device to the host in one transfer, and return 0, the number left."""
     if waiting:
         rows = np.concatenate([piece for piece, _ in waiting])
         result[rows] = torch.cat([out for _, out in waiting]).float().cpu().numpy()
@@ -202,7 +202,7 @@ MOST_BYTES = 1 << 30
 
 @dataclass(eq=False)
 class PackedWeights:
-    """Linear layers of a model with packed copies of their weights, built once and kept.
+    """Packed copies of the weights of a model's linear layers, built once and cached.
 
     Of float32 on a CPU, oneDNN multiplies by a packed matrix about a fifth faster than by one that it must
     read in PyTorch's layout (MiniLM's layers, 2,048 rows, one thread: 99 against 75 GFLOP/s). Results
@@ -216,7 +216,7 @@ class PackedWeights:
 
     @contextlib.contextmanager
     def used(self, rows: int) -> Iterator[None]:
-        """Make the linear layers use packed weights inside; `rows` is the usual number of their input's rows.
+        """Use packed weights in linear layers inside; `rows` is the usual number of their input rows.
 
         For passes without gradients alone.
         """
@@ -252,7 +252,7 @@ def _multiply_packed(values: Tensor, *, weight: Tensor, bias: Tensor | None) -> 
 
 
 def _is_plain(linear: nn.Linear) -> bool:
-    """Return whether the layer's forward is torch's own, on ordinary float32 weights of the CPU."""
+    """Return whether a layer has torch's original forward and ordinary float32 weights on the CPU."""
     weight = linear.weight
     return (
         "forward" not in vars(linear)

@@ -28,7 +28,7 @@ Keys = NDArray[np.void]
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Embeddings of a list of texts, in its order, mapped from the files of a store.
+    """Embeddings of a list of texts, in order, mapped from the files of a store.
 
     `vectors[places]` returns float32 [n, dimension] for a slice or for places int64 [n]; `lengths` int32 [n]
     are the tokens of each text, prompt and special ones among them, as the model has read it.
@@ -85,7 +85,7 @@ class EmbeddingStore:
 
     @property
     def encoder(self) -> Encoder:
-        """Encoder that embeds texts which the store lacks."""
+        """The encoder of texts that the store lacks."""
         return self._embedder.encoder
 
     def embed(
@@ -105,7 +105,7 @@ class EmbeddingStore:
         return self._fill_folder(self._name_folder("texts", prompt, str(max_length)), keys, tokens)
 
     def embed_tokens(self, texts: Sequence[TokenisedText] | Ragged) -> Vectors:
-        """Return embeddings of tokenised texts, as exactly these texts have together.
+        """Return embeddings of tokenised texts, stored for exactly this list of texts.
 
         Other lists that have some of them are not looked at, so that the bytes do not depend on what came
         before, as a training demands.
@@ -130,7 +130,7 @@ class EmbeddingStore:
         keys: Keys,
         tokens: Callable[[NDArray[np.int64]], Sequence[TokenisedText]],
     ) -> Vectors:
-        """Embed what the folder lacks, segment by segment, and return the vectors of all keys."""
+        """Embed the texts that the folder lacks, segment by segment, and return the vectors of all keys."""
         request = _hash(keys.tobytes()).hex()
         plan = self._share_places(lambda: _plan_rows(folder, request, keys))
         for start in range(0, len(plan), SEGMENT):
@@ -147,7 +147,7 @@ class EmbeddingStore:
         return self._open_vectors(folder, keys)
 
     def _share_places(self, find: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Return the places that the first rank finds, on every rank."""
+        """Return on every rank the indices that the first rank finds."""
         places: list[NDArray[np.int64]] = []
         self._ranks.on_first_rank(lambda: places.append(find()))
         tensors = {"places": torch.from_numpy(places[0])} if places else None
@@ -177,7 +177,7 @@ class EmbeddingStore:
         return lambda done, _, unit: report(before + done, total, unit)
 
     def _open_vectors(self, folder: Path, keys: Keys) -> Vectors:
-        """Return vectors of the keys, all of which the folder has."""
+        """Return the vectors of keys that are all in the folder."""
         index = _SegmentIndex.read(folder)
         places = index.places(keys)
         file_of, row_of = index.file_of[places], index.row_of[places]
@@ -211,7 +211,7 @@ class _SegmentIndex:
         return cls(paths, flat[order], files[order], rows[order])
 
     def places(self, keys: Keys) -> NDArray[np.int64]:
-        """Return the place of each key, or -1."""
+        """Return the index of each key, or -1."""
         if not len(self.keys):
             return np.full(len(keys), -1, np.int64)
         positions = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -230,7 +230,7 @@ def _hash_tokens(text: TokenisedText) -> bytes:
 
 
 def _plan_rows(folder: Path, request: str, keys: Keys) -> NDArray[np.int64]:
-    """Return the places of texts to embed, each text once, as the first run over this list found them.
+    """Return the indices of the texts to embed, each distinct text once, as planned by the first run.
 
     A list that is asked for again after a kill keeps its plan, so that its segments stay the same.
     """

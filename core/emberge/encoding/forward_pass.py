@@ -1,4 +1,4 @@
-"""One forward pass of an encoder: the only calls of a model, whatever the passes are for."""
+"""Forward passes of an encoder: the only place where models are called."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def embedded(
 
 
 def token_states(encoder: TokenEncoder, texts: Sequence[TokenisedText]) -> tuple[Tensor, Tensor]:
-    """Return hidden states [b, t, d] of a batch of texts, with their graph, and the mask [b, t] of tokens."""
+    """Return a batch's hidden states [b, t, d], with their graph, and the mask [b, t] of tokens."""
     features = _collate_on_device(encoder, texts)
     mask = features.get("attention_mask")
     if mask is None:
@@ -101,7 +101,7 @@ def _collate_on_device(encoder: Encoder, texts: Sequence[TokenisedText]) -> Feat
 
 
 def draws_random_numbers(encoder: Encoder, autocast: torch.dtype | None = None) -> bool:
-    """Return whether a forward pass of the encoder, as it is set now, draws random numbers of any kind.
+    """Return whether a forward pass of the encoder in its present mode draws random numbers.
 
     One text is run, and the state of torch's generators compared: dropout, the jitter of a router and layers
     that are skipped at random have different names in every model.

@@ -22,14 +22,14 @@ from emberge.encoding.chunks import Features, chunks, feed, padded_tokens, to_de
 
 @dataclass(frozen=True, eq=False)
 class BatchEmbeddings:
-    """Embeddings of a batch's texts [n, d] as leaves of the loss's graph, with those of asked layers."""
+    """Embeddings of a batch [n, d], and of the layers a loss needs, as leaves of the loss's graph."""
 
     embeddings: Tensor
     layers: Mapping[float, Tensor] = field(default_factory=dict)
 
     @property
     def leaves(self) -> list[Tensor]:
-        """Embeddings and those of layers: all tensors that the loss may send a gradient to."""
+        """The embeddings and those of layers: all tensors that the loss may give a gradient."""
         return [self.embeddings, *self.layers.values()]
 
 
@@ -43,7 +43,7 @@ def encode_and_backward(
     layers: Sequence[float] = (),
     weight: float = 1.0,
 ) -> PassResult:
-    """Embed a batch, take the loss of all embeddings, and add its gradients, times `weight`, to the model's.
+    """Embed a batch, compute its loss, and add the gradients, times `weight`, to the model's.
 
     `objective` gets the embeddings in the order of `texts` and returns a scalar; anything else that it
     depends on (a learned temperature) gets its gradient from the same backward pass. A loss term of the
@@ -129,7 +129,7 @@ def _send_gradients(
 def _pair_gradients(
     output: ChunkOutput, encoded: BatchEmbeddings, piece: NDArray[np.int64], scale: float
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return a chunk's outputs, each with its rows of the gradient of the batch's embeddings."""
+    """Return a chunk's outputs, each paired with its rows of the batch's gradient."""
     device = encoded.embeddings.device
     rows = to_device(torch.from_numpy(np.ascontiguousarray(piece)), device)
     pulls = []

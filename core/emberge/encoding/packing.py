@@ -1,4 +1,4 @@
-"""Packed rows: texts one after another in rows of a given length, and the proof that they stay apart."""
+"""Packed rows: several texts in one row, and a check that they do not influence each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROBE = ((5, 3, 7), (6, 4), (8,))
 
 
 def packed_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list[NDArray[np.int64]]:
-    """Return rows of texts with at most `length` tokens each, as few as first-fit finds, longest text first.
+    """Pack texts into rows of at most `length` tokens by first-fit, longest text first.
 
     A longer text is a row of its own. Ties keep their order.
     """
@@ -37,7 +37,7 @@ def packed_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list
 
 
 def packing_problem(encoder: TokenPredictor) -> str:
-    """Return why texts of one row would not be computed as if alone, seen on a few; empty if they are."""
+    """Return why packed texts differ from single ones, tested on a few texts; "" if they do not."""
     kind = type(getattr(encoder.module, "trunk", encoder.module)).__name__
     training = encoder.module.training
     encoder.module.eval()
@@ -57,7 +57,7 @@ def packing_problem(encoder: TokenPredictor) -> str:
 
 
 def _measure_distance(encoder: TokenPredictor) -> float:
-    """Return how far packed states are from those of single texts, as a part of what rounding explains."""
+    """Return the difference of packed from single texts' states, relative to the rounding allowed."""
     fresh = iter(np.arange(1, 1 + sum(map(sum, _PROBE))) % encoder.vocabulary)
     rows = [
         [TokenisedText([int(next(fresh)) for _ in range(size)]) for size in sizes]

@@ -28,7 +28,7 @@ MEDIA = "media.jsonl"
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Token ids [total]; text i has offsets[i] to offsets[i + 1], and `prompts` count its prompt's ids.
+    """Token ids [total]; text i spans offsets[i] to offsets[i + 1]; `prompts` are the prompts' lengths.
 
     `media` are the images and clips of the texts that have any.
     """
@@ -47,12 +47,12 @@ class Ragged:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Number of tokens of every text."""
+        """The number of tokens of every text."""
         return np.diff(self.offsets)
 
     @classmethod
     def of(cls, texts: Sequence[TokenisedText]) -> Ragged:
-        """Return texts one after another."""
+        """Return the texts' ids, concatenated."""
         lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
         flat = [np.asarray(t.ids, dtype=np.int32) for t in texts]
         ids = np.concatenate(flat) if flat else np.zeros(0, np.int32)
@@ -71,7 +71,7 @@ class Ragged:
 
 
 class RaggedWriter:
-    """Writer of token ids as they come, so that a large dataset's are never in memory at once."""
+    """A writer that streams token ids to files, so that a large dataset need not fit into memory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -99,7 +99,7 @@ class RaggedWriter:
             self._finish()
 
     def _finish(self) -> None:
-        """Write the offsets by which texts are found again."""
+        """Write the offsets at which texts begin."""
         lengths = np.concatenate([np.zeros(1, np.int64), *self._lengths])
         np.save(self._folder / "offsets.npy", np.cumsum(lengths))
         np.save(
@@ -110,7 +110,7 @@ class RaggedWriter:
 
 
 def _write_media(path: Path, media: Mapping[int, tuple[Media, ...]]) -> None:
-    """Write a line for each text that has media: its place, and kind, hash and path of each."""
+    """Write a line for each text with media: its index, and each medium's kind, hash and path."""
     with path.open("w", encoding="utf-8", errors="surrogatepass") as file:
         for index, text_media in media.items():
             file.write(json.dumps([index, *([m.kind, m.hash, m.path] for m in text_media)]) + "\n")
@@ -125,7 +125,7 @@ def _read_media(path: Path) -> Mapping[int, tuple[Media, ...]]:
 
 
 def _check_prompt(tokens: TokenisedText, text: str) -> TokenisedText:
-    """Return the tokens with the paths that the text has: its media may have been elsewhere."""
+    """Return the tokens with the media paths of `text`, as the files may have been moved."""
     if not tokens.media:
         return tokens
     media = tuple(part for part in split_parts(text) if isinstance(part, Media))
@@ -151,7 +151,7 @@ class TokenCache:
         self._refresh_segments()
 
     def _refresh_segments(self) -> None:
-        """Look for segments that have appeared, also those of other processes."""
+        """Load new segments, including those of other processes."""
         if not self.folder.is_dir():
             return
         for path in sorted(self.folder.iterdir()):
@@ -163,7 +163,7 @@ class TokenCache:
                 self._places.setdefault(keys[i : i + 16], (path.name, i // 16))
 
     def tokens(self, texts: Sequence[str]) -> list[TokenisedText]:
-        """Return the ids of every text, tokenising those that are new."""
+        """Return the ids of every text, and tokenise new texts."""
         flat = text_keys(texts)
         keys = [flat[i : i + 16] for i in range(0, len(flat), 16)]
         missing = {

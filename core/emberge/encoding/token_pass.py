@@ -1,4 +1,4 @@
-"""Passes of losses over tokens: a batch's corrupted texts in chunks, each with its share of the loss.
+"""Passes of token losses over a batch's corrupted texts, chunk by chunk.
 
 Such a loss is a mean over the scored places of the whole batch, and their number is known before the first
 chunk runs. So each chunk goes forward and backward once, weighed by its places, and nothing of it is kept:
@@ -34,7 +34,7 @@ UNSCORED = -100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CorruptedText:
-    """Token ids of a text as a loss has changed them, and the labels [t] of its places."""
+    """Token ids of a text as changed by a loss, and the labels [t] of its tokens."""
 
     text: TokenisedText
     labels: NDArray[np.int64]
@@ -43,7 +43,7 @@ class CorruptedText:
 def corrupted(
     encoder: TokenPredictor, text: TokenisedText, loss: TokenLoss, seed: int
 ) -> CorruptedText:
-    """Return a text as the loss corrupts it, special tokens and the prompt's spared."""
+    """Return a text corrupted by the loss, except for special tokens and the prompt."""
     ids = np.asarray(text.ids, np.int64)
     spared = np.array(encoder.special(ids), bool)
     spared[: text.prompt_length] = True
@@ -61,7 +61,7 @@ def predict_and_backward(
     weight: float = 1.0,
     auxiliary_weight: float = 1.0,
 ) -> PassResult:
-    """Take a loss over all ranks' texts, and add this rank's share of its gradients, times `weight`.
+    """Compute a loss over all ranks' texts, and add this rank's gradients, times `weight`.
 
     A loss term of the model's own is added, times `auxiliary_weight`. The loss of the result is this rank's
     share of both.
@@ -106,7 +106,7 @@ def predict_and_backward(
 
 @dataclass(frozen=True, eq=False)
 class _TokenRows:
-    """Texts and labels of a batch by the row that they are computed in, with each row's tokens and places."""
+    """The texts and labels of a batch by row, with each row's tokens and positions."""
 
     texts: Sequence[Sequence[TokenisedText]]
     labels: Sequence[Sequence[NDArray[np.int64]]]
@@ -139,7 +139,7 @@ def _choose_collate(
 
 
 def _place_labels(labels: Sequence[NDArray[np.int64]], features: Mapping[str, Tensor]) -> Tensor:
-    """Return labels at the places of a batch of features [b, t], UNSCORED where that is padded."""
+    """Return the labels of a batch of features [b, t], UNSCORED at padding."""
     ids = features["input_ids"]
     flat = to_device(torch.from_numpy(np.concatenate(labels)), ids.device)
     mask = features.get("attention_mask")
@@ -156,7 +156,7 @@ TEXTS_AT_ONCE = 1024
 
 @dataclass(frozen=True, eq=False)
 class TokenScores:
-    """Losses of texts: the sum of each in `nats` [n], over its `scored` [n] places of its `tokens` [n].
+    """Losses of texts: sums in `nats` [n] over `scored` [n] of their `tokens` [n] tokens.
 
     `tokens` are the text's own, without special ones and a prompt's.
     """
@@ -174,7 +174,7 @@ def score_texts(
     seed_of: Callable[[int], int],
     token_budget: int,
 ) -> TokenScores:
-    """Return the losses of texts, which run in chunks of `token_budget` tokens.
+    """Return the losses of texts, computed in chunks of `token_budget` tokens.
 
     A text is corrupted by the seed of its place, and so in the same way for every model with its tokens.
     """

@@ -1,4 +1,4 @@
-"""Translations of embeddings from the space of one model to that of another, read from a file."""
+"""Translations of embeddings from one model's space to another's, read from a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILE, _KEY = "translation.safetensors", "translation"
 
 @dataclass(frozen=True, eq=False)
 class SpaceMap:
-    """Map of row vectors x [d] to x · `matrix` + `offset` [e], then of length one if the target's are.
+    """A map of vectors x [d] to x · `matrix` + `offset` [e], normalised if the target's vectors are.
 
     `source` and `target` are fingerprints of the two models.
     """
@@ -32,14 +32,14 @@ class SpaceMap:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all that decides the vectors which it gives."""
+        """A hash of everything that decides the translated vectors."""
         digest = hashlib.sha256(f"{self.source} {self.target} {self.unit}".encode())
         for values in (self.matrix, self.offset):
             digest.update(np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()
 
     def apply(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the translated rows, float32 [n, e]; one of zeros, that of an empty document, stays.
+        """Return the translated rows, float32 [n, e]; zero rows, of empty documents, stay zero.
 
         Raises:
             DataError: for rows of another size than the source's.
@@ -57,7 +57,7 @@ class SpaceMap:
 
 
 def read_space_map(place: Path) -> SpaceMap:
-    """Return the translation of a file, or in the folder of a step that has left one.
+    """Read a translation from a file, or from the folder of the step that computed it.
 
     Raises:
         DataError: when there is none, or one that cannot be read or has numbers that no map has.

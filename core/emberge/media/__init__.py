@@ -1,4 +1,4 @@
-"""Files of images and clips: their facts and content, and the folder where bytes of rows are kept."""
+"""Image and audio files: reading them, and the folder where a data set's media are stored."""
 
 import lazy_loader
 

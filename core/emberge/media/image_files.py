@@ -1,4 +1,4 @@
-"""Image files: their size from the header, and their pixels.
+"""Reading of image files: size from the header, and pixels.
 
 Only the formats of `_BEGINNINGS` are decoded, each by the decoder of its own format: Pillow has others, which
 start programs (EPS starts Ghostscript) or have not been reviewed for years.
@@ -36,7 +36,7 @@ _WIDTH, _HEIGHT = 256, 257  # tags of TIFF
 
 
 def open_image(content: bytes, where: str) -> Any:
-    """Return a Pillow image whose header is read and whose pixels are not.
+    """Open a Pillow image and read its header, but not its pixels.
 
     Raises:
         DataError: for bytes of another format, for too many pixels, and without Pillow.
@@ -74,7 +74,7 @@ def open_image(content: bytes, where: str) -> Any:
 
 
 def _find_format(content: bytes) -> str | None:
-    """Return the format of bytes by their beginning, as Pillow names it; None for any other."""
+    """Return Pillow's name of an image format, from the first bytes; None for an unknown format."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "WEBP"
     return next((name for mark, name in _BEGINNINGS if content.startswith(mark)), None)
@@ -90,7 +90,7 @@ def _require_pixels(width: int, height: int, where: str) -> None:
 
 
 def _read_webp_size(content: bytes, where: str) -> tuple[int, int]:
-    """Return width and height of a WebP image from the head of its first chunk."""
+    """Return width and height of a WebP image, from the header of its first chunk."""
     kind, head = content[12:16], content[20:30].ljust(10, b"\0")
     if kind == b"VP8X":
         sides = (int.from_bytes(head[first : first + 3], "little") + 1 for first in (4, 7))
@@ -106,7 +106,7 @@ def _read_webp_size(content: bytes, where: str) -> tuple[int, int]:
 
 
 def _find_exif(content: bytes) -> bytes | None:
-    """Return the EXIF chunk of a PNG; Pillow would decode all pixels to find one behind them."""
+    """Return a PNG's EXIF chunk without decoding the pixels before it."""
     return next((body for kind, body in _split_png(content) if kind == b"eXIf"), None)
 
 
@@ -129,7 +129,7 @@ def image_size(media: Media) -> tuple[int, int]:
 
 
 def upright_size(image: Any) -> tuple[int, int]:
-    """Return width and height of a Pillow image after the turn that its header asks for."""
+    """Return width and height of a Pillow image after the rotation in its header."""
     width, height = image.size
     if image.format == "TIFF":  # some releases of Pillow give the size after the turn
         width, height = image.tag_v2[_WIDTH], image.tag_v2[_HEIGHT]
@@ -159,7 +159,7 @@ def read_image(media: Media) -> Any:
 
 
 def decode_image(content: bytes, where: str) -> Any:
-    """Return the pixels of an image's bytes as a Pillow image in RGB, turned as its header asks.
+    """Decode an image's bytes to a Pillow image in RGB, rotated upright.
 
     An image with several frames gives its first one.
 
@@ -184,7 +184,7 @@ def decode_image(content: bytes, where: str) -> Any:
 
 
 def _turn(image: Any, orientation: int) -> Any:
-    """Return an image of the given EXIF orientation turned upright."""
+    """Return an image with this EXIF orientation, rotated upright."""
     from PIL.Image import Transpose
 
     turns = {
@@ -200,7 +200,7 @@ def _turn(image: Any, orientation: int) -> Any:
 
 
 def rgb_image(image: Any, where: str) -> Any:
-    """Return a Pillow image in RGB of 8 bits; transparent pixels keep the colour that they hide.
+    """Convert a Pillow image to RGB of 8 bits; transparent pixels keep their colour.
 
     Samples of 16 bits are divided by 257, so that 65,535 becomes 255.
 
@@ -218,7 +218,7 @@ def rgb_image(image: Any, where: str) -> Any:
 
 
 def _convert_to_8_bits(image: Any) -> Any:
-    """Return an image of 16-bit samples with samples of 8 bits, rounded to the nearest."""
+    """Convert an image from 16-bit to 8-bit samples, rounded to the nearest."""
     import numpy as np
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""Files that media refer to, whose content is checked against the hash in the reference."""
+"""Reading of media files, checked against the hash in their reference."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read_media_file(path: Path) -> bytes:
 
 
 def require_media_size(content: bytes, what: str) -> None:
-    """Refuse the bytes of an image or a clip that are more than MEDIA_BYTES.
+    """Refuse an image or clip of more than MEDIA_BYTES.
 
     Raises:
         DataError: with their number.
@@ -69,5 +69,5 @@ def require_package(module: str, package: str, what: str) -> None:
 
 
 def media_hash(content: bytes | memoryview) -> str:
-    """Return the hash of a file's bytes that `Media` has: 128 bits of BLAKE2b in hex."""
+    """Return the hash of a medium's bytes: 128 bits of BLAKE2b in hex."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Folder of a data set's media: references to files, and bytes and arrays that are written to files once."""
+"""The folder of a data set's media: references to files, and new files for bytes and arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 
 
 class MediaFolder:
-    """Folder that makes references to media: relative paths are below `beside`, bytes are written to `store`.
+    """A folder of media: relative paths are below `beside`, new files are written to `store`.
 
     Files of bytes are named by their hash, so that equal ones are written once. Without a store they are in a
     temporary folder until the process ends.
@@ -47,7 +47,7 @@ class MediaFolder:
             raise DataError(str(error)) from error
 
     def add_bytes(self, kind: MediaKind, content: bytes) -> Media:
-        """Write bytes of a media file, unless they were written before, and return the reference to them.
+        """Write a media file's bytes, unless they were written before, and return the reference.
 
         Raises:
             DataError: for more than MEDIA_BYTES.
@@ -105,7 +105,7 @@ class MediaFolder:
 
 @functools.cache
 def _create_process_folder() -> Path:
-    """Return a temporary folder, the same for the whole process, which removes it at its end."""
+    """Create the process's temporary folder, which is removed when it ends."""
     folder = Path(tempfile.mkdtemp(prefix="emberge-media-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

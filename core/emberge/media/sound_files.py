@@ -1,4 +1,4 @@
-"""Files of audio clips: their length, rate and samples; soundfile reads all formats but WAV."""
+"""Reading of audio files; all formats but WAV need soundfile."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _OTHER_BEGINNINGS = (b"fLaC", b"OggS", b"ID3", b"FORM", b"\xff\xfb", b"\xff\xf3"
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """Samples float32 [n] of one channel from -1 to 1, and their number a second."""
+    """An audio clip: mono samples float32 [n] from -1 to 1, and the sampling rate."""
 
     samples: NDArray[np.float32]
     rate: int
 
     @property
     def seconds(self) -> float:
-        """Length of the clip."""
+        """The length of the clip in seconds."""
         return len(self.samples) / self.rate
 
 
 def read_clip(media: Media) -> Clip:
-    """Return the samples of an audio clip.
+    """Read an audio clip from a file.
 
     Raises:
         DataError: for a file that cannot be read, is empty, or silent.
@@ -55,7 +55,7 @@ def read_clip(media: Media) -> Clip:
 
 
 def decode_clip(content: bytes, where: str) -> Clip:
-    """Return the samples of a file's bytes, its channels averaged.
+    """Decode an audio file's bytes to a clip, with its channels averaged.
 
     Raises:
         DataError: for bytes that are no sound, or have no sample, or only zeros.
@@ -124,7 +124,7 @@ def _decode_wave(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
 
 
 def _scale_samples(samples: NDArray[Any]) -> NDArray[np.float32]:
-    """Return samples of any width as float32 from -1 to 1."""
+    """Convert samples of any width to float32 from -1 to 1."""
     import numpy as np
 
     if samples.dtype == np.uint8:

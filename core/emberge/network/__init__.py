@@ -1,4 +1,4 @@
-"""The network: which addresses may be asked, and connections that are checked, bounded and can be ended."""
+"""The network: checks of addresses, and bounded connections that can be interrupted."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Addresses that may be asked: closed lists of schemes and redirects, and no private network unasked.
+"""Checks of addresses: allowed schemes and redirects, and no private network unless named.
 
 A recipe, a note or a redirect may come from somebody else. So a private address is asked only where the user
 named it: written as it is (`http://10.0.0.5/model`), as `localhost`, as the hub (`HF_ENDPOINT`), or by its
@@ -62,13 +62,13 @@ class Origin:
 
 
 def is_address(text: str) -> bool:
-    """Return whether a text is an address of a kind that is read."""
+    """Return whether a text is an address of a supported kind."""
     scheme, mark, _ = text.partition("://")
     return bool(mark) and scheme in SCHEMES
 
 
 def require_scheme(url: str) -> None:
-    """Make sure that an address has one of the schemes that are read.
+    """Require that an address has a supported scheme.
 
     Raises:
         ForbiddenAddressError: for another.
@@ -80,19 +80,19 @@ def require_scheme(url: str) -> None:
 
 
 def hub_origin() -> Origin:
-    """Return the hub's server: that of `HF_ENDPOINT` where it is set, as the hub's client read it."""
+    """Return the hub's server: that of `HF_ENDPOINT` if set, as the hub's client has read it."""
     read = getattr(sys.modules.get("huggingface_hub.constants"), "ENDPOINT", None)
     return Origin.of(read or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
 
 
 def is_of_hub(origin: Origin) -> bool:
-    """Return whether a server is the public hub's own, spoken to by https."""
+    """Return whether a server is the public hub's, over https."""
     hub_host = any(origin.host == host or origin.host.endswith(f".{host}") for host in _HUB)
     return hub_host and origin.scheme == "https" and origin.port == 443
 
 
 def require_redirect(named: Origin, target: Origin) -> None:
-    """Make sure that a redirect leads to the server that was named, by no weaker scheme, or to the hub's own.
+    """Require that a redirect leads to the named server, by no weaker scheme, or to the hub's servers.
 
     Raises:
         ForbiddenAddressError: when it leads elsewhere.
@@ -107,7 +107,7 @@ def require_redirect(named: Origin, target: Origin) -> None:
 
 
 def is_named(host: str) -> bool:
-    """Return whether the user named a host in a way that may mean a private network."""
+    """Return whether the user named this host, so that it may be in a private network."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     hub = hub_origin()
@@ -124,7 +124,7 @@ def is_named(host: str) -> bool:
 
 
 def is_public(address: str) -> bool:
-    """Return whether an IP address is one of the public internet, also where IPv6 carries an IPv4 address."""
+    """Return whether an IP address is public, including an IPv4 address embedded in IPv6."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     return all(
         embedded.is_global and not (embedded.is_multicast or embedded.is_reserved)
@@ -133,7 +133,7 @@ def is_public(address: str) -> bool:
 
 
 def require_address(host: str, address: str) -> None:
-    """Make sure that a host's name may mean the IP address that is about to be connected to.
+    """Require that a connection from this host name to this IP address is allowed.
 
     Raises:
         ForbiddenAddressError: for a private one that was not named.
@@ -146,7 +146,7 @@ def require_address(host: str, address: str) -> None:
 
 
 def _list_embedded_addresses(found: _IP) -> list[_IP]:
-    """Return the addresses that packets to an address may reach: IPv6 can carry IPv4 addresses."""
+    """Return the addresses that packets to an address may reach, as IPv6 can embed IPv4 addresses."""
     if isinstance(found, ipaddress.IPv4Address):
         return [found]
     if found in _NAT64:

@@ -1,4 +1,4 @@
-"""Connections to servers: to checked addresses, never slower than a lowest rate, no longer than was allowed.
+"""Connections to checked addresses, with a minimum rate and a maximum size of answers.
 
 Every socket of emberge's own is opened here. The address that is checked is the address that is connected
 to, so that a name with two answers cannot lead elsewhere.
@@ -40,7 +40,7 @@ Ended = Callable[[], Stop | None]
 def connect(
     host: str, port: int, ended: Ended, *, tls: bool, seconds: float = CONNECT_SECONDS
 ) -> WatchedSocket:
-    """Return a connection to a host, at an address that it may mean; `ended()` gives the event that ends it.
+    """Return a connection to a host at an allowed address; `ended()` returns the event that ends it.
 
     `seconds` are those for the name's address, and again for the connection.
 
@@ -69,7 +69,7 @@ def connect(
 
 
 class WatchedSocket:
-    """A connected socket that ends with an event, below the lowest rate, and after the bytes allowed."""
+    """A connected socket that fails on an event, below the minimum rate, or beyond the bytes allowed."""
 
     def __init__(self, opened: socket.socket, host: str, ended: Ended) -> None:
         self._socket, self._host, self._ended = opened, host, ended
@@ -79,11 +79,11 @@ class WatchedSocket:
         opened.settimeout(POLL)
 
     def begin(self, allowed: int | None = None) -> None:
-        """Start the account of a request, whose whole answer may have `allowed` bytes."""
+        """Start to count a request, whose whole answer may have `allowed` bytes."""
         self._allowed, self._pace = allowed, _Pace(self._host)
 
     def recv_into(self, buffer: Any, seconds: float | None = None) -> int:
-        """Fill `buffer` with what comes next, and return how much did; 0 at the end.
+        """Receive bytes into `buffer`, and return their number; 0 at the end.
 
         Raises:
             UnsoundAnswerError: when too little comes, or more than is allowed.
@@ -112,7 +112,7 @@ class WatchedSocket:
             left = left[self._move_bytes(functools.partial(self._socket.send, left), seconds) :]
 
     def _move_bytes(self, move: Callable[[], int], seconds: float | None) -> int:
-        """Return how many bytes came or went, as soon as some did; the time of waiting counts."""
+        """Send or receive some bytes, and return their number; the time waited is counted."""
         since = now = time.monotonic()
         while seconds is None or now - since < seconds:
             require_going(self._host, self._ended())
@@ -126,7 +126,7 @@ class WatchedSocket:
         raise TimeoutError(errno.ETIMEDOUT, f"no answer within {seconds:g} s")
 
     def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
-        """Return a reader of what comes; the socket stays open until it is closed too."""
+        """Return a file of incoming bytes; the socket stays open until it is closed too."""
         self._readers += 1
         return io.BufferedReader(_Incoming(self))
 
@@ -140,14 +140,14 @@ class WatchedSocket:
         self._socket.close()
 
     def release(self) -> None:
-        """Take back a reader."""
+        """Note that a reader was closed."""
         self._readers -= 1
         if self._closed:
             self.close()
 
     @property
     def plain(self) -> socket.socket:
-        """The socket itself, whose options and peer may be looked at."""
+        """The underlying socket, for its options and peer."""
         return self._socket
 
     def secured(self, context: ssl.SSLContext, name: str | None) -> WatchedSocket:
@@ -160,7 +160,7 @@ class WatchedSocket:
 
 
 class _Incoming(io.RawIOBase):
-    """The bytes that come from a socket, as a file."""
+    """A file of the bytes received from a socket."""
 
     def __init__(self, source: WatchedSocket) -> None:
         self._source: WatchedSocket | None = source
@@ -169,11 +169,11 @@ class _Incoming(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` with what comes next."""
+        """Receive bytes into `buffer`."""
         return self._source.recv_into(buffer) if self._source is not None else 0
 
     def close(self) -> None:
-        """Take back the reader from its socket."""
+        """Close this reader of its socket."""
         source, self._source = self._source, None
         if source is not None:
             source.release()
@@ -181,13 +181,13 @@ class _Incoming(io.RawIOBase):
 
 
 class _Pace:
-    """The rate of a request, over one window of waiting after the other; work between is not counted."""
+    """A meter of a request's rate over windows of waiting time; work in between is not counted."""
 
     def __init__(self, host: str) -> None:
         self._host, self._seconds, self._bytes = host, 0.0, 0
 
     def count(self, bytes_: int, seconds: float) -> None:
-        """Count what came or went, and the time that it took.
+        """Count bytes sent or received, and the time they took.
 
         Raises:
             UnsoundAnswerError: at the end of a window with too little.
@@ -207,7 +207,7 @@ class _Pace:
 def _resolve_addresses(
     host: str, port: int, stop: Stop | None, seconds: float
 ) -> list[tuple[int, Any]]:
-    """Return families and addresses of a host's name."""
+    """Return the families and addresses of a host name."""
 
     def ask() -> list[tuple[int, Any]]:
         results = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -243,7 +243,7 @@ def _open_socket(family: int, place: Any, host: str, ended: Ended, seconds: floa
 def _encrypt_socket(
     opened: socket.socket, host: str, ended: Ended, context: ssl.SSLContext | None = None
 ) -> WatchedSocket:
-    """Return the connection with encryption, for which the server has to prove its name."""
+    """Return the connection with encryption, after verifying the server's certificate."""
     opened.setblocking(False)
     secure = (context or _create_context()).wrap_socket(
         opened, server_hostname=host, do_handshake_on_connect=False

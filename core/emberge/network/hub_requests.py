@@ -1,4 +1,4 @@
-"""The client of hubs, huggingface_hub, made to ask through the connections of this room.
+"""The client of hubs, huggingface_hub, made to use the connections of this room.
 
 It follows redirects by itself, to anywhere, reads answers of any length, and waits as long as a server does.
 So its transport is replaced: only the hub's own servers are asked, at addresses that may be asked, their
@@ -33,7 +33,7 @@ class HubClient:
         self._guarded, self._lock = False, threading.Lock()
 
     def ask(self, call: Callable[[], T]) -> T:
-        """Return what a call of huggingface_hub returns; Ctrl-C ends it and all requests of its threads."""
+        """Return the result of a huggingface_hub call; Ctrl-C ends it and all requests of its threads."""
         self.guard()
         try:
             return call_within("the hub", call, None, Stop())
@@ -45,7 +45,7 @@ class HubClient:
 
     @contextmanager
     def largest_file(self, size: int | None) -> Iterator[None]:
-        """Refuse longer answers than the largest file that was announced has bytes, inside the block."""
+        """Refuse, inside the block, answers longer than the largest announced file."""
         self._state.largest = size
         try:
             yield
@@ -53,7 +53,7 @@ class HubClient:
             self._state.largest = None
 
     def guard(self) -> None:
-        """Make huggingface_hub ask through the connections of this room, in the whole process."""
+        """Make huggingface_hub use the connections of this room in the whole process."""
         with self._lock:
             if self._guarded:
                 return
@@ -84,7 +84,7 @@ hub_client = HubClient()
 
 
 def _has_proxy() -> bool:
-    """Return whether the environment has requests to the hub go through a proxy."""
+    """Return whether the environment sets a proxy for requests to the hub."""
     origin, proxies = hub_origin(), urllib.request.getproxies()
     return bool(proxies.get(origin.scheme) or proxies.get("all")) and not (
         urllib.request.proxy_bypass(origin.host)
@@ -92,7 +92,7 @@ def _has_proxy() -> bool:
 
 
 def _require_own(request: Any) -> None:
-    """Make sure that a request, of a redirect too, goes to the hub; uploads go where it has them go.
+    """Require that a request or redirect goes to the hub; uploads may go where it directs them.
 
     Raises:
         ForbiddenAddressError: when it goes elsewhere.

@@ -33,7 +33,7 @@ class HubState:
 
 
 def transport_of(library: Any, state: HubState) -> Any:
-    """Return a transport of an HTTP library (httpx) that asks through the connections of this room."""
+    """Return a transport for an HTTP library (httpx) that uses the connections of this room."""
     core: Any = importlib.import_module(library.__name__.replace("httpx", "httpcore"))
     body = type("Body", (_Body, library.SyncByteStream), {})
     kind = type("Transport", (_Transport, library.HTTPTransport), {"state": state, "body": body})
@@ -45,7 +45,7 @@ def transport_of(library: Any, state: HubState) -> Any:
 
 
 class _Backend:
-    """The opening of connections, as the library's core asks for it."""
+    """A network backend for the library's core, which opens connections of this room."""
 
     def __init__(self, core: Any, state: HubState) -> None:
         self._core, self._state = core, state
@@ -53,7 +53,7 @@ class _Backend:
     def connect_tcp(
         self, host: str, port: int, timeout: float | None = None, *_: Any, **__: Any
     ) -> _Stream:
-        """Return a connection to a host, at an address that may be asked."""
+        """Return a connection to a host, at an allowed address."""
         seconds = CONNECT_SECONDS if timeout is None else min(timeout, CONNECT_SECONDS)
         with _map_errors(self._core.ConnectError, self._core.ConnectTimeout):
             connection = connect(host, port, lambda: self._state.stop, tls=False, seconds=seconds)
@@ -65,19 +65,19 @@ class _Backend:
 
 
 class _Stream:
-    """A connection, as the library's core sees it."""
+    """A connection with the interface of the library's core."""
 
     def __init__(self, own: WatchedSocket, core: Any) -> None:
         self._own, self._core = own, core
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return what comes next."""
+        """Return the next received bytes."""
         buffer = bytearray(max_bytes)
         with _map_errors(self._core.ReadError, self._core.ReadTimeout):
             return bytes(buffer[: self._own.recv_into(buffer, timeout)])
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send bytes, with which a request begins."""
+        """Send bytes, which begin a request."""
         self._own.begin()
         with _map_errors(self._core.WriteError, self._core.WriteTimeout):
             self._own.sendall(buffer, timeout)
@@ -97,7 +97,7 @@ class _Stream:
             return _Stream(self._own.secured(ssl_context, server_hostname), self._core)
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what the library asks of a connection."""
+        """Return details of the connection for the library."""
         plain = self._own.plain
         if info == "is_readable":
             return _is_readable(plain)
@@ -107,7 +107,7 @@ class _Stream:
 
 
 class _Body:
-    """The body of an answer, of at most so many bytes."""
+    """The body of an answer, with a maximum size."""
 
     def __init__(self, stream: Any, url: str, most: int, state: HubState) -> None:
         self._stream, self._url, self._left, self._state = stream, url, most, state
@@ -126,7 +126,7 @@ class _Body:
 
 
 class _Transport:
-    """The sending of requests; the library's transport is the other base."""
+    """A transport that sends requests and bounds answers; the library's class is the other base."""
 
     state: HubState
     body: type[_Body]
@@ -146,7 +146,7 @@ class _Transport:
 
 
 def _find_answer_limit(request: Any, answer: Any, url: str, largest: int | None) -> int:
-    """Return the bytes that the body of an answer may have.
+    """Return the most bytes that an answer's body may have.
 
     Raises:
         UnsoundAnswerError: for one that announces more, or is compressed.
@@ -176,7 +176,7 @@ def _build_too_long_error(url: str) -> UnsoundAnswerError:
 
 @contextmanager
 def _map_errors(kind: type[Exception], late: type[Exception]) -> Iterator[None]:
-    """Raise failures of the network as the HTTP library does; refusals stay what they are."""
+    """Raise network failures as the HTTP library's errors, and our refusals unchanged."""
     try:
         yield
     except UnreachableError as error:

@@ -1,4 +1,4 @@
-"""Requests that can be ended while they wait: by the work around them, by a time limit, and by Ctrl-C.
+"""Requests that can be interrupted: by the work that needs them, a time limit, or Ctrl-C.
 
 What blocks inside the system or a library (a name's address, a bucket's client) cannot be ended by Python, so
 it runs in a thread that is not waited for once the caller has given up.
@@ -25,7 +25,7 @@ _LOCAL = threading.local()
 
 
 class Stop:
-    """The end of some work: set for it or, unless `alone`, for the work that its thread belongs to."""
+    """A stop signal for some work; unless `alone`, also set by the work that its thread belongs to."""
 
     def __init__(self, *, alone: bool = False) -> None:
         self._own = threading.Event()
@@ -36,18 +36,18 @@ class Stop:
         self._own.set()
 
     def is_set(self) -> bool:
-        """Return whether the work shall end."""
+        """Return whether the work should end."""
         return self._own.is_set() or (self._outer is not None and self._outer.is_set())
 
     def wait(self, seconds: float) -> None:
-        """Wait so many seconds, or until the end."""
+        """Wait until the work should end, at most `seconds`."""
         until = time.monotonic() + seconds
         while not self.is_set() and (left := until - time.monotonic()) > 0:
             self._own.wait(min(left, POLL))
 
 
 def require_going(what: str, stop: Stop | None) -> None:
-    """Make sure that the work around a request goes on.
+    """Raise an error if the work around a request has ended.
 
     Raises:
         RequestStoppedError: when it was ended.
@@ -62,7 +62,7 @@ def call_again(
     wait_after: Callable[[Exception, int], float],
     stop: Stop | None = None,
 ) -> T:
-    """Return the result of `call`, which is called again after each failure that may pass.
+    """Call `call`, again after each temporary failure, and return its result.
 
     `wait_after` gets the error and the number of the call, from 1; it returns the seconds to wait, or raises
     the error that ends the calls.
@@ -113,7 +113,7 @@ def call_within(what: str, call: Callable[[], T], seconds: float | None, stop: S
 
 @contextmanager
 def request_threads(count: int) -> Iterator[tuple[ThreadPoolExecutor, Stop]]:
-    """Give threads for requests, and what ends these; it is set where the block fails.
+    """Yield threads for requests, and their stop signal, which is set if the block fails.
 
     Work that these threads begin in threads of their own ends with it too.
     """

@@ -1,4 +1,4 @@
-"""Errors of requests: those that a further attempt may mend, and those that it would not."""
+"""Errors of requests, temporary and permanent ones."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ class UnreachableError(CheckpointError, ConnectionError):
 
 
 class ForbiddenAddressError(CheckpointError):
-    """An address that is not asked: its scheme, a redirect elsewhere, a private network."""
+    """The error for an address that is not allowed: by scheme, redirect or private network."""
 
 
 class UnsoundAnswerError(CheckpointError):
-    """An answer that no further attempt would mend: too long, too slow, compressed, another range."""
+    """The error for an unusable answer: too long, too slow, compressed, or of another range."""
 
 
 class RequestStoppedError(CheckpointError):
-    """A request that was ended because the work around it was."""
+    """The error for a request that ended because the work around it did."""
 
     exit_code = 1
 
 
 class StatusError(OSError):
-    """An HTTP status other than that of success, with the seconds that the server asks to wait."""
+    """The error for an unsuccessful HTTP status, with the seconds that the server asks to wait."""
 
     def __init__(self, url: str, status: int, wait: float = 0.0) -> None:
         super().__init__(f"{url}: it answers {status}")

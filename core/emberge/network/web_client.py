@@ -59,7 +59,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Idle:
-    """The open connections that are idle at the moment, of all clients and threads."""
+    """A pool of idle open connections, shared by all clients and threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class _Idle:
         os.register_at_fork(after_in_child=self._free.clear)
 
     def take(self, origin: Origin) -> _Connection:
-        """Return a connection to a server for the caller alone, open if one was left open."""
+        """Return a connection to a server for the caller's use, an open one if available."""
         with self._lock:
             free = self._free.get(origin, [])
             while free:
@@ -103,7 +103,7 @@ class _Answer:
 
 
 class WebClient:
-    """The requests for one file on a web server; `headers` go to the server of `url` alone."""
+    """A client for one file on a web server; `headers` are only sent to the server of `url`."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class WebClient:
         return answer.headers
 
     def read(self, start: int, end: int, size: int, version: str) -> bytes:
-        """Return the bytes from `start` up to `end` of a file of `size` bytes, in the version given.
+        """Return the bytes from `start` up to `end` of a file with this `size` and version.
 
         Raises:
             ForbiddenAddressError: when it is elsewhere.
@@ -164,7 +164,7 @@ class WebClient:
         raise UnsoundAnswerError(f"{self.url}: leads from address to address; see to its address")
 
     def _ask(self, method: str, url: str, headers: Mapping[str, str], most: int) -> _Answer:
-        """Return the answer to one request, of whose body `most` bytes are read, and one more if there is."""
+        """Return the answer to one request, with at most `most` + 1 bytes of its body."""
         origin = Origin.of(url)
         named_headers = self._headers if origin == self._named else {}
         sent = {"Accept-Encoding": "identity", **headers, **named_headers}
@@ -212,7 +212,7 @@ class WebClient:
             )
 
     def _require_length(self, headers: Mapping[str, str], most: int) -> None:
-        """Make sure that an answer does not announce more than was asked for."""
+        """Require that an answer announces no more bytes than requested."""
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > most:
             raise self._build_range_error(f"{int(length):,} bytes in place of {most:,}")
@@ -225,14 +225,14 @@ class WebClient:
         raise StatusError(self.url, answer.status, min(seconds, _LONGEST_WAIT))
 
     def _require_version(self, answer: _Answer, version: str) -> None:
-        """Make sure that a part is of the version that was looked at, where the server names the version."""
+        """Require that a part is of the expected version, if the server names the version."""
         etag = answer.headers.get("etag")
         strong = etag is not None and _STRONG.fullmatch(etag) and _STRONG.fullmatch(version)
         if strong and etag != version:
             raise StatusError(self.url, 412)
 
     def _require_range(self, answer: _Answer, start: int, end: int, size: int) -> None:
-        """Make sure that an answer has the bytes asked for."""
+        """Require that an answer has the requested range."""
         asked = f"bytes {start}-{end - 1}/{size}"
         if answer.status == 206:
             sent_range = _RANGE.fullmatch(answer.headers.get("content-range", "").strip())
@@ -259,7 +259,7 @@ class WebClient:
 
 
 def _quote_address(location: str) -> str:
-    """Return where a redirect leads, in ASCII.
+    """Return a redirect's target with special characters escaped.
 
     Raises:
         ForbiddenAddressError: for an address with a name and password in it.
