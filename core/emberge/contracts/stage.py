@@ -47,7 +47,7 @@ class Stage:
 
     @property
     def base_policy(self) -> BasePolicy:
-        """Whether a base is required, optional or forbidden."""
+        """The need for a base: required, optional or forbidden."""
         return "optional"
 
     @property

@@ -174,7 +174,7 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeRequest:
-    """Everything that decides the bytes of a merge.
+    """A request for a merge, with all that decides its bytes.
 
     `template` (default: the first model) gives names, stored dtypes and everything that is not weights;
     `tokenizer` is a folder whose tokenizer is taken instead. `dtype` is what stages compute in, `out_dtype`

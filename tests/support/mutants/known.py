@@ -204,8 +204,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "cut.py",
-        "known = dataclasses.replace(self, low=limit, high=limit)",
-        "known = dataclasses.replace(self, low=limit, )",
+        "narrowed = dataclasses.replace(self, low=limit, high=limit)",
+        "narrowed = dataclasses.replace(self, low=limit, )",
         "of a limit that is found only the lower end is read",
     ),
     (
@@ -276,8 +276,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "angles.py",
-        "logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 1.0, _sinc(theta))",
-        "logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 2.0, _sinc(theta))",
+        "logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 1.0, _compute_sinc(theta))",
+        "logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 2.0, _compute_sinc(theta))",
         "of an opposite point nothing is divided: it is replaced by zero",
     ),
     (
