@@ -33,11 +33,11 @@ class Parquet(Reader):
             file = parquet.ParquetFile(path)
         except (pa.ArrowException, OSError) as error:
             raise DataError(
-                f"{printable(path)}: not a readable Parquet file ({_one_line(error)})"
+                f"{printable(path)}: not a readable Parquet file ({_shorten_message(error)})"
             ) from None
         number = 0
         with file:
-            size = _batch_size(file.metadata, path)
+            size = _find_batch_size(file.metadata, path)
             try:
                 for batch in file.iter_batches(batch_size=size):
                     for row in _unpack_rows(batch):
@@ -46,11 +46,11 @@ class Parquet(Reader):
             except (pa.ArrowException, OSError) as error:
                 yield (
                     number + 1,
-                    BadRow(f"the file is damaged here ({_one_line(error)}); fetch it again"),
+                    BadRow(f"the file is damaged here ({_shorten_message(error)}); fetch it again"),
                 )
 
 
-def _batch_size(metadata: Any, path: Path) -> int:
+def _find_batch_size(metadata: Any, path: Path) -> int:
     """Return how many rows to unpack together, by the sizes that the file gives.
 
     Raises:
@@ -86,10 +86,10 @@ def _unpack_rows(batch: Any) -> Iterable[Mapping[str, Any] | BadRow]:
         ):  # text not in UTF-8, dates beyond Python's
             rows: list[Mapping[str, Any]] = batch.to_pylist()
             return rows
-    return (_row_of(batch.slice(place, 1)) for place in range(batch.num_rows))
+    return (_unpack_row(batch.slice(number, 1)) for number in range(batch.num_rows))
 
 
-def _row_of(one: Any) -> Mapping[str, Any] | BadRow:
+def _unpack_row(one: Any) -> Mapping[str, Any] | BadRow:
     from emberge.wording import human_size
 
     if one.nbytes > ROW_LIMIT:
@@ -97,11 +97,11 @@ def _row_of(one: Any) -> Mapping[str, Any] | BadRow:
     try:
         row: Mapping[str, Any] = one.to_pylist()[0]
     except (ValueError, OverflowError) as error:
-        return BadRow(f"a value cannot be read ({_one_line(error)}); correct the row")
+        return BadRow(f"a value cannot be read ({_shorten_message(error)}); correct the row")
     return row
 
 
-def _one_line(error: Exception) -> str:
+def _shorten_message(error: Exception) -> str:
     from emberge.wording import printable
 
     return printable(" ".join(str(error).split()), 200)

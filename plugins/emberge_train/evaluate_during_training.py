@@ -55,20 +55,20 @@ class EvaluateDuringTraining:
         for name, value in (("every", self.every), ("patience", self.patience)):
             if value is not None and value < 1:
                 yield context.problem(f"{name} must be at least 1, not {value}", f"evaluate.{name}")
-        ahead: list[TaskInfo] = []
-        known = True
+        tasks_ahead: list[TaskInfo] = []
+        all_known = True
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
-            for fault in evaluator.check_model(folder, context) if folder is not None else ():
-                yield context.problem(fault, "evaluate.evaluators")
+            for reason in evaluator.check_model(folder, context) if folder is not None else ():
+                yield context.problem(reason, "evaluate.evaluators")
             tasks = evaluator.preview(context)
-            known &= tasks is not None
-            ahead += tasks or ()
-        for fault in _check_losses(ahead):
-            yield context.problem(fault, "evaluate.evaluators")
-        if known and self.metric not in _DOMAINS:
-            for fault in self._check_metric(ahead):
-                yield context.problem(fault, "evaluate.metric")
+            all_known &= tasks is not None
+            tasks_ahead += tasks or ()
+        for reason in _check_losses(tasks_ahead):
+            yield context.problem(reason, "evaluate.evaluators")
+        if all_known and self.metric not in _DOMAINS:
+            for reason in self._check_metric(tasks_ahead):
+                yield context.problem(reason, "evaluate.metric")
 
     def early_stopping(
         self, workspace: Workspace, start: Model, metric: Callable[..., None], *, adapts: bool
@@ -85,42 +85,42 @@ class EvaluateDuringTraining:
 
         plans = [(evaluator, evaluator.plan(workspace)) for evaluator in self.evaluators]
         tasks = [task for _, plan in plans for task in plan]
-        for fault in (*self._check_metric(tasks), *_check_losses(tasks)):
-            raise RecipeError(fault)
-        parts = [[task.name for task in part] for part in self._parts(tasks)]
-        wanted = {name for part in parts for name in part}
-        quiet: Any = _Quiet(workspace)
+        for reason in (*self._check_metric(tasks), *_check_losses(tasks)):
+            raise RecipeError(reason)
+        parts = [[task.name for task in part] for part in self._group_deciding_tasks(tasks)]
+        deciding_names = {name for part in parts for name in part}
+        quiet_workspace: Any = _QuietWorkspace(workspace)
 
         def score(folder: Path, step: int) -> float:
             model = _make_model(f"{workspace.id}/step-{step}", folder, start if adapts else None)
-            found: dict[str, float] = {}
+            scores_by_task: dict[str, float] = {}
             for evaluator, plan in plans:
-                chosen = [task for task in plan if task.name in wanted]
-                scores = score_tasks(evaluator, model, chosen, quiet)
-                found |= {name: one.score for name, one in scores.items()}
-            for name, value in found.items():
+                deciding_tasks = [task for task in plan if task.name in deciding_names]
+                results = score_tasks(evaluator, model, deciding_tasks, quiet_workspace)
+                scores_by_task |= {name: result.score for name, result in results.items()}
+            for name, value in scores_by_task.items():
                 metric(f"score/{name}", value, step)
-            means = [sum(found[name] for name in part) / len(part) for part in parts]
+            means = [sum(scores_by_task[name] for name in part) / len(part) for part in parts]
             return sum(means) / len(means)
 
         identity = repr((self.metric, [(t.name, t.fingerprint) for t in tasks]))
         return EarlyStopping(self.every, score, identity, self.patience, self.best)
 
-    def _parts(self, tasks: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
-        """Return the tasks that decide, those whose mean counts as one together."""
+    def _group_deciding_tasks(self, tasks: Sequence[TaskInfo]) -> list[list[TaskInfo]]:
+        """Return the deciding tasks in groups; the mean of a group counts once."""
         return parts_of_group(tasks, GROUP_OF.get(self.metric, self.metric))
 
     def _check_metric(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
-        """Yield a problem where the metric means none of the tasks."""
-        if self._parts(tasks):
+        """Yield a problem if the metric names none of the tasks."""
+        if self._group_deciding_tasks(tasks):
             return
-        known = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
-        hint = suggest(self.metric, known) or f"; there are {', '.join(known)}"
+        names = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
+        hint = suggest(self.metric, names) or f"; there are {', '.join(names)}"
         yield f"evaluate: no task belongs to metric '{self.metric}'{hint}"
 
 
 def _check_losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield a problem where tasks give losses: of a score more is better."""
+    """Yield a problem if a task gives losses, as a deciding score must be better the larger it is."""
     if names := [task.name for task in tasks if task.less_is_better]:
         yield (
             f"evaluate: {join_some(names)}: the larger a score the better, and this is a loss; score by "
@@ -137,8 +137,8 @@ def _make_model(name: str, folder: Path, base: Model | None) -> Model:
     return replace(base, name=name, fingerprint=fingerprint, adapter=folder)
 
 
-class _Quiet:
-    """Workspace that shows no progress of an evaluator: the bar is the training's."""
+class _QuietWorkspace:
+    """Workspace that hides the progress of evaluators, so that the bar shows the training's."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace

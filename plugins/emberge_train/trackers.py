@@ -67,11 +67,11 @@ def open_trackers(
 def _open(name: str, run: str, folder: Path) -> Any:
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
-    made: Any = LOGGER_TYPE_TO_CLASS[name]
-    if made.requires_logging_directory:
+    tracker_class: Any = LOGGER_TYPE_TO_CLASS[name]
+    if tracker_class.requires_logging_directory:
         folder.mkdir(parents=True, exist_ok=True)
-        tracker = made(run, str(folder))
+        tracker = tracker_class(run, str(folder))
     else:
-        tracker = made(run)
+        tracker = tracker_class(run)
     tracker.start()
     return tracker

@@ -130,9 +130,9 @@ class Train(FitOptions, Step):
             yield context.problem(fault, "trackers")
         if self.evaluate is not None:
             yield from self.evaluate.check(context, self.model)
-        found = list(self._check_data(context))
-        yield from found
-        if not any(problem.severity == "error" for problem in found):
+        data_problems = list(self._check_data(context))
+        yield from data_problems
+        if not any(problem.severity == "error" for problem in data_problems):
             yield from self._look_ahead(context)
 
     def _check_rate(self, context: Preflight) -> Iterator[Problem]:
@@ -164,7 +164,7 @@ class Train(FitOptions, Step):
 
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         losses = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
-        for loss in (one for several in losses for one in several or ()):
+        for loss in (item for group in losses for item in group or ()):
             guide = loss.guided_by if isinstance(loss, Loss) else None
             folder = context.model(guide.model) if guide is not None else None
             if guide is not None and folder is not None:
@@ -174,12 +174,12 @@ class Train(FitOptions, Step):
                 yield from self._check_width(context, loss, folder)
 
     def _check_width(self, context: Preflight, loss: Loss, folder: Path) -> Iterator[Problem]:
-        """Yield the problem of a space that cannot be kept because its vectors have another size."""
-        own, guide = context.model(self.model), loss.guided_by
+        """Yield a problem if the guide's vectors have another size than the model's."""
+        model_folder, guide = context.model(self.model), loss.guided_by
         backbone = guide.backbone_beside(self.backbone) if guide is not None else self.backbone
-        if own is None:
+        if model_folder is None:
             return
-        width = self.backbone.describe(own).dimension
+        width = self.backbone.describe(model_folder).dimension
         old = backbone.describe(folder).dimension
         if None not in (width, old) and width != old:
             fault = (
@@ -220,7 +220,7 @@ class Train(FitOptions, Step):
         if folder is None:
             return
         infos = [head.info for head in checked.heads if head.info.task == "text"]
-        losses = [one for info in infos for one in self.loss.of(info.name, info.task) or ()]
+        losses = [loss for info in infos for loss in self.loss.of(info.name, info.task) or ()]
         for message in prediction_problems(losses, self.backbone, folder):
             yield context.problem(message, "backbone")
 
@@ -234,10 +234,10 @@ class Train(FitOptions, Step):
 
     def _check_prompts(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         folder = context.model(self.model)
-        given = [head.prompt for head in checked.heads]
+        prompts = [head.prompt for head in checked.heads]
         for option in (self.query_prompt, self.document_prompt):
-            given += [option.default or "", *option.by_task.values(), *option.by_dataset.values()]
-        if any(given) or checked.problems or folder is None:
+            prompts += [option.default or "", *option.by_task.values(), *option.by_dataset.values()]
+        if any(prompts) or checked.problems or folder is None:
             return
         for message in self.backbone.describe(folder).prompt_problems:
             yield context.problem(message, "backbone")
@@ -245,7 +245,7 @@ class Train(FitOptions, Step):
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
         from emberge.training import preview_training
 
-        sampler = self._sampler_now(context)
+        sampler = self._resolve_sampler(context)
         if sampler is None:
             return
         try:
@@ -268,16 +268,16 @@ class Train(FitOptions, Step):
             context.note("training", ahead.lines)
         context.expect(expected_of(ahead, self.model))
 
-    def _sampler_now(self, context: Preflight) -> list[Sampler] | None:
+    def _resolve_sampler(self, context: Preflight) -> list[Sampler] | None:
         """Return the sampler with the files that it reads; None while those are missing or unfit."""
         places = {
             file: context.earlier_result(file) if file.step is not None else context.data(file)
             for sampler in self.sampler
             for file in sampler.files()
         }
-        known = {file: place for file, place in places.items() if place is not None}
+        present_files = {file: path for file, path in places.items() if path is not None}
         try:
-            return [sampler.resolved(known.__getitem__) for sampler in self.sampler]
+            return [sampler.resolved(present_files.__getitem__) for sampler in self.sampler]
         except (EmbergeError, KeyError):
             return None  # the sampler's own check reports the problem
 
@@ -292,8 +292,8 @@ class Train(FitOptions, Step):
             )
         rehearsal = workspace.rehearsal
         datasets = step_datasets(workspace, self.data)
-        rate = self._learning_rate(workspace)
-        sampler = [one.resolved(workspace.data) for one in self.sampler]
+        rate = self._find_learning_rate(workspace)
+        sampler = [part.resolved(workspace.data) for part in self.sampler]
         adapts = self.backbone.leaves_adapter
         evaluate = self.evaluate
         with open_trackers(
@@ -339,15 +339,15 @@ class Train(FitOptions, Step):
             parents=(model.name,),
             details={
                 **self._describe_training(
-                    model, result, _used_rows(tasks, result, bags), workspace.seed
+                    model, result, _describe_used_rows(tasks, result, bags), workspace.seed
                 ),
                 "learning_rate": rate,
-                "sampler": [repr(one) for one in sampler],
-                **(_adapter_ranks(workspace.folder) if adapts else {}),
+                "sampler": [repr(part) for part in sampler],
+                **(_read_adapter_ranks(workspace.folder) if adapts else {}),
             },
         )
 
-    def _learning_rate(self, workspace: Workspace) -> float:
+    def _find_learning_rate(self, workspace: Workspace) -> float:
         """Return the learning rate, that of an earlier training where one is named.
 
         Raises:
@@ -378,37 +378,37 @@ class Train(FitOptions, Step):
             "seconds": round(result.seconds, 3),
             "cpu_seconds": round(result.cpu_seconds, 3),
             "losses": dict(result.losses),
-            "last_loss": _last_loss(result.step_losses),
+            "last_loss": _average_last_losses(result.step_losses),
             "loss_curve": [list(point) for point in result.curve],
             "scores_on_the_way": [list(scored) for scored in result.scores],
             "result_step": result.result_step,
             "checkpoints": [path.as_posix() for path in result.checkpoints],
-            "backbone": _changed_options(self.backbone),
+            "backbone": _list_changed_options(self.backbone),
             **({"figures": list(result.figures)} if result.figures else {}),
         }
 
 
-def _changed_options(backbone: Backbone) -> dict[str, Any]:
+def _list_changed_options(backbone: Backbone) -> dict[str, Any]:
     """Return the options that differ from their defaults; those of a backbone inside come last."""
-    found: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     inner: dict[str, Any] = {}
     for option in dataclasses.fields(backbone):
         value = getattr(backbone, option.name)
         if isinstance(value, Backbone):
-            inner |= _changed_options(value)
+            inner |= _list_changed_options(value)
         elif value not in (option.default, {}):
             nested = is_dataclass(value) and not isinstance(value, type)
-            found[option.name] = dataclasses.asdict(value) if nested else value
-    return {**found, **inner}
+            changed[option.name] = dataclasses.asdict(value) if nested else value
+    return {**changed, **inner}
 
 
-def _last_loss(losses: Sequence[tuple[str, float]]) -> float:
+def _average_last_losses(losses: Sequence[tuple[str, float]]) -> float:
     """Return the mean loss of the last tenth of steps, at least one."""
     last = losses[-max(1, len(losses) // 10) :]
     return sum(loss for _, loss in last) / len(last)
 
 
-def _adapter_ranks(folder: Path) -> dict[str, Any]:
+def _read_adapter_ranks(folder: Path) -> dict[str, Any]:
     """Return the ranks of an adapter's modules, from its config."""
     import json
 
@@ -418,7 +418,7 @@ def _adapter_ranks(folder: Path) -> dict[str, Any]:
     return {"adapter": {"ranks": ranks, "errors": {}, "whole": []}}
 
 
-def _used_rows(
+def _describe_used_rows(
     tasks: Mapping[str, tuple[str, int]], result: FitResult, bags: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the rows taken of each dataset, with the file of their numbers where they are not all."""

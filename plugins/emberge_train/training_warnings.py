@@ -54,15 +54,15 @@ def _describe_remainder(warmup: float) -> str:
 
 def loss_warnings(losses: PerDataset[tuple[Loss | TokenLoss, ...]]) -> Iterator[str]:
     """Yield the losses' own warnings, each with the loss's class."""
-    given = [losses.default, *losses.by_task.values(), *losses.by_dataset.values()]
-    for loss in (one for several in given for one in several or ()):
+    losses_by_scope = [losses.default, *losses.by_task.values(), *losses.by_dataset.values()]
+    for loss in (item for group in losses_by_scope for item in group or ()):
         for warning in loss.warnings():
             yield f"{type(loss).__name__}: {warning}"
 
 
 def data_warnings(options: FitOptions, checked: CheckedData) -> Iterator[tuple[str, str]]:
     """Yield (option, warning) for options that do not fit the rows that were looked at."""
-    for warning in _negative_warnings(options, checked):
+    for warning in _check_negatives(options, checked):
         yield "hard_negatives", warning
     kinds = {head.info.task for head in checked.heads}
     if options.packing is not None and kinds and "text" not in kinds:
@@ -75,7 +75,7 @@ def data_warnings(options: FitOptions, checked: CheckedData) -> Iterator[tuple[s
         )
 
 
-def _negative_warnings(options: FitOptions, checked: CheckedData) -> Iterator[str]:
+def _check_negatives(options: FitOptions, checked: CheckedData) -> Iterator[str]:
     """Yield a warning if more hard negatives are asked for than any row that was looked at has.
 
     The default, which suits data without any, asks for nothing; nor does `fill: mask`, which takes what

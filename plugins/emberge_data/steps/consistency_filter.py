@@ -90,17 +90,19 @@ class ConsistencyFilter(TaughtStep):
         import numpy as np
 
         starts = arranged.listed.positives.starts
-        kept = np.ones(int(starts[-1]), dtype=bool)
-        cut = shards(len(arranged.dataset), self.shard_size, workspace.seed, arranged.name)
-        for place, rows in enumerate(cut):
-            workspace.progress(place, len(cut), "shards", arranged.name)
+        is_kept = np.ones(int(starts[-1]), dtype=bool)
+        shards_of_rows = shards(
+            len(arranged.dataset), self.shard_size, workspace.seed, arranged.name
+        )
+        for shard, rows in enumerate(shards_of_rows):
+            workspace.progress(shard, len(shards_of_rows), "shards", arranged.name)
             for space in spaces:
                 pairs, higher = _count_shard(arranged, space, rows, self.limits(workspace))
-                kept[pairs] &= higher < self.top_k
-        if not kept.any():
+                is_kept[pairs] &= higher < self.top_k
+        if not is_kept.any():
             raise DataError(self._explain_nothing(arranged, spaces))
         for row, example in enumerate(rows_of(arranged.dataset)):
-            stays = kept[starts[row] : starts[row + 1]]
+            stays = is_kept[starts[row] : starts[row + 1]]
             note = f"no positive among the {self.top_k} nearest" if not stays.any() else "positives"
             yield Outcome(row, example, _keep_positives(example, stays), note)
 
@@ -125,10 +127,10 @@ def shards(size: int, shard_size: int, seed: int, name: str) -> list[NDArray[np.
     import numpy as np
 
     order = shuffled(size, stable_seed("shards", seed, name))
-    found = [order[first : first + shard_size] for first in range(0, size, shard_size)]
-    if len(found) > 1 and len(found[-1]) < SMALLEST * shard_size:
-        found[-2:] = [np.concatenate(found[-2:])]
-    return found
+    parts = [order[first : first + shard_size] for first in range(0, size, shard_size)]
+    if len(parts) > 1 and len(parts[-1]) < SMALLEST * shard_size:
+        parts[-2:] = [np.concatenate(parts[-2:])]
+    return parts
 
 
 def _count_shard(
@@ -140,9 +142,9 @@ def _count_shard(
     from emberge_data.steps.search.exclusions import Lists
 
     positives = arranged.listed.positives
-    chosen = np.zeros(len(arranged.dataset), dtype=bool)
-    chosen[rows] = True
-    pairs = np.flatnonzero(chosen[positives.rows])
+    in_shard = np.zeros(len(arranged.dataset), dtype=bool)
+    in_shard[rows] = True
+    pairs = np.flatnonzero(in_shard[positives.rows])
     row_of = positives.rows[pairs]
     documents = arranged.document_of[positives.places[pairs]]
     beside = Lists.of_pairs(row_of, documents, len(arranged.dataset))
@@ -172,8 +174,8 @@ def _keep_positives(example: Example, stays: NDArray[np.bool_]) -> Example | Non
     scores = example.positive_scores
     return dataclasses.replace(
         example,
-        positives=tuple(example.positives[place] for place in places),
-        positive_scores=None if scores is None else tuple(scores[place] for place in places),
+        positives=tuple(example.positives[number] for number in places),
+        positive_scores=None if scores is None else tuple(scores[number] for number in places),
     )
 
 
@@ -186,7 +188,7 @@ def count_higher(
     spared: Lists | None = None,
     limits: SearchMemory | None = None,
 ) -> NDArray[np.int64]:
-    """Return how many documents of `among` score strictly higher with each query than the one given for it.
+    """Return for each query how many documents of `among` score strictly higher than its own document.
 
     `among` are sorted places without repetitions; the documents in `spared[i]` are not counted for the i-th
     pair. Float32 products decide where the bound on them allows, and exact cosines everywhere else.
@@ -198,10 +200,10 @@ def count_higher(
     scores = space.scores(queries, documents)
     highest = round_up(scores + space.slack, space.device)
     lowest = round_down(scores - space.slack, space.device)
-    found = np.zeros(len(queries), dtype=np.int64)
+    counts = np.zeros(len(queries), dtype=np.int64)
     rows, columns = limits.tile(space.device, len(queries))
     units = space.queries.units(queries)
-    kept = torch.empty(
+    buffer = torch.empty(
         rows * columns, device=space.device
     )  # fresh pages would cost a fifth of a product
     with full_precision():
@@ -210,20 +212,20 @@ def count_higher(
             for row in range(0, len(queries), rows):
                 part = slice(row, row + rows)
                 asked = units[part]
-                tile = kept[: len(asked) * len(here)].view(len(asked), len(here))
+                tile = buffer[: len(asked) * len(here)].view(len(asked), len(here))
                 torch.mm(asked, here.T, out=tile)
-                above = _count(tile > lowest[part, None])
-                found[part] += (sure := _count(tile > highest[part, None]))
+                above = _count_true(tile > lowest[part, None])
+                counts[part] += (sure := _count_true(tile > highest[part, None]))
                 close = np.flatnonzero(above > sure)
-                near, at = _places(tile, close, lowest[part], highest[part])
-                found += _count_exactly(space, queries, among, scores, near + row, at + first)
+                near, at = _find_undecided(tile, close, lowest[part], highest[part])
+                counts += _count_exactly(space, queries, among, scores, near + row, at + first)
     if spared is not None:
-        found -= _subtract_spared(space, queries, scores, among, spared)
-    return found
+        counts -= _subtract_spared(space, queries, scores, among, spared)
+    return counts
 
 
-def _count(mask: Tensor) -> NDArray[np.int64]:
-    """Return how many places of each row are true."""
+def _count_true(mask: Tensor) -> NDArray[np.int64]:
+    """Return the number of true entries of each row."""
     import numpy as np
 
     if mask.device.type != "cpu":
@@ -231,15 +233,15 @@ def _count(mask: Tensor) -> NDArray[np.int64]:
     return np.asarray(np.count_nonzero(mask.numpy(), axis=1))  # ten times as fast as a sum of torch
 
 
-def _places(
+def _find_undecided(
     tile: Tensor, rows: NDArray[np.int64], lowest: Tensor, highest: Tensor
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return rows and columns of the products in these rows that neither bound decides."""
     import torch
 
-    chosen = torch.from_numpy(rows).to(tile.device)
-    some = tile[chosen]
-    undecided = (some > lowest[chosen, None]) & ~(some > highest[chosen, None])
+    numbers = torch.from_numpy(rows).to(tile.device)
+    products = tile[numbers]
+    undecided = (products > lowest[numbers, None]) & ~(products > highest[numbers, None])
     at, columns = undecided.nonzero(as_tuple=True)
     return rows[at.cpu().numpy()], columns.cpu().numpy()
 
@@ -255,8 +257,8 @@ def _count_exactly(
     """Return for each query how many of these pairs (row, column of `among`) have a higher exact cosine."""
     import numpy as np
 
-    theirs = space.scores(queries[rows], among[columns])
-    return np.bincount(rows[theirs > scores[rows]], minlength=len(queries))
+    exact_scores = space.scores(queries[rows], among[columns])
+    return np.bincount(rows[exact_scores > scores[rows]], minlength=len(queries))
 
 
 def _subtract_spared(

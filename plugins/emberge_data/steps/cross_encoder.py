@@ -134,13 +134,13 @@ class CrossEncoderModel:
 
         if not pairs:
             return np.empty(0, np.float32)
-        found = self._model.predict(
+        outputs = self._model.predict(
             list(pairs),
             batch_size=self._batch_size,
             activation_fn=Identity(),
             show_progress_bar=False,
         )
-        scores = np.asarray(found, np.float32)
+        scores = np.asarray(outputs, np.float32)
         if not np.isfinite(scores).all():
             raise CheckpointError("the cross-encoder's scores are not finite; is the model sound?")
         return scores
@@ -151,4 +151,4 @@ class CrossEncoderModel:
             return 0
         first, second = zip(*pairs, strict=True)
         ids = self._model.tokenizer([*first], [*second], truncation=False, verbose=False)
-        return sum(len(one) > self.limit for one in ids["input_ids"])
+        return sum(len(tokens) > self.limit for tokens in ids["input_ids"])

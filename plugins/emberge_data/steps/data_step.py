@@ -92,25 +92,28 @@ class DataStep(Step):
 
         apart = ((dataset.info.name, dataset, examples) for dataset, examples in dev)
         write_catalogue(workspace.folder, written(), apart)
-        rows, kept = sum(one.rows for one in changes), sum(one.kept for one in changes)
-        if not kept:
-            why = {note: count for one in changes for note, count in one.notes.items()}
+        rows, kept_rows = (
+            sum(change.rows for change in changes),
+            sum(change.kept for change in changes),
+        )
+        if not kept_rows:
+            why = {note: count for change in changes for note, count in change.notes.items()}
             seen = "; ".join(f"{note} ({count:,})" for note, count in [*why.items()][:5])
             raise DataError(f"none of {rows:,} rows is left: {seen}; choose milder options")
-        for one in changes:
-            if not one.kept:
-                workspace.warn(f"{one.name}: none of its {one.rows:,} rows is left")
-        plain = {one.name: one.plain() for one in changes}
+        for change in changes:
+            if not change.kept:
+                workspace.warn(f"{change.name}: none of its {change.rows:,} rows is left")
+        plain = {change.name: change.plain() for change in changes}
         text = json.dumps(plain, indent=1, ensure_ascii=False)
         write_text(workspace.folder / CHANGES, text)
         write_text(workspace.folder / TABLE, changes_table(self.title, changes))
         counts = {
-            name: {key: value for key, value in one.items() if key != "examples"}
-            for name, one in plain.items()
+            name: {key: value for key, value in change.items() if key != "examples"}
+            for name, change in plain.items()
         }
         return Artifact(
             kind="data",
-            size=kept,
+            size=kept_rows,
             details={"table": TABLE, "changes": counts, "examples": CHANGES, **(details or {})},
         )
 

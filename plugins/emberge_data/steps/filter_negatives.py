@@ -56,10 +56,10 @@ class FilterNegatives(TaughtStep):
     def outcomes(
         self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
     ) -> Iterator[Outcome]:
-        kept = self._keep_negatives(arranged, spaces)
+        is_kept = self._keep_negatives(arranged, spaces)
         starts = arranged.listed.negatives.starts
         for row, example in enumerate(rows_of(arranged.dataset)):
-            stays = kept[starts[row] : starts[row + 1]]
+            stays = is_kept[starts[row] : starts[row + 1]]
             after = example if stays.all() else _drop_negatives(example, stays)
             yield Outcome(row, example, after, "negatives above the threshold are gone")
 
@@ -75,23 +75,23 @@ class FilterNegatives(TaughtStep):
 
         positives = arranged.lists(arranged.numbers(arranged.listed.positives))
         queries, negatives = arranged.numbers(arranged.listed.negatives)
-        kept = np.ones(len(queries), dtype=bool)
-        kept[~positives.lacks(queries, negatives)] = False
+        is_kept = np.ones(len(queries), dtype=bool)
+        is_kept[~positives.lacks(queries, negatives)] = False
         seen = []
         for teacher, space in zip(self.teachers, spaces, strict=True):
             lowest = lowest_positives(space, np.arange(len(arranged.queries)), positives)
             scores = space.scores(queries, negatives)
-            kept &= scores <= thresholds(lowest, self.margin)[queries]
+            is_kept &= scores <= thresholds(lowest, self.margin)[queries]
             seen.append(
                 f"{teacher.model} scores the lowest positives {describe_spread(lowest)} and negatives "
                 f"{describe_spread(scores)}"
             )
-        if not kept.any():
+        if not is_kept.any():
             raise DataError(
                 f"dataset '{arranged.name}': every negative is above the threshold ({'; '.join(seen)}); "
                 f"raise margin ({self.margin}), or mine others"
             )
-        return kept
+        return is_kept
 
 
 def _drop_negatives(example: Example, stays: NDArray[np.bool_]) -> Example:
@@ -100,6 +100,6 @@ def _drop_negatives(example: Example, stays: NDArray[np.bool_]) -> Example:
     scores = example.negative_scores
     return dataclasses.replace(
         example,
-        negatives=tuple(example.negatives[place] for place in places),
-        negative_scores=None if scores is None else tuple(scores[place] for place in places),
+        negatives=tuple(example.negatives[number] for number in places),
+        negative_scores=None if scores is None else tuple(scores[number] for number in places),
     )

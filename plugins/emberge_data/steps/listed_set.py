@@ -86,10 +86,10 @@ class ListedSet:
             raise DataError(f"dataset '{dataset.info.name}': row {row} has no positive; remove it")
         # Row i begins after an anchor, and all positives and negatives, of each row before it.
         begins = np.arange(len(starts)) + starts + others
-        own = begins[:-1]
+        anchors = begins[:-1]
         kinds = np.full(begins[-1], 2, dtype=np.int8)
-        kinds[own] = 0
-        positives = np.repeat(own + 1 - starts[:-1], np.diff(starts)) + np.arange(starts[-1])
+        kinds[anchors] = 0
+        positives = np.repeat(anchors + 1 - starts[:-1], np.diff(starts)) + np.arange(starts[-1])
         kinds[positives] = 1
         places = texts.places[: begins[-1]]
         return cls(
@@ -151,15 +151,15 @@ class ArrangedSet:
 
     @classmethod
     def of(cls, listed: ListedSet, documents: NDArray[np.int64]) -> ArrangedSet:
-        """Arrange a set with the documents at these places of its texts, which are sorted."""
+        """Arrange a set whose documents are the texts at these sorted places."""
         import numpy as np
 
         queries, query_of = np.unique(listed.anchors, return_inverse=True)
         document_of = np.full(len(listed.texts), -1)
         document_of[documents] = np.arange(len(documents))
         texts = listed.texts
-        chosen = ChosenTexts(texts, queries), ChosenTexts(texts, documents)
-        return cls(listed, *chosen, query_of, document_of)
+        sides = ChosenTexts(texts, queries), ChosenTexts(texts, documents)
+        return cls(listed, *sides, query_of, document_of)
 
     @property
     def dataset(self) -> StoredDataset:
@@ -176,9 +176,9 @@ class ArrangedSet:
         return self.query_of[parts.rows], self.document_of[parts.places]
 
     def lists(self, *pairs: tuple[NDArray[np.int64], NDArray[np.int64]]) -> Lists:
-        """Return the documents of each query from pairs of both, without places that are no documents."""
+        """Group pairs of query and document by query, leaving out texts that are no documents."""
         import numpy as np
 
         queries, documents = (np.concatenate(side) for side in zip(*pairs, strict=True))
-        known = documents >= 0
-        return Lists.of_pairs(queries[known], documents[known], len(self.queries))
+        is_document = documents >= 0
+        return Lists.of_pairs(queries[is_document], documents[is_document], len(self.queries))

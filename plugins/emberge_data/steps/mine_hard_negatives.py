@@ -186,8 +186,8 @@ class MineHardNegatives(TaughtStep):
         best = nearest(spaces, queries, 1, excluded=passages.excluded)
         seen = [
             f"{teacher.model} scores the lowest positives {describe_spread(lowest)} and the nearest "
-            f"other passages {describe_spread(found.scores)}"
-            for teacher, found, lowest in zip(
+            f"other passages {describe_spread(nearest_documents.scores)}"
+            for teacher, nearest_documents, lowest in zip(
                 self.teachers,
                 best,
                 (lowest_positives(space, queries, passages.positives) for space in spaces),
@@ -220,18 +220,18 @@ class KeptBlocks:
                 progress(first, size)
             path = folder / f"{first // BLOCK}.npy"
             if not path.is_file():
-                _write(path, compute(np.arange(first, min(first + BLOCK, size))))
+                _write_array(path, compute(np.arange(first, min(first + BLOCK, size))))
             self._blocks.append(np.load(path, mmap_mode="r"))
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return iter(self._blocks)
 
     def __getitem__(self, row: int) -> NDArray[Any]:
-        found: NDArray[Any] = self._blocks[row // BLOCK][row % BLOCK]
-        return found
+        values: NDArray[Any] = self._blocks[row // BLOCK][row % BLOCK]
+        return values
 
 
-def _write(path: Path, values: NDArray[Any]) -> None:
+def _write_array(path: Path, values: NDArray[Any]) -> None:
     import numpy as np
     from emberge.files import replace_file
 
@@ -249,9 +249,9 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
 
     ids, texts, places = bytearray(), bytearray(), []
     for path in paths:
-        for number, row in _rows(path, readers):
-            text = _passage_text(row, f"{printable(path.name)}:{number}")
-            name = _passage_id(row, f"{printable(path.name)}:{number}")
+        for number, row in _read_rows(path, readers):
+            text = _read_passage(row, f"{printable(path.name)}:{number}")
+            name = _read_id(row, f"{printable(path.name)}:{number}")
             if name is not None:
                 from emberge.hashes import text_keys
 
@@ -262,7 +262,7 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
     _refuse_clashes(ids, texts, places)
 
 
-def _rows(path: Path, readers: Sequence[Reader]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _read_rows(path: Path, readers: Sequence[Reader]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     from emberge.data import find_reader
     from emberge.wording import printable
 
@@ -272,16 +272,16 @@ def _rows(path: Path, readers: Sequence[Reader]) -> Iterator[tuple[int, Mapping[
         yield number, row
 
 
-def _passage_text(row: Mapping[str, Any], where: str) -> str:
+def _read_passage(row: Mapping[str, Any], where: str) -> str:
     from emberge.wording import printable
 
     text, title = row.get("text"), row.get("title")
     title = "" if title is None else title
     if not isinstance(text, str) or not isinstance(title, str):
-        there = printable(", ".join(map(str, row)), 200)
+        columns = printable(", ".join(map(str, row)), 200)
         raise DataError(
             f"{where}: a passage needs text in the column `text`, and in `title` if it is there (columns: "
-            f"{there})"
+            f"{columns})"
         )
     joined = f"{title} {text}".strip()
     if not joined:
@@ -289,11 +289,13 @@ def _passage_text(row: Mapping[str, Any], where: str) -> str:
     return joined
 
 
-def _passage_id(row: Mapping[str, Any], where: str) -> str | None:
-    found = next((row[key] for key in IDS if row.get(key) is not None), None)
-    if isinstance(found, bool) or not isinstance(found, str | int | None):
-        raise DataError(f"{where}: the id is text or a whole number, not a {type(found).__name__}")
-    return None if found is None else str(found)
+def _read_id(row: Mapping[str, Any], where: str) -> str | None:
+    passage_id = next((row[key] for key in IDS if row.get(key) is not None), None)
+    if isinstance(passage_id, bool) or not isinstance(passage_id, str | int | None):
+        raise DataError(
+            f"{where}: the id is text or a whole number, not a {type(passage_id).__name__}"
+        )
+    return None if passage_id is None else str(passage_id)
 
 
 def _refuse_clashes(ids: bytearray, texts: bytearray, places: Sequence[tuple[Path, int]]) -> None:
@@ -307,8 +309,9 @@ def _refuse_clashes(ids: bytearray, texts: bytearray, places: Sequence[tuple[Pat
     _, first, inverse = np.unique(names, return_index=True, return_inverse=True)
     clash = np.flatnonzero(contents != contents[first[inverse]])
     if len(clash):
-        (one, row), (other, line) = places[first[inverse[clash[0]]]], places[clash[0]]
+        (first_path, first_row), (path, line) = places[first[inverse[clash[0]]]], places[clash[0]]
         raise DataError(
-            f"{other.name}:{line}: the id was given to another passage before, at {one.name}:{row} "
-            f"({len(clash):,} such passages); give every passage an id of its own, or leave ids out"
+            f"{path.name}:{line}: the id was given to another passage before, at "
+            f"{first_path.name}:{first_row} ({len(clash):,} such passages); give every passage an id of its "
+            "own, or leave ids out"
         )

@@ -41,9 +41,9 @@ def lowest_positives(
 
     rows, places = positives.pairs(queries)
     scores = space.scores(queries[rows], places)
-    found = np.full(len(queries), np.inf)
-    np.minimum.at(found, rows, scores)
-    return found
+    lowest = np.full(len(queries), np.inf)
+    np.minimum.at(lowest, rows, scores)
+    return lowest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ def choose(
         lowest = [lowest_positives(space, queries, passages.positives) for space in spaces]
         ceilings = np.stack([thresholds(scores, choice.margin) for scores in lowest])
     if choice.ranks is None:
-        found = nearest(
+        nearest_by_space = nearest(
             spaces,
             queries,
             choice.count,
@@ -107,24 +107,25 @@ def choose(
             excluded=passages.excluded,
             limits=limits,
         )
-        lists = [one.places for one in found]
+        lists = [documents.places for documents in nearest_by_space]
     else:
         first, last = choice.ranks
         last = min(last, len(passages.keys))
-        found = nearest(spaces, queries, last, excluded=passages.excluded, limits=limits)
+        nearest_by_space = nearest(spaces, queries, last, excluded=passages.excluded, limits=limits)
         lists = [
-            _move_passing(spaces, queries, one.places[:, first - 1 :], ceilings) for one in found
+            _move_passing(spaces, queries, documents.places[:, first - 1 :], ceilings)
+            for documents in nearest_by_space
         ]
-    chosen = _chosen(lists, queries, passages, choice)
+    negatives = _choose_candidates(lists, queries, passages, choice)
     if choice.fill:
-        _fill(chosen, spaces, queries, passages, ceilings)
-    return Mined(chosen, ceilings)
+        _fill_empty_places(negatives, spaces, queries, passages, ceilings)
+    return Mined(negatives, ceilings)
 
 
 def take_in_turns(lists: Sequence[Sequence[int]]) -> list[int]:
     """Return the items of several lists, the first of each, then the second, each item once."""
     longest = max(map(len, lists), default=0)
-    turns = (one[turn] for turn in range(longest) for one in lists if turn < len(one))
+    turns = (items[turn] for turn in range(longest) for items in lists if turn < len(items))
     return list(dict.fromkeys(turns))
 
 
@@ -137,15 +138,15 @@ def _move_passing(
     """Move the candidates that pass every threshold to the front, and empty the other places."""
     import numpy as np
 
-    kept = places != EMPTY
+    passes = places != EMPTY
     if ceilings is not None:
         for space, ceiling in zip(spaces, ceilings, strict=True):
-            kept &= space.scores(queries, np.where(kept, places, 0)) <= ceiling[:, None]
-    order = np.argsort(~kept, axis=1, kind="stable")
-    return np.take_along_axis(np.where(kept, places, EMPTY), order, axis=1)
+            passes &= space.scores(queries, np.where(passes, places, 0)) <= ceiling[:, None]
+    order = np.argsort(~passes, axis=1, kind="stable")
+    return np.take_along_axis(np.where(passes, places, EMPTY), order, axis=1)
 
 
-def _chosen(
+def _choose_candidates(
     lists: Sequence[NDArray[np.int64]],
     queries: NDArray[np.int64],
     passages: Passages,
@@ -153,23 +154,23 @@ def _chosen(
 ) -> NDArray[np.int64]:
     import numpy as np
 
-    chosen = np.full((len(queries), choice.count), EMPTY, dtype=np.int64)
+    negatives = np.full((len(queries), choice.count), EMPTY, dtype=np.int64)
     if len(lists) == 1 and choice.sampling == "top":
-        found = lists[0][:, : choice.count]
-        chosen[:, : found.shape[1]] = found
-        return chosen
+        nearest = lists[0][:, : choice.count]
+        negatives[:, : nearest.shape[1]] = nearest
+        return negatives
     for row, query in enumerate(queries):
-        pool = take_in_turns([one[row][one[row] != EMPTY].tolist() for one in lists])
+        pool = take_in_turns([places[row][places[row] != EMPTY].tolist() for places in lists])
         if choice.sampling == "random" and len(pool) > choice.count:
             drawn = _draw_keys(passages.query_keys[query], passages.keys[pool])
             best = np.sort(np.argsort(drawn, kind="stable")[: choice.count])
             pool = [pool[i] for i in best]
         pool = pool[: choice.count]
-        chosen[row, : len(pool)] = pool
-    return chosen
+        negatives[row, : len(pool)] = pool
+    return negatives
 
 
-def _fill(
+def _fill_empty_places(
     chosen: NDArray[np.int64],
     spaces: Sequence[Space],
     queries: NDArray[np.int64],
@@ -186,8 +187,8 @@ def _fill(
         limit = None if ceilings is None else ceilings[:, row : row + 1]
         passing = _move_passing(spaces, queries[row : row + 1], drawn[None], limit)[0]
         empty = np.flatnonzero(chosen[row] == EMPTY)
-        found = passing[passing != EMPTY][: len(empty)]
-        chosen[row, empty[: len(found)]] = found
+        added = passing[passing != EMPTY][: len(empty)]
+        chosen[row, empty[: len(added)]] = added
 
 
 def _draw_places(passages: Passages, query: int, most: int) -> NDArray[np.int64]:
@@ -222,16 +223,16 @@ def places_of_passages(listed: ListedSet) -> NDArray[np.int64]:
 
     if len(listed.extra):
         return np.union1d(listed.positives.places, listed.extra)
-    found = np.union1d(listed.positives.places, listed.negatives.places)
+    passages = np.union1d(listed.positives.places, listed.negatives.places)
     stated = np.array([label is not None for label in listed.labels])
     if not stated.any():
-        return found
+        return passages
     named = np.union1d(listed.anchors[stated], listed.positives.places)
-    return np.intersect1d(found, named)
+    return np.intersect1d(passages, named)
 
 
 def passages_of(arranged: ArrangedSet, seed: int, *, keep_negatives: bool = False) -> Passages:
-    """Return which passages are a query's positives, and which it must never get as a negative.
+    """Return each query's positive passages, and those that it must never get as negatives.
 
     These are its positives, the query itself, with labels every text of a row that has a label of the query's
     rows, and, to keep the negatives, those.
@@ -246,7 +247,7 @@ def passages_of(arranged: ArrangedSet, seed: int, *, keep_negatives: bool = Fals
     return Passages(
         arranged.lists(positives),
         Exclusions(arranged.lists(*never), *groups),
-        *(_keys(texts, seed) for texts in (arranged.queries, arranged.documents)),
+        *(_draw_text_keys(texts, seed) for texts in (arranged.queries, arranged.documents)),
     )
 
 
@@ -256,7 +257,9 @@ def _group_labels(arranged: ArrangedSet) -> tuple[NDArray[np.int64], Lists]:
 
     listed = arranged.listed
     names = {label: number for number, label in enumerate(dict.fromkeys(listed.labels))}
-    label_of = np.array([-1 if one is None else names[one] for one in listed.labels])
+    label_of = np.array(
+        [-1 if stated_label is None else names[stated_label] for stated_label in listed.labels]
+    )
     texts = np.concatenate([listed.anchors, listed.positives.places])
     labels = np.concatenate([label_of, label_of[listed.positives.rows]])
     documents = arranged.document_of[texts]
@@ -267,16 +270,18 @@ def _group_labels(arranged: ArrangedSet) -> tuple[NDArray[np.int64], Lists]:
     groups: dict[tuple[int, ...], int] = {}
     group = np.full(len(arranged.queries), -1)
     for query in range(len(group)):
-        own = tuple(by_query[query].tolist())
-        if own:
-            group[query] = groups.setdefault(own, len(groups))
-    return group, Lists.of([by_label.pairs(np.array(own))[1].tolist() for own in groups])
+        labels_of_query = tuple(by_query[query].tolist())
+        if labels_of_query:
+            group[query] = groups.setdefault(labels_of_query, len(groups))
+    return group, Lists.of(
+        [by_label.pairs(np.array(labels_of_query))[1].tolist() for labels_of_query in groups]
+    )
 
 
-def _keys(texts: Sequence[str], seed: int) -> NDArray[np.uint64]:
+def _draw_text_keys(texts: Sequence[str], seed: int) -> NDArray[np.uint64]:
     """Return a random number for each text, which depends on the seed and the text alone."""
     import numpy as np
     from emberge.hashes import text_keys
 
-    found = np.frombuffer(text_keys(texts), "<u8")[::2]
-    return found ^ np.uint64(stable_seed("mining", seed))
+    hashes = np.frombuffer(text_keys(texts), "<u8")[::2]
+    return hashes ^ np.uint64(stable_seed("mining", seed))

@@ -63,16 +63,16 @@ class SetChanges:
             if outcome.after != outcome.before:
                 self.changed += outcome.after is not None
                 self.notes[outcome.note] += 1
-                self._show(outcome)
+                self._add_example(outcome)
             if outcome.after is not None:
                 yield outcome.after
 
-    def _show(self, outcome: Outcome) -> None:
-        place = (-stable_seed("shown", self.name, outcome.row), outcome.row, outcome)
+    def _add_example(self, outcome: Outcome) -> None:
+        entry = (-stable_seed("shown", self.name, outcome.row), outcome.row, outcome)
         if len(self._chosen) < SHOWN:
-            heapq.heappush(self._chosen, place)
-        elif place[:2] > self._chosen[0][:2]:
-            heapq.heapreplace(self._chosen, place)
+            heapq.heappush(self._chosen, entry)
+        elif entry[:2] > self._chosen[0][:2]:
+            heapq.heapreplace(self._chosen, entry)
 
     def plain(self) -> dict[str, Any]:
         """Return counts, notes and examples as JSON values; rows count from 1."""
@@ -90,15 +90,15 @@ class SetChanges:
 
 
 def _show_outcome(outcome: Outcome) -> dict[str, Any]:
-    shown = {"row": outcome.row + 1, "note": outcome.note, "before": _parts(outcome.before)}
+    shown = {"row": outcome.row + 1, "note": outcome.note, "before": _show_example(outcome.before)}
     if outcome.beside:
-        shown["beside"] = _cut(outcome.beside)
-    return shown if outcome.after is None else shown | {"after": _parts(outcome.after)}
+        shown["beside"] = _shorten_text(outcome.beside)
+    return shown if outcome.after is None else shown | {"after": _show_example(outcome.after)}
 
 
-def _parts(example: Example) -> dict[str, Any]:
+def _show_example(example: Example) -> dict[str, Any]:
     parts = {
-        "anchor": _cut(example.anchor),
+        "anchor": _shorten_text(example.anchor),
         "positives": _show_side(example.positives, example.positive_scores),
         "negatives": _show_side(example.negatives, example.negative_scores),
     }
@@ -107,13 +107,13 @@ def _parts(example: Example) -> dict[str, Any]:
 
 def _show_side(texts: Sequence[str], scores: Sequence[float] | None) -> list[str]:
     """Return the first texts of one side, each with its score if it has one."""
-    shown = [_cut(text) for text in texts[:SHOWN_TEXTS]]
+    shown = [_shorten_text(text) for text in texts[:SHOWN_TEXTS]]
     if scores is None:
         return shown
     return [f"{text} (score {score:.3g})" for text, score in zip(shown, scores, strict=False)]
 
 
-def _cut(text: str) -> str:
+def _shorten_text(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
@@ -122,11 +122,11 @@ def changes_table(title: str, sets: Iterable[SetChanges]) -> str:
     """Return the counts of all sets as a Markdown table."""
     rows = [
         [
-            one.name,
-            *(f"{n:,}" for n in (one.rows, one.kept, one.dropped, one.changed)),
-            "; ".join(f"{note} ({count:,})" for note, count in one.notes.most_common(5)),
+            changes.name,
+            *(f"{n:,}" for n in (changes.rows, changes.kept, changes.dropped, changes.changed)),
+            "; ".join(f"{note} ({count:,})" for note, count in changes.notes.most_common(5)),
         ]
-        for one in sets
+        for changes in sets
     ]
     head = ["set", "rows", "kept", "dropped", "changed", "why"]
     return "\n".join([f"# {prose(title)}", "", *table_lines(head, rows, "lrrrrl")]) + "\n"
@@ -142,9 +142,11 @@ def drop_lonely(
     if not dataset.draws:
         yield from outcomes()
         return
-    left = Counter(one.after.label for one in outcomes() if one.after is not None)
+    rows_by_label = Counter(
+        remaining.after.label for remaining in outcomes() if remaining.after is not None
+    )
     for outcome in outcomes():
-        alone = outcome.after is not None and left[outcome.after.label] == 1
+        alone = outcome.after is not None and rows_by_label[outcome.after.label] == 1
         yield replace(outcome, after=None, note=NOTE) if alone else outcome
 
 

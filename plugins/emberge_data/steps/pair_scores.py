@@ -35,7 +35,7 @@ def list_pairs(segment: Segment) -> list[tuple[str, str]]:
 
 
 class PairScores:
-    """A model's own scores of a set's rows, in a folder that outlives a kill.
+    """A model's unscaled scores of a set's rows, in a folder from which a killed run continues.
 
     Which rows make a segment depends on the set alone, so rows that are scored again are so in the same
     company, and get the same bytes.
@@ -60,10 +60,12 @@ class PairScores:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         for number, segment in enumerate(self._yield_segments()):
-            path = self._segment_path(number)
+            path = self._locate_segment(number)
             if number % ranks == rank and not path.is_file():
                 scores, cut = score(segment)
-                write_text(path, json.dumps({"cut": cut, "scores": [float(one) for one in scores]}))
+                write_text(
+                    path, json.dumps({"cut": cut, "scores": [float(value) for value in scores]})
+                )
             if done is not None:
                 done(segment[-1][0] + 1)
 
@@ -75,27 +77,27 @@ class PairScores:
     def rows(self) -> Iterator[tuple[int, Example, tuple[float, ...], tuple[float, ...]]]:
         """Yield each row's number and example, the scores of its positives and those of its negatives."""
         for number, segment in enumerate(self._yield_segments()):
-            found = json.loads(self._segment_path(number).read_text(encoding="utf-8"))
-            scores = iter(found["scores"])
+            segment_scores = json.loads(self._locate_segment(number).read_text(encoding="utf-8"))
+            scores = iter(segment_scores["scores"])
             for row, example in segment:
                 above = tuple(next(scores) for _ in example.positives)
                 yield row, example, above, tuple(next(scores) for _ in example.negatives)
 
-    def _segment_path(self, number: int) -> Path:
+    def _locate_segment(self, number: int) -> Path:
         return self._folder / f"{number}.json"
 
     def _yield_segments(self) -> Iterator[Segment]:
-        found: list[tuple[int, Example]] = []
+        segment: list[tuple[int, Example]] = []
         pairs = 0
         for row in range(len(self._dataset)):
             example = self._dataset[row]
-            found.append((row, example))
+            segment.append((row, example))
             pairs += len(example.positives) + len(example.negatives)
             if pairs >= self._size:
-                yield found
-                found, pairs = [], 0
-        if found:
-            yield found
+                yield segment
+                segment, pairs = [], 0
+        if segment:
+            yield segment
 
 
 def pair_cosines(teacher: OpenTeacher, dataset: StoredDataset, workspace: Workspace) -> Score:
@@ -117,7 +119,7 @@ def pair_cosines(teacher: OpenTeacher, dataset: StoredDataset, workspace: Worksp
     def score(segment: Segment) -> tuple[Sequence[float], int]:
         texts = [np.concatenate([above.of(row), below.of(row)]) for row, _ in segment]
         queries = np.repeat(
-            arranged.query_of[[row for row, _ in segment]], [len(own) for own in texts]
+            arranged.query_of[[row for row, _ in segment]], [len(places) for places in texts]
         )
         cosines = space.scores(queries, arranged.document_of[np.concatenate(texts)])
         return cosines.clip(-1.0, 1.0).tolist(), 0

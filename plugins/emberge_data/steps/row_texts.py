@@ -29,14 +29,14 @@ class RowTexts:
     def __init__(self, datasets: Sequence[StoredDataset], folder: Path) -> None:
         first = np.cumsum([0, *map(len, datasets)])
         self.starts = {
-            one.info.name: int(row) for one, row in zip(datasets, first[:-1], strict=True)
+            dataset.info.name: int(row) for dataset, row in zip(datasets, first[:-1], strict=True)
         }
         self.set_of_row = np.repeat(np.arange(len(datasets)), np.diff(first))
-        own, ends = array("q"), array("q")
-        self.distinct = DistinctTexts(_read(datasets, own, ends), folder)
+        own_counts, ends = array("q"), array("q")
+        self.distinct = DistinctTexts(_read_texts(datasets, own_counts, ends), folder)
         self._ends = np.frombuffer(ends, np.int64)
         self._counts = np.diff(self._ends, prepend=0)
-        self._own = np.frombuffer(own, np.int64)
+        self._own = np.frombuffer(own_counts, np.int64)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -45,15 +45,15 @@ class RowTexts:
         """Return (rows, texts) of all anchors and positives."""
         rows = np.repeat(np.arange(len(self)), self._counts)
         number = np.arange(len(rows)) - np.repeat(self._ends - self._counts, self._counts)
-        own = number < self._own[rows]
-        return rows[own], self.distinct.places[own]
+        is_own = number < self._own[rows]
+        return rows[is_own], self.distinct.places[is_own]
 
     def rows_with(self, texts: Places) -> Places:
         """Return the rows that have any of these distinct texts."""
-        wanted = np.zeros(len(self.distinct), dtype=bool)
-        wanted[texts] = True
-        given = np.flatnonzero(wanted[self.distinct.places])
-        return np.unique(np.searchsorted(self._ends, given, side="right"))
+        is_wanted = np.zeros(len(self.distinct), dtype=bool)
+        is_wanted[texts] = True
+        numbers = np.flatnonzero(is_wanted[self.distinct.places])
+        return np.unique(np.searchsorted(self._ends, numbers, side="right"))
 
     def of_sets(self) -> list[Places]:
         """Return the distinct texts of each set's rows, as often as the rows have them."""
@@ -66,12 +66,14 @@ class RowTexts:
         """Return the distinct texts of a row by place: its own, and its negatives."""
         end = int(self._ends[row])
         places = self.distinct.places[end - int(self._counts[row]) : end].tolist()
-        own = int(self._own[row])
-        return places[:own], places[own:]
+        count = int(self._own[row])
+        return places[:count], places[count:]
 
 
-def _read(datasets: Sequence[StoredDataset], own: array[int], ends: array[int]) -> Iterator[str]:
-    """Yield all texts; add the number of each row's own texts, and where its texts end."""
+def _read_texts(
+    datasets: Sequence[StoredDataset], own: array[int], ends: array[int]
+) -> Iterator[str]:
+    """Yield all texts; append each row's number of own texts, and the end of its texts."""
     for dataset in datasets:
         for row in range(len(dataset)):
             example = dataset[row]

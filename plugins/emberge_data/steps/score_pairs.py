@@ -92,23 +92,23 @@ class ScorePairs(DataStep):
         for dataset in datasets:
             if dataset.info.task == "text" or dataset.draws:
                 raise DataError(without_positives(dataset.info.name))
-        found = [
+        scores_by_set = [
             PairScores(workspace.work / "scores" / str(number), dataset)
             for number, dataset in enumerate(datasets)
         ]
         with self._load_scorer(workspace) as (scale, scorer):
-            for dataset, scores in zip(datasets, found, strict=True):
+            for dataset, scores in zip(datasets, scores_by_set, strict=True):
                 self._fill(dataset, scores, scorer(dataset), workspace)
         if not join_ranks(workspace.machine.device).first:
             return Artifact(kind="data")
         figures = {dataset.info.name: _Figures() for dataset in datasets}
         sets = (
             (dataset, _yield_outcomes(scores, scale, figures[dataset.info.name]))
-            for dataset, scores in zip(datasets, found, strict=True)
+            for dataset, scores in zip(datasets, scores_by_set, strict=True)
         )
         artifact = self.finish(workspace, sets)
         self._warn_outside(figures, workspace)
-        plain = {name: one.plain() for name, one in figures.items()}
+        plain = {name: figure.plain() for name, figure in figures.items()}
         return dataclasses.replace(artifact, details={**artifact.details, "scores": plain})
 
     def _fill(
@@ -148,7 +148,7 @@ class ScorePairs(DataStep):
                 max_length=self.teacher.max_length,
                 batch_size=self.batch_size,
             )
-            yield self._scale(_sigmoid), lambda _: partial(self._read_logits, cross)
+            yield self._scale(_apply_sigmoid), lambda _: partial(self._read_logits, cross)
 
     def _read_logits(
         self, cross: CrossEncoderModel, segment: Segment
@@ -156,7 +156,7 @@ class ScorePairs(DataStep):
         """Return a cross-encoder's outputs for the pairs of a segment; equal pairs are read once."""
         before, between = self.teacher.query_prompt or "", self.teacher.document_prompt or ""
         pairs = [(before + anchor, between + text) for anchor, text in list_pairs(segment)]
-        places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
+        places = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
         logits = cross.logits([*places])
         return [float(logits[places[pair]]) for pair in pairs], cross.count_cut(pairs)
 
@@ -170,15 +170,15 @@ class ScorePairs(DataStep):
     def _warn_outside(self, figures: Mapping[str, _Figures], workspace: Workspace) -> None:
         """Warn of sets with scores beyond `score_range`."""
         low, high = self.score_range or (-math.inf, math.inf)
-        for name, one in figures.items():
-            if one.lowest < low or one.highest > high:
+        for name, figure in figures.items():
+            if figure.lowest < low or figure.highest > high:
                 workspace.warn(
-                    f"{name}: the teacher's scores run from {one.lowest:.4g} to {one.highest:.4g}, and those "
-                    f"beyond score_range ({low:g} to {high:g}) became 0 or 1"
+                    f"{name}: the teacher's scores run from {figure.lowest:.4g} to {figure.highest:.4g}, and "
+                    f"those beyond score_range ({low:g} to {high:g}) became 0 or 1"
                 )
 
 
-def _sigmoid(logit: float) -> float:
+def _apply_sigmoid(logit: float) -> float:
     small = math.exp(-abs(logit))
     return (1.0 if logit >= 0 else small) / (1.0 + small)
 
@@ -214,7 +214,7 @@ def _yield_outcomes(
 ) -> Iterator[Outcome]:
     """Yield every row with its scores."""
     for row, before, above, below in scores.rows():
-        positives, negatives = (tuple(scale(one) for one in own) for own in (above, below))
+        positives, negatives = (tuple(scale(score) for score in side) for side in (above, below))
         figures.add("positives", above, positives)
         figures.add("negatives", below, negatives)
         after = dataclasses.replace(before, positive_scores=positives, negative_scores=negatives)

@@ -88,19 +88,19 @@ class Split(DataStep):
         from emberge_data.steps.row_texts import RowTexts
 
         datasets = self.load(workspace)
-        wanted = [self._count_wanted(dataset) for dataset in datasets]
+        wanted_counts = [self._count_wanted(dataset) for dataset in datasets]
         texts = RowTexts(datasets, workspace.work)
         groups = group_rows(len(texts), *self._link_rows(texts, datasets))
-        chosen = choose_rows(groups, texts.set_of_row, wanted, workspace.seed)
-        parts = _Parts(texts, chosen)
+        in_development = choose_rows(groups, texts.set_of_row, wanted_counts, workspace.seed)
+        parts = _Parts(texts, in_development)
         for number, dataset in enumerate(datasets):
-            found = parts.development(dataset)
-            if not found and not workspace.rehearsal:
+            count = parts.development(dataset)
+            if not count and not workspace.rehearsal:
                 raise DataError(_explain_too_large(dataset, groups[texts.set_of_row == number]))
-            if found < wanted[number] / 2:
+            if count < wanted_counts[number] / 2:
                 workspace.warn(
-                    f"{dataset.info.name}: the development part has {found:,} of {wanted[number]:,} rows, "
-                    "as other groups of rows that share texts are too large"
+                    f"{dataset.info.name}: the development part has {count:,} of {wanted_counts[number]:,} "
+                    "rows, as other groups of rows that share texts are too large"
                 )
         return self.finish(
             workspace,
@@ -108,7 +108,7 @@ class Split(DataStep):
                 (dataset, drop_lonely(dataset, partial(parts.train, dataset)))
                 for dataset in datasets
             ),
-            {"development": {one.info.name: parts.development(one) for one in datasets}},
+            {"development": {stored.info.name: parts.development(stored) for stored in datasets}},
             dev=((dataset, parts.dev_examples(dataset)) for dataset in datasets),
         )
 
@@ -119,18 +119,18 @@ class Split(DataStep):
             DataError: when that leaves nothing to train on.
         """
         share = SHARE if self.share is None else self.share
-        wanted = self.rows if self.rows is not None else max(1, round(share * len(dataset)))
-        if wanted >= len(dataset):
+        count = self.rows if self.rows is not None else max(1, round(share * len(dataset)))
+        if count >= len(dataset):
             raise DataError(
-                f"{dataset.info.name} has {len(dataset):,} rows, so {wanted:,} for development leave none to "
+                f"{dataset.info.name} has {len(dataset):,} rows, so {count:,} for development leave none to "
                 "train on; ask for fewer"
             )
-        return wanted
+        return count
 
     def _link_rows(
         self, texts: RowTexts, datasets: Sequence[StoredDataset]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (rows, things) of all that rows of one group have in common."""
+        """Return (rows, things): each row with each of its texts or labels, which put rows into one group."""
         import numpy as np
 
         rows, things = texts.own()
@@ -154,11 +154,11 @@ class _Parts:
 
         self._texts = texts
         self._chosen = chosen
-        rows, own = texts.own()
+        rows, own_texts = texts.own()
         self._in_dev = np.zeros(len(texts.distinct), dtype=bool)
-        self._in_dev[own[chosen[rows]]] = True
+        self._in_dev[own_texts[chosen[rows]]] = True
         self._in_train = np.zeros(len(texts.distinct), dtype=bool)
-        self._in_train[own[~chosen[rows]]] = True
+        self._in_train[own_texts[~chosen[rows]]] = True
 
     def development(self, dataset: StoredDataset) -> int:
         """Return how many rows of a set are in the development part."""
@@ -178,10 +178,10 @@ class _Parts:
 
     def dev_examples(self, dataset: StoredDataset) -> Iterator[Example]:
         """Yield the rows of the development part."""
-        outcomes = drop_lonely(dataset, partial(self._dev_outcomes, dataset))
+        outcomes = drop_lonely(dataset, partial(self._yield_dev_outcomes, dataset))
         return (outcome.after for outcome in outcomes if outcome.after is not None)
 
-    def _dev_outcomes(self, dataset: StoredDataset) -> Iterator[Outcome]:
+    def _yield_dev_outcomes(self, dataset: StoredDataset) -> Iterator[Outcome]:
         start = self._texts.starts[dataset.info.name]
         for row in range(len(dataset)):
             if self._chosen[start + row]:
@@ -220,8 +220,8 @@ def group_rows(count: int, rows: Numbers, things: Numbers) -> Numbers:
 
     size = count + (int(things.max()) + 1 if len(things) else 0)
     edges = coo_array((np.ones(len(rows), np.int8), (rows, things + count)), shape=(size, size))
-    _, found = connected_components(edges, directed=False)
-    _, first, groups = np.unique(found[:count], return_index=True, return_inverse=True)
+    _, components = connected_components(edges, directed=False)
+    _, first, groups = np.unique(components[:count], return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
     return rank[groups]
@@ -241,13 +241,13 @@ def choose_rows(
     count = int(groups.max()) + 1
     ends = np.cumsum(np.bincount(groups, minlength=count))
     left = np.array(wanted)
-    chosen = np.zeros(len(groups), dtype=bool)
+    is_chosen = np.zeros(len(groups), dtype=bool)
     for group in shuffled(count, stable_seed("split", seed)).tolist():
         rows = order[ends[group - 1] if group else 0 : ends[group]]
         needed = np.bincount(sets[rows], minlength=len(left))
         if (needed <= left).all():
             left -= needed
-            chosen[rows] = True
+            is_chosen[rows] = True
             if not left.any():
                 break
-    return chosen
+    return is_chosen

@@ -62,37 +62,37 @@ class TaughtStep(DataStep):
     def outcomes(
         self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
     ) -> Iterable[Outcome]:
-        """Yield the outcome of every row of a set, the `number`-th, as the teachers see it."""
+        """Yield the outcome of every row of the `number`-th set, decided by the teachers' similarities."""
         raise NotImplementedError
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.ranks import join_ranks
 
         sets = [self.arranged(dataset, workspace) for dataset in self.load(workspace)]
-        spaces = self._embedded(sets, workspace)
+        spaces = self._embed_sets(sets, workspace)
         if not join_ranks(workspace.machine.device).first:
             return Artifact(kind="data")
         return self.finish(
             workspace,
             (
-                (one.dataset, self.outcomes(number, one, spaces[number], workspace))
-                for number, one in enumerate(sets)
+                (arranged.dataset, self.outcomes(number, arranged, spaces[number], workspace))
+                for number, arranged in enumerate(sets)
             ),
             {"teachers": [str(teacher.model) for teacher in self.teachers]},
         )
 
-    def _embedded(self, sets: Sequence[ArrangedSet], workspace: Workspace) -> list[list[Space]]:
+    def _embed_sets(self, sets: Sequence[ArrangedSet], workspace: Workspace) -> list[list[Space]]:
         """Return the vectors of each set by each teacher, with one teacher in memory at a time."""
         from emberge_data.steps.search.space import Space
 
-        found: list[list[Space]] = [[] for _ in sets]
+        spaces_by_set: list[list[Space]] = [[] for _ in sets]
         for teacher in self.teachers:
             with teacher.opened(workspace) as opened:
-                for spaces, one in zip(found, sets, strict=True):
-                    queries = opened.queries(one.queries, one.dataset)
-                    documents = opened.documents(one.documents, one.dataset)
+                for spaces, arranged in zip(spaces_by_set, sets, strict=True):
+                    queries = opened.queries(arranged.queries, arranged.dataset)
+                    documents = opened.documents(arranged.documents, arranged.dataset)
                     spaces.append(Space(queries, documents, workspace.machine.device))
-        return found
+        return spaces_by_set
 
     def limits(self, workspace: Workspace) -> SearchMemory:
         """Return the memory that a search may take."""
@@ -106,9 +106,9 @@ def describe_spread(values: NDArray[Any]) -> str:
     """Return the lowest, median and highest of some numbers in words."""
     import numpy as np
 
-    found = np.asarray(values, dtype=np.float64)
-    found = found[np.isfinite(found)]
-    if not len(found):
+    numbers = np.asarray(values, dtype=np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    if not len(numbers):
         return "none"
-    low, middle, high = np.quantile(found, [0, 0.5, 1], method="nearest")
+    low, middle, high = np.quantile(numbers, [0, 0.5, 1], method="nearest")
     return f"{low:.4g} to {high:.4g}, median {middle:.4g}"

@@ -45,8 +45,8 @@ def card_prompts(folder: Path) -> list[str]:
             card = file.read(CARD_BYTES).decode("utf-8", errors="replace")
     except DataError:  # there is none, or no file that is one
         return []
-    found = _QUOTED.findall(card)
-    return [*dict.fromkeys(found)][:SHOWN]
+    prompts = _QUOTED.findall(card)
+    return [*dict.fromkeys(prompts)][:SHOWN]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Teacher:
             )
 
     def _list_unused_prompts(self, folder: Path) -> str:
-        """Return prompts of the model that go by a name of their own, as text: its config's or its card's."""
+        """Return as text the prompts of the model's config or card that the step would not use by itself."""
         from emberge.model_folder import read_settings
 
         prompts: Mapping[str, Any] = read_settings(folder).get("prompts") or {}
@@ -134,24 +134,24 @@ class OpenTeacher:
 
     def queries(self, texts: Sequence[str], dataset: Dataset) -> Vectors:
         """Return embeddings of anchors, as the model gives them: not of length one."""
-        return self._embedded(texts, self._find_query_prompt(dataset), dataset)
+        return self._embed_texts(texts, self._find_query_prompt(dataset), dataset)
 
     def documents(self, texts: Sequence[str], dataset: Dataset) -> Vectors:
         """Return embeddings of positives, negatives or a corpus."""
-        own = self._store.encoder.prompts
+        prompts = self._store.encoder.prompts
         prompt = self._options.document_prompt
         if prompt is None and dataset.symmetric:
             prompt = self._find_query_prompt(dataset)
         if prompt is None:
-            prompt = own.get("document", own.get("passage", ""))
-        return self._embedded(texts, prompt, dataset)
+            prompt = prompts.get("document", prompts.get("passage", ""))
+        return self._embed_texts(texts, prompt, dataset)
 
     def _find_query_prompt(self, dataset: Dataset) -> str:
         if self._options.query_prompt is not None:
             return self._options.query_prompt
         return dataset.prompt or self._store.encoder.prompts.get("query", "")
 
-    def _embedded(self, texts: Sequence[str], prompt: str, dataset: Dataset) -> Vectors:
+    def _embed_texts(self, texts: Sequence[str], prompt: str, dataset: Dataset) -> Vectors:
         vectors = self._store.embed(texts, prompt=prompt, max_length=self._options.max_length)
         cut = int((vectors.lengths >= self._limit).sum())
         if cut:

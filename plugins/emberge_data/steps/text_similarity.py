@@ -102,9 +102,9 @@ def _run_hashes(codes: Hashes, lengths: Counts, size: int) -> tuple[Hashes, Coun
 
     runs = max(0, len(codes) - size + 1)
     hashes = np.zeros(runs, dtype=np.uint64)
-    for place in range(size):
+    for offset in range(size):
         hashes *= np.uint64(_BASE)
-        hashes += codes[place : place + runs]
+        hashes += codes[offset : offset + runs]
     inside = np.ones(len(codes), dtype=bool)
     ends = np.cumsum(lengths)
     for back in range(1, size):  # a run that begins here would end in the next text
@@ -113,7 +113,7 @@ def _run_hashes(codes: Hashes, lengths: Counts, size: int) -> tuple[Hashes, Coun
 
 
 def mix_bits(words: Hashes) -> Hashes:
-    """Return words whose every bit depends on all bits of the words given (the end of SplitMix64)."""
+    """Mix 64-bit words, so that each bit depends on all bits of its word (the end of SplitMix64)."""
     import numpy as np
 
     words = words ^ (words >> np.uint64(30))

@@ -76,19 +76,19 @@ def sides(e: Embeddings) -> tuple[TableSide, TableSide, TableSide]:
             unit_vectors(vectors).flatten(0, 1), row, text.flatten(), valid.flatten(), may_be_own
         )
 
-    there = e.valid.new_ones(rows, 1)
-    found = [
-        side(e.anchor[:, None], e.text_id[:, :1], there, False),
+    valid_anchors = e.valid.new_ones(rows, 1)
+    table_sides = [
+        side(e.anchor[:, None], e.text_id[:, :1], valid_anchors, False),
         side(e.positive, e.text_id[:, 1 : 1 + slots], e.valid[:, :slots], False),
         side(e.negative, e.text_id[:, 1 + slots :], e.valid[:, slots:], True),
     ]
     if e.guide is not None:
         seen = (e.guide.anchor[:, None], e.guide.positive, e.guide.negative)
-        found = [
-            replace(one, guide=unit_vectors(vectors.detach()).flatten(0, 1))
-            for one, vectors in zip(found, seen, strict=True)
+        table_sides = [
+            replace(table_side, guide=unit_vectors(vectors.detach()).flatten(0, 1))
+            for table_side, vectors in zip(table_sides, seen, strict=True)
         ]
-    anchors, positives, negatives = found
+    anchors, positives, negatives = table_sides
     return anchors, positives, negatives
 
 
@@ -105,7 +105,7 @@ class Rules:
     threshold: Tensor | None = None
 
     def barred(self, left: TableSide, right: TableSide, block: slice) -> Tensor:
-        """Return the entries [block, m] of the table of left and right that do not count."""
+        """Return the mask [block, m] of pairs of left and right that do not count."""
         import torch
 
         rows = left.row[block]
@@ -218,12 +218,14 @@ class InfoNCE(Loss):
         rows, slots = embeddings.positive.shape[:2]
         scale = self._scale(parameters)
         anchors, positives, negatives = sides(embeddings)
-        found = positives.vectors.view(rows, slots, -1)
-        own = torch.einsum("id,icd->ic", anchors.vectors, found) * scale
+        positive_vectors = positives.vectors.view(rows, slots, -1)
+        positive_scores = torch.einsum("id,icd->ic", anchors.vectors, positive_vectors) * scale
         rules = self._make_rules(embeddings, anchors, positives)
         if not embeddings.in_batch:
             return self._reduce(
-                _contrast_terms(own, _sum_own(anchors, negatives, rules, scale)),
+                _compute_terms(
+                    positive_scores, _sum_own_negatives(anchors, negatives, rules, scale)
+                ),
                 embeddings,
             )
         against = self._sum_negatives(anchors, positives, negatives, rules, scale)
@@ -231,10 +233,10 @@ class InfoNCE(Loss):
             against = torch.logaddexp(
                 against, log_sums(positives, positives, rules, scale).view(rows, slots)
             )
-        terms = _contrast_terms(own, against)
+        terms = _compute_terms(positive_scores, against)
         if self.symmetric:
             back = log_sums(positives, anchors, rules, scale).view(rows, slots)
-            terms = (terms + _contrast_terms(own, back)) / 2
+            terms = (terms + _compute_terms(positive_scores, back)) / 2
         return self._reduce(terms, embeddings)
 
     def _scale(self, parameters: Mapping[str, Tensor]) -> float | Tensor:
@@ -271,10 +273,10 @@ class InfoNCE(Loss):
             ]
         against = torch.stack(parts, dim=1)
         if self.positives_in_denominator == "same_slot" and shared:
-            rest = log_sums(anchors, reduce(TableSide.__add__, shared), rules, scale)
-            against = torch.logaddexp(against, rest[:, None])
+            shared_sums = log_sums(anchors, reduce(TableSide.__add__, shared), rules, scale)
+            against = torch.logaddexp(against, shared_sums[:, None])
         if self.own_negatives_only:
-            against = torch.logaddexp(against, _sum_own(anchors, negatives, rules, scale))
+            against = torch.logaddexp(against, _sum_own_negatives(anchors, negatives, rules, scale))
         return against
 
     def _make_rules(self, e: Embeddings, anchors: TableSide, positives: TableSide) -> Rules:
@@ -305,7 +307,7 @@ class InfoNCE(Loss):
         return terms.sum() / valid.sum().clamp(min=1)
 
 
-def _contrast_terms(own: Tensor, against: Tensor) -> Tensor:
+def _compute_terms(own: Tensor, against: Tensor) -> Tensor:
     """Return -own + log(e^own + e^against), exact where the second is far the smaller."""
     import torch
 
@@ -313,7 +315,7 @@ def _contrast_terms(own: Tensor, against: Tensor) -> Tensor:
     return torch.logaddexp(torch.zeros_like(gap), gap)
 
 
-def _sum_own(
+def _sum_own_negatives(
     anchors: TableSide, negatives: TableSide, rules: Rules, scale: float | Tensor
 ) -> Tensor:
     """Return log-sums [b, 1] over each row's own negatives alone."""
@@ -322,13 +324,13 @@ def _sum_own(
     rows = len(anchors.row)
     if not len(negatives.row):
         return anchors.vectors.sum(1, keepdim=True) * 0 + lowest_score(anchors.vectors)
-    own = negatives.vectors.view(rows, -1, negatives.vectors.shape[1])
-    scores = torch.einsum("id,ikd->ik", anchors.vectors, own) * scale
+    own_negatives = negatives.vectors.view(rows, -1, negatives.vectors.shape[1])
+    scores = torch.einsum("id,ikd->ik", anchors.vectors, own_negatives) * scale
     barred = ~negatives.valid.view(rows, -1)
     if rules.texts is not None:
         ids = negatives.text.view(rows, -1)
         barred |= (ids[:, :, None] == rules.texts[:, None]).any(-1)
     if rules.threshold is not None and anchors.guide is not None and negatives.guide is not None:
-        seen = negatives.guide.view(*own.shape[:2], -1)
+        seen = negatives.guide.view(*own_negatives.shape[:2], -1)
         barred |= torch.einsum("ig,ikg->ik", anchors.guide, seen) > rules.threshold[:, None]
     return torch.logsumexp(scores.masked_fill(barred, lowest_score(scores)), dim=1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Training into the space of an old model, so that vectors which it has made stay of use."""
+"""Training into the embedding space of an old model, so that its stored vectors remain usable."""
 
 from __future__ import annotations
 
@@ -81,16 +81,20 @@ class KeepSpace(Loss):
                 f"{embeddings.anchor.shape[-1]}; name a guide of the same size"
             )
         if self.side == "query":
-            kept = dataclasses.replace(embeddings, positive=old.positive, negative=old.negative)
-            return InfoNCE(temperature=self.temperature)(kept, {})
+            old_texts = dataclasses.replace(
+                embeddings, positive=old.positive, negative=old.negative
+            )
+            return InfoNCE(temperature=self.temperature)(old_texts, {})
         if self.side == "queries":
-            return _squared_distances(embeddings.anchor, old.anchor).mean()
+            return _compute_squared_distances(embeddings.anchor, old.anchor).mean()
         valid = embeddings.valid
-        apart = _squared_distances(embeddings.candidates, old.candidates).masked_fill(~valid, 0.0)
+        apart = _compute_squared_distances(embeddings.candidates, old.candidates).masked_fill(
+            ~valid, 0.0
+        )
         rows = apart.sum(1) / valid.sum(1).clamp(min=1)
         return rows.sum() / max(1, len(rows))
 
 
-def _squared_distances(own: Tensor, old: Tensor) -> Tensor:
+def _compute_squared_distances(own: Tensor, old: Tensor) -> Tensor:
     """Return the squared distances of embeddings at length one."""
     return ((unit_vectors(own) - unit_vectors(old)) ** 2).sum(-1)

@@ -61,24 +61,24 @@ class KLDistillation(Loss):
     def warnings(self) -> list[str]:
         if self.similarity == "dot":
             return []
-        found = temperature_warnings(self.temperature, most=_LARGEST_TEMPERATURE)
+        student_warnings = temperature_warnings(self.temperature, most=_LARGEST_TEMPERATURE)
         teacher = self.teacher_temperature or 0.0
         return [
-            *found,
+            *student_warnings,
             *temperature_warnings(teacher, "teacher_temperature", most=_LARGEST_TEMPERATURE),
         ]
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch
 
-        teacher, there = teacher_scores(embeddings, "kl_distillation")
+        teacher, scored = teacher_scores(embeddings, "kl_distillation")
         floor = lowest_score(teacher)
 
         def logs(scores: Tensor, temperature: float) -> Tensor:
-            return torch.log_softmax((scores / temperature).masked_fill(~there, floor), dim=1)
+            return torch.log_softmax((scores / temperature).masked_fill(~scored, floor), dim=1)
 
-        wanted = logs(teacher, self.teacher_temperature or self.temperature)
-        found = logs(student_scores(embeddings, self.similarity), self.temperature)
-        rows = (wanted.exp() * (wanted - found)).masked_fill(~there, 0.0).sum(1)
+        teacher_logs = logs(teacher, self.teacher_temperature or self.temperature)
+        student_logs = logs(student_scores(embeddings, self.similarity), self.temperature)
+        rows = (teacher_logs.exp() * (teacher_logs - student_logs)).masked_fill(~scored, 0.0).sum(1)
         factor = self.temperature**2 if self.rescale else 1.0
         return factor * rows.sum() / max(1, len(rows))

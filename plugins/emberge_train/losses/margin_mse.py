@@ -45,10 +45,10 @@ class MarginMSE(Loss):
         return frozenset({"negative", "positive_score", "negative_score"})
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        teacher, there = teacher_scores(embeddings, "margin_mse")
-        off = self.scale * student_scores(embeddings, self.similarity) - teacher
+        teacher, scored = teacher_scores(embeddings, "margin_mse")
+        score_errors = self.scale * student_scores(embeddings, self.similarity) - teacher
         slots = embeddings.positive.shape[1]
-        squares = (off[:, :slots, None] - off[:, None, slots:]) ** 2
-        pairs = there[:, :slots, None] & there[:, None, slots:]
+        squares = (score_errors[:, :slots, None] - score_errors[:, None, slots:]) ** 2
+        pairs = scored[:, :slots, None] & scored[:, None, slots:]
         rows = squares.masked_fill(~pairs, 0.0).sum((1, 2)) / pairs.sum((1, 2)).clamp(min=1)
         return rows.sum() / max(1, len(rows))

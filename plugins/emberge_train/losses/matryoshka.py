@@ -44,7 +44,7 @@ class Matryoshka(OuterLoss):
             raise ValueError(f"dims are different sizes from 1 on, not {list(self.dims)}")
         if self.weights and len(self.weights) != len(self.dims):
             raise ValueError(f"{len(self.dims)} dims have {len(self.weights)} weights")
-        if len({one.cross_rank for one in self.loss}) > 1:
+        if len({loss.cross_rank for loss in self.loss}) > 1:
             raise ValueError(
                 "its losses differ in cross_rank; give each a matryoshka of its own, or set cross_rank alike"
             )

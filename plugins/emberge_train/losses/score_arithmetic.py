@@ -48,8 +48,8 @@ def teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
     if e.positive_score is None or (e.negative_score is None and e.negative.shape[1]):
         raise ValueError(f"{loss} needs a teacher's scores of positives and negatives")
     scores = e.scores
-    there = e.valid & ~scores.isnan()
-    return scores.masked_fill(~there, 0.0), there
+    scored = e.valid & ~scores.isnan()
+    return scores.masked_fill(~scored, 0.0), scored
 
 
 def student_scores(e: Embeddings, similarity: str) -> Tensor:
@@ -64,7 +64,7 @@ def student_scores(e: Embeddings, similarity: str) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class OrderLoss(Loss):
-    """Loss of the order of a batch's pairs by a value, which a subclass has as `values`.
+    """Loss of the order of a batch's pairs by a value, which a subclass computes in `values`.
 
     The pairs are every anchor with each of its scored positives and negatives; local to a rank by default.
     """
@@ -112,8 +112,8 @@ class OrderLoss(Loss):
                 raise ValueError(f"{name} needs scores; set unscored: true for data without them")
             return e.scores
         slots = e.positive.shape[1]
-        otherwise = torch.arange(e.valid.shape[1], device=e.valid.device) < slots
-        return torch.where(e.scores.isnan(), otherwise.to(e.scores.dtype), e.scores)
+        is_positive = torch.arange(e.valid.shape[1], device=e.valid.device) < slots
+        return torch.where(e.scores.isnan(), is_positive.to(e.scores.dtype), e.scores)
 
 
 def ordering_loss(value: Tensor, score: Tensor, valid: Tensor) -> Tensor:
@@ -125,12 +125,12 @@ def ordering_loss(value: Tensor, score: Tensor, valid: Tensor) -> Tensor:
     import torch
 
     value, score = value.flatten(), score.flatten()
-    there = valid.flatten() & ~score.isnan()
-    score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=True)
-    value, there = value[order], there[order]
+    scored = valid.flatten() & ~score.isnan()
+    score, order = torch.where(scored, score, -torch.inf).sort(descending=True, stable=True)
+    value, scored = value[order], scored[order]
     floor = lowest_score(value)
-    above = torch.logcumsumexp(torch.where(there, -value, floor), dim=0)
+    above = torch.logcumsumexp(torch.where(scored, -value, floor), dim=0)
     above = torch.cat([above.new_full((1,), floor), above])
     higher = torch.searchsorted(-score, -score)  # how many scores are strictly above
-    terms = torch.where(there, value + above[higher], floor)
+    terms = torch.where(scored, value + above[higher], floor)
     return torch.logsumexp(torch.cat([terms.new_zeros(1), terms]), dim=0)

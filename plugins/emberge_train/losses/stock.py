@@ -98,23 +98,23 @@ def _yield_slots(e: Embeddings) -> Iterator[tuple[Tensor, Tensor]]:
             yield rows, e.positive[rows, slot]
 
 
-def _negative_mask(e: Embeddings) -> Tensor:
+def _mask_negatives(e: Embeddings) -> Tensor:
     """Return the mask of a batch's hard negatives, bool [b, n]."""
     return e.valid[:, e.positive.shape[1] :]
 
 
 def columns(e: Embeddings) -> Iterator[Labelled]:
-    """Yield anchor, positive and negatives of the whole batch; row by row where others are no negatives."""
-    there = _negative_mask(e)
+    """Yield anchor, positive and negatives: of the whole batch, or row by row without in-batch negatives."""
+    is_negative = _mask_negatives(e)
     for rows, positive in _yield_slots(e):
         if not e.in_batch:
-            for place, row in enumerate(rows):
-                own = e.negative[row][there[row]]
-                columns = (e.anchor[row], positive[place], *own)
+            for number, row in enumerate(rows):
+                negatives = e.negative[row][is_negative[row]]
+                columns = (e.anchor[row], positive[number], *negatives)
                 yield Labelled(tuple(column[None] for column in columns))
             continue
-        full = there[rows].all(0)
-        if (there[rows].any(0) & ~full).any():
+        full = is_negative[rows].all(0)
+        if (is_negative[rows].any(0) & ~full).any():
             raise DataError(
                 "sentence-transformers' columns have no gaps, and rows of one batch have different numbers "
                 "of negatives; set fill: repeat, and see that every row has a negative or none has"
@@ -132,25 +132,27 @@ def triplets(e: Embeddings) -> Iterator[Labelled]:
     """Yield every anchor with each of its positives and each of its negatives."""
     slots = e.positive.shape[1]
     both = e.valid[:, :slots, None] & e.valid[:, None, slots:]
-    row, place, other = both.nonzero().unbind(1)
+    row, positive, negative = both.nonzero().unbind(1)
     if len(row):
-        yield Labelled((e.anchor[row], e.positive[row, place], e.negative[row, other]))
+        yield Labelled((e.anchor[row], e.positive[row, positive], e.negative[row, negative]))
 
 
 def scores(e: Embeddings) -> Iterator[Labelled]:
     """Yield every anchor with each of its scored texts, and the score."""
-    row, place = (e.valid & ~e.scores.isnan()).nonzero().unbind(1)
+    row, candidate = (e.valid & ~e.scores.isnan()).nonzero().unbind(1)
     if len(row):
-        yield Labelled((e.anchor[row], e.candidates[row, place]), e.scores[row, place])
+        yield Labelled((e.anchor[row], e.candidates[row, candidate]), e.scores[row, candidate])
 
 
 def truths(e: Embeddings) -> Iterator[Labelled]:
     """Yield every anchor with each text: 1 for scores of one half or more and unscored positives, else 0."""
-    row, place = e.valid.nonzero().unbind(1)
+    row, candidate = e.valid.nonzero().unbind(1)
     if len(row):
-        score = e.scores[row, place]
-        truth = ((score >= 0.5) | (score.isnan() & (place < e.positive.shape[1]))).to(score.dtype)
-        yield Labelled((e.anchor[row], e.candidates[row, place]), truth)
+        score = e.scores[row, candidate]
+        truth = ((score >= 0.5) | (score.isnan() & (candidate < e.positive.shape[1]))).to(
+            score.dtype
+        )
+        yield Labelled((e.anchor[row], e.candidates[row, candidate]), truth)
 
 
 def teacher(e: Embeddings) -> Iterator[Labelled]:
@@ -161,13 +163,18 @@ def teacher(e: Embeddings) -> Iterator[Labelled]:
     scored = e.valid & ~e.scores.isnan()
     for slot in range(slots):
         rows = scored[:, slot].nonzero()[:, 0]
-        there = scored[rows][:, slots:]
-        for pattern in torch.unique(there, dim=0):
-            own = rows[(there == pattern).all(1)]
+        scored_negatives = scored[rows][:, slots:]
+        for pattern in torch.unique(scored_negatives, dim=0):
+            equal_rows = rows[(scored_negatives == pattern).all(1)]
             if pattern.any():
-                texts = (e.positive[own, slot], *e.negative[own][:, pattern].unbind(1))
-                label = e.scores[own][:, slots:][:, pattern]
-                yield Labelled((e.anchor[own], *texts), _beside(e.scores[own, slot], label))
+                texts = (
+                    e.positive[equal_rows, slot],
+                    *e.negative[equal_rows][:, pattern].unbind(1),
+                )
+                label = e.scores[equal_rows][:, slots:][:, pattern]
+                yield Labelled(
+                    (e.anchor[equal_rows], *texts), _join_columns(e.scores[equal_rows, slot], label)
+                )
 
 
 def classes(e: Embeddings) -> Iterator[Labelled]:
@@ -177,12 +184,12 @@ def classes(e: Embeddings) -> Iterator[Labelled]:
     import torch
 
     slots = e.positive.shape[1]
-    known = (e.label >= 0)[:, None]
-    there = torch.cat([known, known & e.valid[:, :slots]], dim=1)
+    labelled = (e.label >= 0)[:, None]
+    labelled_texts = torch.cat([labelled, labelled & e.valid[:, :slots]], dim=1)
     texts = torch.cat([e.anchor[:, None], e.positive], dim=1)
-    if there.any():
-        label = e.label[:, None].expand_as(there)
-        yield Labelled((texts[there],), label[there])
+    if labelled_texts.any():
+        label = e.label[:, None].expand_as(labelled_texts)
+        yield Labelled((texts[labelled_texts],), label[labelled_texts])
 
 
 def pair_classes(e: Embeddings) -> Iterator[Labelled]:
@@ -190,9 +197,9 @@ def pair_classes(e: Embeddings) -> Iterator[Labelled]:
     if e.label is None:
         raise DataError("sentence-transformers' losses of classes need labels")
     for rows, positive in _yield_slots(e):
-        known = e.label[rows] >= 0
-        if known.any():
-            yield Labelled((e.anchor[rows][known], positive[known]), e.label[rows][known])
+        labelled = e.label[rows] >= 0
+        if labelled.any():
+            yield Labelled((e.anchor[rows][labelled], positive[labelled]), e.label[rows][labelled])
 
 
 def guided(e: Embeddings) -> Iterator[Labelled]:
@@ -201,13 +208,13 @@ def guided(e: Embeddings) -> Iterator[Labelled]:
 
     if e.guide is None:
         raise DataError("a loss that learns a guide's embeddings needs the guide")
-    there = torch.cat([e.valid.new_ones(len(e.valid), 1), e.valid], dim=1)
-    own = torch.cat([e.anchor[:, None], e.candidates], dim=1)
-    seen = torch.cat([e.guide.anchor[:, None], e.guide.candidates], dim=1)
-    yield Labelled((own[there],), seen[there].detach())
+    valid = torch.cat([e.valid.new_ones(len(e.valid), 1), e.valid], dim=1)
+    embeddings = torch.cat([e.anchor[:, None], e.candidates], dim=1)
+    guide_embeddings = torch.cat([e.guide.anchor[:, None], e.guide.candidates], dim=1)
+    yield Labelled((embeddings[valid],), guide_embeddings[valid].detach())
 
 
-def _beside(first: Tensor, others: Tensor) -> Tensor:
+def _join_columns(first: Tensor, others: Tensor) -> Tensor:
     import torch
 
     return torch.cat([first[:, None], others], dim=1)
@@ -243,18 +250,18 @@ def build_loss(name: str, options: dict[str, Any], stand_in: Any) -> Any:
     if kind is None:
         hint = suggest(name, list(READS)) or f"; it has {', '.join(sorted(READS))}"
         raise ValueError(f"sentence-transformers has no loss '{name}'{hint}")
-    known = inspect.signature(kind.__init__).parameters
+    parameters = inspect.signature(kind.__init__).parameters
     for option in options:
         if option in _OURS:
             raise ValueError(f"{name}: '{option}' is no option here: {_OURS[option]}")
-        if option not in known:
-            own = [n for n in list(known)[1:] if n not in _OURS]
-            hint = suggest(option, own) or f"; it has {', '.join(own) or 'none'}"
+        if option not in parameters:
+            option_names = [n for n in list(parameters)[1:] if n not in _OURS]
+            hint = suggest(option, option_names) or f"; it has {', '.join(option_names) or 'none'}"
             raise ValueError(f"{name} has no option '{option}'{hint}")
-    given = {n: _resolve_value(stock, n, v, known[n].default) for n, v in options.items()}
-    if "use_mini_batched_version" in known:
-        given["use_mini_batched_version"] = False
-    return kind(model=stand_in, **given)
+    arguments = {n: _resolve_value(stock, n, v, parameters[n].default) for n, v in options.items()}
+    if "use_mini_batched_version" in parameters:
+        arguments["use_mini_batched_version"] = False
+    return kind(model=stand_in, **arguments)
 
 
 def _resolve_value(stock: Any, option: str, value: Any, default: Any) -> Any:
@@ -265,23 +272,23 @@ def _resolve_value(stock: Any, option: str, value: Any, default: Any) -> Any:
     if not isinstance(value, str) or not callable(default):
         return value
     if isinstance(default, nn.Module):
-        found = getattr(nn, value, None)
-        found = found() if isinstance(found, type) else None
+        function = getattr(nn, value, None)
+        function = function() if isinstance(function, type) else None
     else:
         distances = [getattr(getattr(stock, holder), value, None) for holder in _DISTANCES]
-        own = [d for d in distances if _home(d) == _home(default)]
-        found = own[0] if own else getattr(functions, value, None)
-    if found is None:
+        same_class = [d for d in distances if _find_class(d) == _find_class(default)]
+        function = same_class[0] if same_class else getattr(functions, value, None)
+    if function is None:
         raise ValueError(f"'{option}: {value}' names no function of sentence-transformers or torch")
-    return found
+    return function
 
 
-def _home(function: Any) -> str:
+def _find_class(function: Any) -> str:
     return str(getattr(function, "__qualname__", "")).partition(".")[0]
 
 
 def StandIn(dimension: int | None) -> Any:  # noqa: N802 - it is a class that needs torch
-    """Build what replaces the model for a loss: it passes embeddings on, and has nothing else."""
+    """Build the module that replaces the model for a loss: it returns the embeddings that it gets."""
     import torch
     from torch import nn
 

@@ -52,13 +52,13 @@ class HiddenTokens(TokenLoss):
         key = (seed, "hidden", np.asarray(tokens.ids, np.int64).tobytes())
         bits = random_bits(3 * size, stable_seed(*key)).reshape(3, size)
         chance = (bits[:2] >> np.uint64(11)) * 2.0**-53
-        chosen = (chance[0] < self.share) & ~tokens.spared
-        hidden = chosen & (chance[1] < self.masked)
-        other = chosen & ~hidden & (chance[1] < self.masked + self.random)
+        is_chosen = (chance[0] < self.share) & ~tokens.spared
+        hidden = is_chosen & (chance[1] < self.masked)
+        replaced = is_chosen & ~hidden & (chance[1] < self.masked + self.random)
         drawn = (bits[2] % np.uint64(tokens.vocabulary)).astype(np.int64)
         assert tokens.mask_id is not None
-        ids = np.where(hidden, tokens.mask_id, np.where(other, drawn, tokens.ids))
-        return ids.astype(np.int64), np.where(chosen, tokens.ids, UNSCORED).astype(np.int64)
+        ids = np.where(hidden, tokens.mask_id, np.where(replaced, drawn, tokens.ids))
+        return ids.astype(np.int64), np.where(is_chosen, tokens.ids, UNSCORED).astype(np.int64)
 
 
 def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
@@ -70,23 +70,23 @@ def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tens
     from torch.nn.functional import cross_entropy
 
     scored = labels != UNSCORED
-    states, wanted = hidden[scored], labels[scored]
+    states, scored_labels = hidden[scored], labels[scored]
     if not len(states):
         return hidden.sum() * 0
-    if isinstance(head, LinearHead) and _can_fuse(states, head):
-        return _fused_loss(states, wanted, head)
+    if isinstance(head, LinearHead) and _is_fusible(states, head):
+        return _compute_fused_loss(states, scored_labels, head)
     with torch.no_grad():
         vocabulary = head(states[:1]).shape[-1]
 
     def block(rows: slice) -> Tensor:
         logits = head(states[rows])
         wide = torch.promote_types(logits.dtype, torch.float32)
-        return cross_entropy(logits.to(wide), wanted[rows], reduction="none")
+        return cross_entropy(logits.to(wide), scored_labels[rows], reduction="none")
 
     return blockwise(len(states), vocabulary, block).mean()
 
 
-def _can_fuse(states: Tensor, head: LinearHead) -> bool:
+def _is_fusible(states: Tensor, head: LinearHead) -> bool:
     """Return whether one function computes loss and gradients of blocks of logits faster.
 
     It does where logits of all places would not be kept, for it computes them once and not twice, and adds
@@ -100,7 +100,7 @@ def _can_fuse(states: Tensor, head: LinearHead) -> bool:
     return plain and not small and not torch.is_autocast_enabled("cpu")
 
 
-def _fused_loss(states: Tensor, wanted: Tensor, head: LinearHead) -> Tensor:
+def _compute_fused_loss(states: Tensor, wanted: Tensor, head: LinearHead) -> Tensor:
     import torch
 
     rows = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_LOGITS // len(head.weight)))

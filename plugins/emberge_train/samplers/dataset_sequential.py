@@ -48,9 +48,13 @@ class DatasetSequential(TaskOrder):
                 hint = suggest(name, names) or f"; there are {', '.join(names)}"
                 raise DataError(f"pin_last names '{name}', which is no dataset here{hint}")
         datasets = self.batches_by_dataset(pool, seed)
-        pinned = {one.info.name: one for one in datasets if one.info.name in self.pin_last}
-        free = [one for one in datasets if one.info.name not in pinned]
-        found: list[DatasetBatches] = []
+        pinned = {
+            dataset.info.name: dataset for dataset in datasets if dataset.info.name in self.pin_last
+        }
+        free = [dataset for dataset in datasets if dataset.info.name not in pinned]
+        unpinned: list[DatasetBatches] = []
         for number, group in enumerate(self.by_task(free)):
-            found += [group[i] for i in shuffled(len(group), stable_seed(seed, "datasets", number))]
-        return InOrder(found + [pinned[name] for name in self.pin_last if name in pinned])
+            unpinned += [
+                group[i] for i in shuffled(len(group), stable_seed(seed, "datasets", number))
+            ]
+        return InOrder(unpinned + [pinned[name] for name in self.pin_last if name in pinned])

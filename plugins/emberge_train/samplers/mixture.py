@@ -59,7 +59,7 @@ class Mixture(Sampler):
 
     def check_data(self, infos: Sequence[DatasetInfo]) -> Iterable[str]:
         try:
-            self._dataset_shares(infos)
+            self._compute_shares(infos)
         except DataError as error:
             yield str(error)
 
@@ -70,7 +70,7 @@ class Mixture(Sampler):
             DataError: for shares that do not fit the datasets, pairs, or a share of a batch that is smaller
                 than a dataset's longest window or larger than the dataset.
         """
-        shares = self._dataset_shares(list(pool))
+        shares = self._compute_shares(list(pool))
         tokens = {name: round(share * self.batch_tokens) for name, share in shares.items()}
         for info in pool:
             if info.tokens is not None and info.tokens.sum() < tokens[info.name]:
@@ -80,10 +80,10 @@ class Mixture(Sampler):
                 )
         limits = PerDataset(by_dataset={name: max(1, count) for name, count in tokens.items()})
         parts = batches_by_dataset(pool, PerDataset(), "drop", seed, batch_tokens=limits)
-        length = max(len(one) for one in parts)
-        return _Together([one.of_length(length) for one in parts])
+        length = max(len(part) for part in parts)
+        return _JoinedBatches([part.of_length(length) for part in parts])
 
-    def _dataset_shares(self, infos: Sequence[DatasetInfo]) -> dict[str, float]:
+    def _compute_shares(self, infos: Sequence[DatasetInfo]) -> dict[str, float]:
         """Return the share of each dataset.
 
         Raises:
@@ -109,8 +109,8 @@ class Mixture(Sampler):
         return {name: self.shares.get(name, left / max(1, len(others))) for name in names}
 
 
-class _Together(Batches):
-    """Batches that have one of each sequence."""
+class _JoinedBatches(Batches):
+    """Batches that each join one batch of every sequence."""
 
     def __init__(self, parts: Sequence[DatasetBatches]) -> None:
         self._parts = parts
@@ -119,7 +119,9 @@ class _Together(Batches):
         return len(self._parts[0])
 
     def __getitem__(self, place: int) -> Batch:
-        return Batch(tuple(part for one in self._parts for part in one[place].parts))
+        return Batch(tuple(part for sequence in self._parts for part in sequence[place].parts))
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
-        return frozenset[tuple[str, Negatives]]().union(*(one.kinds() for one in self._parts))
+        return frozenset[tuple[str, Negatives]]().union(
+            *(sequence.kinds() for sequence in self._parts)
+        )

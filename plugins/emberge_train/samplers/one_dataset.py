@@ -97,18 +97,18 @@ class TaskOrder(OneDataset):
         Raises:
             DataError: when a dataset's task is not in the order.
         """
-        found: dict[TaskKind, list[DatasetBatches]] = {task: [] for task in self.order}
-        for one in datasets:
-            task = one.info.task
-            if task == "reranking" and task not in found:
+        groups: dict[TaskKind, list[DatasetBatches]] = {task: [] for task in self.order}
+        for dataset in datasets:
+            task = dataset.info.task
+            if task == "reranking" and task not in groups:
                 task = "retrieval"
-            if task not in found:
+            if task not in groups:
                 raise DataError(
-                    f"dataset '{one.info.name}' is for {task}, which `order` does not name "
+                    f"dataset '{dataset.info.name}' is for {task}, which `order` does not name "
                     f"({', '.join(self.order)}); add it"
                 )
-            found[task].append(one)
-        return [group for group in found.values() if group]
+            groups[task].append(dataset)
+        return [group for group in groups.values() if group]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +130,8 @@ class Shares(OneDataset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = (self.weight.default, *self.weight.by_task.values())
-        for value in (*given, *self.weight.by_dataset.values()):
+        weights = (self.weight.default, *self.weight.by_task.values())
+        for value in (*weights, *self.weight.by_dataset.values()):
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"weight must be above 0, not {value:g}")
         for name in ("size_limit", "epoch_examples"):
@@ -144,31 +144,35 @@ class Shares(OneDataset):
         return 1.0
 
     def shares(self, datasets: Sequence[DatasetBatches]) -> list[float]:
-        """Return each dataset's share, which together make 1."""
+        """Return each dataset's share; the shares sum to 1."""
         limit = math.inf if self.size_limit is None else self.size_limit
-        sizes = [min(len(one.rows), limit) for one in datasets]
+        sizes = [min(len(dataset.rows), limit) for dataset in datasets]
         # Of the largest, so that no power overflows.
         parts = [(size / max(sizes)) ** self.exponent() for size in sizes]
-        parts = [part * self._find_weight(one) for part, one in zip(parts, datasets, strict=True)]
+        parts = [
+            part * self._find_weight(dataset) for part, dataset in zip(parts, datasets, strict=True)
+        ]
         return [part / sum(parts) for part in parts]
 
     def counts(self, datasets: Sequence[DatasetBatches]) -> list[int]:
         """Return the number of batches of each dataset in an epoch."""
-        examples = self.epoch_examples or sum(len(one.rows) for one in datasets)
+        examples = self.epoch_examples or sum(len(dataset.rows) for dataset in datasets)
         shares = self.shares(datasets)
-        sizes = [min(one.size, len(one.rows)) for one in datasets]
+        sizes = [min(dataset.size, len(dataset.rows)) for dataset in datasets]
         if self.share_of == "examples":
-            wanted = [s * examples / size for s, size in zip(shares, sizes, strict=True)]
+            batch_counts = [s * examples / size for s, size in zip(shares, sizes, strict=True)]
         else:
             mean = sum(s * size for s, size in zip(shares, sizes, strict=True))
-            wanted = [s * examples / mean for s in shares]
-        return [max(1, round(count)) for count in wanted]
+            batch_counts = [s * examples / mean for s in shares]
+        return [max(1, round(count)) for count in batch_counts]
 
     def batches(self, pool: Pool, seed: int) -> Batches:
         datasets = self.batches_by_dataset(pool, seed)
-        long = [one.of_length(n) for one, n in zip(datasets, self.counts(datasets), strict=True)]
-        return Shuffled(long, stable_seed(seed, "batches"))
+        resized = [
+            dataset.of_length(n) for dataset, n in zip(datasets, self.counts(datasets), strict=True)
+        ]
+        return Shuffled(resized, stable_seed(seed, "batches"))
 
     def _find_weight(self, one: DatasetBatches) -> float:
-        own = self.weight.of(one.info.name, one.info.task)
-        return one.info.weight * (1.0 if own is None else own)
+        weight = self.weight.of(one.info.name, one.info.task)
+        return one.info.weight * (1.0 if weight is None else weight)

@@ -36,6 +36,6 @@ class RoundRobin(OneDataset):
         datasets = self.batches_by_dataset(pool, seed)
         datasets = [datasets[i] for i in shuffled(len(datasets), stable_seed(seed, "turns"))]
         if self.until != "all":
-            count = (min if self.until == "shortest" else max)(len(one) for one in datasets)
-            datasets = [one.of_length(count) for one in datasets]
+            count = (min if self.until == "shortest" else max)(len(dataset) for dataset in datasets)
+            datasets = [dataset.of_length(count) for dataset in datasets]
         return InTurn(datasets)

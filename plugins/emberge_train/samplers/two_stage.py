@@ -53,7 +53,7 @@ class TwoStage(OneDataset):
                 "two_stage begins with retrieval or reranking, and no dataset is for either; "
                 "choose another sampler, or give a dataset one of these tasks"
             )
-        mixed = {i: self._second_rows(i, rows, seed) for i, rows in pool.items()}
+        mixed = {i: self._select_second_rows(i, rows, seed) for i, rows in pool.items()}
         parts = []
         plan: Mapping[int, Pool] = {1: retrieval, 2: {i: r for i, r in mixed.items() if len(r)}}
         for stage, part in plan.items():
@@ -66,10 +66,10 @@ class TwoStage(OneDataset):
             parts.append(Shuffled(datasets, stable_seed(seed, "batches", stage)))
         return InOrder(parts)
 
-    def _second_rows(self, info: DatasetInfo, rows: Rows, seed: int) -> Rows:
+    def _select_second_rows(self, info: DatasetInfo, rows: Rows, seed: int) -> Rows:
         """Return a dataset's rows in stage two."""
         if info.task not in RETRIEVAL or self.retrieval_ratio == 1:
             return rows
-        wanted = round(self.retrieval_ratio * len(rows))
-        count = max(1, wanted) if self.retrieval_ratio else 0
+        count_by_ratio = round(self.retrieval_ratio * len(rows))
+        count = max(1, count_by_ratio) if self.retrieval_ratio else 0
         return RowSubset(rows, stable_seed(seed, "sample", info.name), 0, count)

@@ -118,8 +118,8 @@ class Decontaminate(DataStep):
             yield from sets.check(context, "eval_sets")
 
     def _find_threshold(self, dataset: StoredDataset) -> float:
-        found = self.jaccard.of(dataset.info.name, dataset.info.task)
-        return 1.0 if found is None else found
+        threshold = self.jaccard.of(dataset.info.name, dataset.info.task)
+        return 1.0 if threshold is None else threshold
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.files import write_text
@@ -152,12 +152,14 @@ class Decontaminate(DataStep):
             "contamination": {
                 "tests": findings.plain(),
                 "words": self.words,
-                "jaccard": {one.info.name: self._find_threshold(one) for one in datasets},
+                "jaccard": {stored.info.name: self._find_threshold(stored) for stored in datasets},
                 "shingle": self.shingle,
             }
         }
         artifact = self.finish(
-            workspace, ((dataset, drop_lonely(dataset, found)) for dataset, found in each), details
+            workspace,
+            ((dataset, drop_lonely(dataset, row_outcomes)) for dataset, row_outcomes in each),
+            details,
         )
         table = workspace.folder / TABLE
         write_text(table, table.read_text(encoding="utf-8") + tests_table(findings.plain()))
@@ -213,8 +215,8 @@ class Decontaminate(DataStep):
         start = training.starts[dataset.info.name]
         mine = (verdicts.get(row) for row in range(start, start + len(dataset)))
         like = sum(
-            one is not None and one.dropped and one.why is not None and one.why.way != "equal"
-            for one in mine
+            fate is not None and fate.dropped and fate.why is not None and fate.why.way != "equal"
+            for fate in mine
         )
         if like > _MANY * len(dataset):
             workspace.warn(

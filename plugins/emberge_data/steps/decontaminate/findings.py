@@ -30,7 +30,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class TextOverlap:
-    """One test text's part in a training text."""
+    """Overlap of one test text with a training text."""
 
     task: str
     side: Side
@@ -88,28 +88,28 @@ class Findings:
 
     def search(self, tests: TestTexts, training: RowTexts, likeness: Likeness) -> Iterator[int]:
         """Look for one block of test texts in all training texts; yield how many were looked at."""
-        index, found = TestIndex(tests.texts, likeness), set[int]()
+        index, tests_in_data = TestIndex(tests.texts, likeness), set[int]()
         texts = training.distinct
         for start in range(0, len(texts), _AT_ONCE):
             for match in index.look(texts[start : start + _AT_ONCE], start):
                 if match.way == "equal" or match.similarity >= self.least[match.text]:
-                    found.add(match.test)
-                    self._note(match, tests)
+                    tests_in_data.add(match.test)
+                    self._record_match(match, tests)
             yield min(start + _AT_ONCE, len(texts))
         for match in index.overlaps():
-            found.add(match.test)
-            self._note(match, tests)
-        for place, uses in enumerate(tests.uses):
+            tests_in_data.add(match.test)
+            self._record_match(match, tests)
+        for test, uses in enumerate(tests.uses):
             for task, side in uses:
-                self._count(task, side, place in found)
+                self._count(task, side, test in tests_in_data)
 
-    def _note(self, match: Match, tests: TestTexts) -> None:
+    def _record_match(self, match: Match, tests: TestTexts) -> None:
         """Keep the match with the highest similarity for a text, task and side."""
-        kept = self.by_text[match.text]
+        overlaps = self.by_text[match.text]
         for use in tests.uses[match.test]:
-            known = kept.get(use)
-            if known is None or match.similarity > known.similarity:
-                kept[use] = TextOverlap(
+            earlier = overlaps.get(use)
+            if earlier is None or match.similarity > earlier.similarity:
+                overlaps[use] = TextOverlap(
                     *use, match.way, match.similarity, tests.originals[match.test]
                 )
 
@@ -124,25 +124,43 @@ class Findings:
 
     def verdict(self, training: RowTexts, row: int, drop: Collection[Side]) -> RowFate:
         """Return the fate of a row, where `drop` names the sides of tests whose texts are removed."""
-        own, negatives = training.of_row(row)
-        held = [one for place in own for one in self._of(place)]
-        why = next((one for one in held if one.side in drop), None)
-        gone = tuple(
+        own_texts, negatives = training.of_row(row)
+        own_overlaps = [overlap for text in own_texts for overlap in self._list_overlaps(text)]
+        reason = next((overlap for overlap in own_overlaps if overlap.side in drop), None)
+        dropped = tuple(
             number
-            for number, place in enumerate(negatives)
-            if any(one.side in drop for one in self._of(place))
+            for number, text in enumerate(negatives)
+            if any(overlap.side in drop for overlap in self._list_overlaps(text))
         )
-        beside = {number: self._of(place) for number, place in enumerate(negatives)}
-        before = {one.task for one in [*held, *(one for some in beside.values() for one in some)]}
-        if why is not None:
-            return RowFate(True, (), why, frozenset(before), frozenset())
-        left = [some for number, some in beside.items() if number not in gone]
-        after = {one.task for one in [*held, *(one for some in left for one in some)]}
-        if gone:
-            why = next(one for one in beside[gone[0]] if one.side in drop)
-        return RowFate(False, gone, why, frozenset(before), frozenset(after))
+        overlaps_by_negative = {
+            number: self._list_overlaps(text) for number, text in enumerate(negatives)
+        }
+        before = {
+            overlap.task
+            for overlap in [
+                *own_overlaps,
+                *(overlap for overlaps in overlaps_by_negative.values() for overlap in overlaps),
+            ]
+        }
+        if reason is not None:
+            return RowFate(True, (), reason, frozenset(before), frozenset())
+        remaining = [
+            overlaps for number, overlaps in overlaps_by_negative.items() if number not in dropped
+        ]
+        after = {
+            overlap.task
+            for overlap in [
+                *own_overlaps,
+                *(overlap for overlaps in remaining for overlap in overlaps),
+            ]
+        }
+        if dropped:
+            reason = next(
+                overlap for overlap in overlaps_by_negative[dropped[0]] if overlap.side in drop
+            )
+        return RowFate(False, dropped, reason, frozenset(before), frozenset(after))
 
-    def _of(self, text: int) -> list[TextOverlap]:
+    def _list_overlaps(self, text: int) -> list[TextOverlap]:
         return list(self.by_text.get(text, {}).values())
 
     def count(self, verdict: RowFate) -> None:

@@ -62,17 +62,17 @@ class TestIndex:
     __test__ = False  # for pytest: the name is a noun
 
     def __init__(self, tests: Sequence[str], likeness: Likeness) -> None:
-        self._place = {test: place for place, test in enumerate(tests)}
+        self._place = {test: number for number, test in enumerate(tests)}
         self._runs = None if likeness.words is None else _Runs(tests, likeness.words)
         self._near = _Near(tests, MinHash(likeness.jaccard, likeness.shingle))
 
     def look(self, texts: Sequence[str], first: int = 0) -> Iterator[Match]:
         """Yield the equal and the near tests of a block of normalised texts, the first at place `first`."""
-        for place, text in enumerate(texts):
+        for number, text in enumerate(texts):
             if (test := self._place.get(text)) is not None:
-                yield Match(first + place, test, "equal")
-        for place, test, similarity in self._near.found(texts):
-            yield Match(first + place, test, "near", similarity)
+                yield Match(first + number, test, "equal")
+        for number, test, similarity in self._near.found(texts):
+            yield Match(first + number, test, "near", similarity)
         if self._runs is not None:
             self._runs.look(texts, first)
 
@@ -102,16 +102,16 @@ class _Runs:
         self._texts: dict[int, list[int]] = defaultdict(list)
 
     def look(self, texts: Sequence[str], first: int) -> None:
-        """Remember the runs of a block of texts that test texts have too."""
+        """Record the runs that this block of texts shares with test texts."""
         if not len(self._hashes):
             return
         places, hashes = _hash_runs(texts, self._size)
         runs = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        known = (self._hashes[runs] == hashes) & (self._tests_of[runs] <= COMMON)
-        for place, run in zip(places[known].tolist(), runs[known].tolist(), strict=True):
+        is_test_run = (self._hashes[runs] == hashes) & (self._tests_of[runs] <= COMMON)
+        for text, run in zip(places[is_test_run].tolist(), runs[is_test_run].tolist(), strict=True):
             self._texts_of[run] += 1
             if self._texts_of[run] <= COMMON:
-                self._texts[run].append(first + place)
+                self._texts[run].append(first + text)
 
     def found(self) -> list[tuple[int, int]]:
         """Return (text, test) of all that share a run."""
@@ -126,7 +126,7 @@ class _Runs:
 
 
 def _hash_runs(texts: Sequence[str], size: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Return the place of a text and the hash of a run for each run that a text has, once."""
+    """Return (text numbers, hashes) of the distinct runs of each text."""
     hashes, counts = word_hashes([words(text) for text in texts], size)
     places = np.repeat(np.arange(len(texts)), counts)
     order = np.lexsort((hashes, places))
@@ -158,15 +158,17 @@ class _Near:
         signatures = self._minhash.signatures(texts)
         every = np.arange(len(texts))
         bands = zip(self._minhash.keys(signatures), self._keys, self._order, strict=True)
-        pairs = np.concatenate([_pair_equal_keys(every, keys, *own) for keys, *own in bands])
+        pairs = np.concatenate(
+            [_pair_equal_keys(every, keys, *sorted_tests) for keys, *sorted_tests in bands]
+        )
         candidates = np.unique(pairs, axis=0)
         mine = functools.cache(lambda text: shingles(texts[text], self._minhash.size))
-        for text, test in candidates[self._likely_pairs(candidates, signatures)].tolist():
+        for text, test in candidates[self._mark_likely_pairs(candidates, signatures)].tolist():
             similarity = jaccard(mine(text), self._shingles(test))
             if similarity >= self._minhash.threshold:
                 yield text, test, similarity
 
-    def _likely_pairs(self, pairs: Pairs, signatures: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    def _mark_likely_pairs(self, pairs: Pairs, signatures: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Return flags of the pairs whose signatures do not rule the threshold out."""
         likely = np.zeros(len(pairs), dtype=bool)
         for start in range(0, len(pairs), _AT_ONCE):

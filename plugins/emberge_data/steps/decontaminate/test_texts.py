@@ -42,10 +42,10 @@ class EvalSets:
             DataError: naming file and line, for what cannot be read.
         """
         limit = workspace.rehearsal.rows if workspace.rehearsal else None
-        for one in pick_eval_sets(workspace.data(self.path), self.only):
-            for half in self._yield_halves(one):
-                data = load_eval_set(one, readers=workspace.readers, split=half, limit=limit)
-                yield from ((one.name, side, text) for side, text in eval_texts(data))
+        for eval_set in pick_eval_sets(workspace.data(self.path), self.only):
+            for half in self._yield_halves(eval_set):
+                data = load_eval_set(eval_set, readers=workspace.readers, split=half, limit=limit)
+                yield from ((eval_set.name, side, text) for side, text in eval_texts(data))
 
     def _yield_halves(self, one: EvalSet) -> list[Split]:
         return [half for half in _HALVES if half == "test" or lacking_half(one, half) is None]
@@ -94,12 +94,12 @@ def gather_blocks(
         if len(places) == most and normalised not in places:
             yield block
             block, places = TestTexts(), {}
-        place = places.setdefault(normalised, len(places))
-        if place == len(block.texts):
+        number = places.setdefault(normalised, len(places))
+        if number == len(block.texts):
             block.texts.append(normalised)
             block.originals.append(text)
             block.uses.append(())
-        if (task, side) not in block.uses[place]:
-            block.uses[place] += ((task, side),)
+        if (task, side) not in block.uses[number]:
+            block.uses[number] += ((task, side),)
     if places:
         yield block

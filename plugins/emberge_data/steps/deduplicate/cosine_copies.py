@@ -41,11 +41,11 @@ class JoinedVectors:
     def __getitem__(self, numbers: Any) -> NDArray[np.float32]:
         parts, places = self._parts[numbers], self._places[numbers]
         dimension = self._sets[int(parts[0]) if len(parts) else 0][0:1].shape[1]
-        found = np.empty((len(parts), dimension), np.float32)
+        vectors = np.empty((len(parts), dimension), np.float32)
         for part in np.unique(parts).tolist():
             here = parts == part
-            found[here] = self._sets[part][places[here]]
-        return found
+            vectors[here] = self._sets[part][places[here]]
+        return vectors
 
     def of(self, numbers: Places) -> JoinedVectors:
         """Return the vectors with these numbers, numbered from 0."""
@@ -111,9 +111,9 @@ def _embed_positives(
     def texts() -> Iterator[str]:
         for row in range(len(dataset)):
             example = dataset[row]
-            found = example.positives if example.label is None else ()
-            counts.append(len(found))
-            yield from found
+            positives = example.positives if example.label is None else ()
+            counts.append(len(positives))
+            yield from positives
 
     distinct = DistinctTexts(texts(), workspace.work)
     return teacher.documents(distinct, dataset), distinct.places, counts
@@ -141,12 +141,12 @@ def cosine_copies(
         return bool((scores.max(axis=1) >= threshold).all())
 
     pairs = pairs_above(vectors.anchors.of(numbers), threshold, device)
-    for one, group in groupby(pairs, key=itemgetter(0)):
-        row = int(numbers[one])
+    for later, group in groupby(pairs, key=itemgetter(0)):
+        row = int(numbers[later])
         others = (int(numbers[other]) for _, other in group if stays[other])
         earlier = next((other for other in others if same(row, other)), None)
         if earlier is not None:
-            stays[one] = False
+            stays[later] = False
             yield row, earlier
 
 
@@ -161,15 +161,15 @@ def pairs_above(
     least = threshold - 2 * space.slack if len(vectors) else threshold
     for first in range(0, len(vectors), _ROWS):
         last = min(first + _ROWS, len(vectors))
-        found = []
+        blocks = []
         with full_precision():
             units = space.queries.units(slice(first, last))
             for column in range(0, last, _COLUMNS):
                 others = space.documents.units(slice(column, min(column + _COLUMNS, last)))
                 high = (units @ others.T >= least).nonzero().cpu().numpy()
                 high += np.array([first, column])
-                found.append(high[high[:, 1] < high[:, 0]])
-        pairs = np.concatenate(found)
+                blocks.append(high[high[:, 1] < high[:, 0]])
+        pairs = np.concatenate(blocks)
         exact = space.scores(pairs[:, 0], pairs[:, 1]) >= threshold
         pairs = pairs[exact]
         yield from map(tuple, pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))].tolist())

@@ -100,8 +100,8 @@ class Deduplicate(DataStep):
             yield context.problem("a teacher compares rows or anchors, not texts", "of")
 
     def _check_preferred(self, names: Sequence[str]) -> Iterator[str]:
-        for place, name in enumerate(self.prefer):
-            if name in self.prefer[:place]:
+        for number, name in enumerate(self.prefer):
+            if name in self.prefer[:number]:
                 yield f"set '{name}' is preferred twice; once is enough"
             elif name not in names:
                 hint = suggest(name, names) or f"; there are {', '.join(names)}"
@@ -115,18 +115,22 @@ class Deduplicate(DataStep):
         datasets = self.load(workspace)
         for stray in self._check_preferred([dataset.info.name for dataset in datasets]):
             raise RecipeError(stray)
-        place = {name: number for number, name in enumerate(self.prefer)}
-        ordered = sorted(datasets, key=lambda one: place.get(one.info.name, len(place)))
+        rank_by_name = {name: number for number, name in enumerate(self.prefer)}
+        ordered = sorted(
+            datasets, key=lambda stored: rank_by_name.get(stored.info.name, len(rank_by_name))
+        )
         rows = RowsInOrder(ordered, self.of, across=self.across)
         vectors = self._embed_rows(ordered, workspace)
         if not join_ranks(workspace.machine.device).first:
             return Artifact(kind="data")
-        found = self._find(rows, vectors, workspace)
-        starts = dict(zip([one.info.name for one in ordered], rows.starts, strict=False))
+        copies = self._find_copies(rows, vectors, workspace)
+        starts = dict(zip([stored.info.name for stored in ordered], rows.starts, strict=False))
 
         def outcomes(dataset: StoredDataset) -> Iterator[Outcome]:
             start = starts[dataset.info.name]
-            return (found.outcome(start + row, row, example) for row, example in _rows(dataset))
+            return (
+                copies.outcome(start + row, row, example) for row, example in _number_rows(dataset)
+            )
 
         return self.finish(
             workspace,
@@ -146,27 +150,29 @@ class Deduplicate(DataStep):
             return None
         return embed_rows(datasets, self.teacher, workspace, positives=self.of == "rows")
 
-    def _find(self, rows: RowsInOrder, vectors: RowVectors | None, workspace: Workspace) -> _Copies:
+    def _find_copies(
+        self, rows: RowsInOrder, vectors: RowVectors | None, workspace: Workspace
+    ) -> _Copies:
         """Return all copies; each way of looking for them takes the rows that those before it leave."""
         from emberge_data.steps.deduplicate.text_copies import equal_copies, near_copies
 
-        found = _Copies(rows)
+        copies = _Copies(rows)
         folder = workspace.work / "keys"
         workspace.progress(0, 1, note="equal rows")
-        found.add("equal to", equal_copies(rows, found.kept, folder))
+        copies.add("equal to", equal_copies(rows, copies.kept, folder))
         if self.jaccard is not None:
             workspace.progress(0, 1, note="near copies")
-            near = near_copies(rows, found.kept, folder, threshold=self.jaccard, size=self.shingle)
-            found.add("nearly", near)
+            near = near_copies(rows, copies.kept, folder, threshold=self.jaccard, size=self.shingle)
+            copies.add("nearly", near)
         if vectors is not None:
             from emberge_data.steps.deduplicate.cosine_copies import cosine_copies
 
             workspace.progress(0, 1, note="rows of one meaning")
             device = workspace.machine.device
-            found.add(
-                "means the same as", cosine_copies(rows, found.kept, vectors, self.cosine, device)
+            copies.add(
+                "means the same as", cosine_copies(rows, copies.kept, vectors, self.cosine, device)
             )
-        return found
+        return copies
 
 
 class _Copies:
@@ -175,7 +181,7 @@ class _Copies:
     def __init__(self, rows: RowsInOrder) -> None:
         import numpy as np
 
-        self._rows = rows
+        self._number_rows = rows
         self._earlier = np.full(len(rows), -1, dtype=np.int64)
         self._way = np.zeros(len(rows), dtype=np.int8)
         self._ways: list[str] = []
@@ -183,8 +189,8 @@ class _Copies:
     @property
     def kept(self) -> NDArray[np.bool_]:
         """Flags of the rows that are not known to be copies."""
-        kept: NDArray[np.bool_] = self._earlier < 0
-        return kept
+        is_kept: NDArray[np.bool_] = self._earlier < 0
+        return is_kept
 
     def add(self, way: str, copies: Iterator[tuple[int, int]]) -> None:
         """Take (row, earlier row) of each copy that was found in one way."""
@@ -196,11 +202,11 @@ class _Copies:
         """Return the outcome of the row at a place of the numbering over all sets."""
         if self._earlier[place] < 0:
             return Outcome(row, example, example)
-        dataset, earlier = self._rows.place(int(self._earlier[place]))
+        dataset, earlier = self._number_rows.place(int(self._earlier[place]))
         note = f"{self._ways[self._way[place]]} a row of {dataset.info.name}"
         return Outcome(row, example, None, note, f"row {earlier + 1}: {dataset[earlier].anchor}")
 
 
-def _rows(dataset: StoredDataset) -> Iterator[tuple[int, Example]]:
+def _number_rows(dataset: StoredDataset) -> Iterator[tuple[int, Example]]:
     """Yield the rows with their numbers."""
     return ((row, dataset[row]) for row in range(len(dataset)))

@@ -28,7 +28,7 @@ _AT_ONCE = 512
 
 
 class SharedKeys:
-    """Units that share a key with another, by row: those whose keys are all their own are forgotten.
+    """Units that share a key with another unit, by row; units without a shared key are dropped.
 
     Keys are in files while they are gathered, one for each band, and are looked at band by band: memory has
     8 bytes for each unit, 24 while a band is sorted, and 16 for each key that units share.
@@ -43,10 +43,10 @@ class SharedKeys:
         rows = array("q")
         with ExitStack() as stack:
             opened = [stack.enter_context(file.open("wb")) for file in files]
-            for block, found in keys:
+            for block, block_keys in keys:
                 rows.extend(block)
                 for band, file in enumerate(opened):
-                    file.write(found[band].tobytes())
+                    file.write(block_keys[band].tobytes())
         self.rows = np.frombuffer(rows, np.int64) if rows else np.zeros(0, np.int64)
         self._units, self._buckets = _group_by_key(files)
 
@@ -99,8 +99,12 @@ def first_copies(
         candidates = dict.fromkeys(
             (unit, *other) for unit, bucket in entries for other in stay.get(bucket, ())
         )
-        found = (other for unit, other, place in candidates if other != row and same(unit, place))
-        earlier = next(found, None)
+        earlier_rows = (
+            other
+            for unit, other, other_unit in candidates
+            if other != row and same(unit, other_unit)
+        )
+        earlier = next(earlier_rows, None)
         if earlier is not None:
             yield row, earlier
             continue
@@ -114,7 +118,7 @@ def equal_copies(
     """Yield (row, earlier row) of rows that equal an earlier one."""
 
     def keys() -> Iterator[tuple[list[int], NDArray[np.uint64]]]:
-        for numbers, units in _blocks(rows.every_unit(kept)):
+        for numbers, units in _split_blocks(rows.every_unit(kept)):
             hashes = [_hash("\x1f".join((unit.tag, *unit.parts))) for unit in units]
             yield numbers, np.array([hashes], dtype=np.uint64)
 
@@ -140,7 +144,7 @@ def near_copies(
     minhash = MinHash(threshold, size)
 
     def keys() -> Iterator[tuple[list[int], NDArray[np.uint64]]]:
-        for numbers, units in _blocks(rows.every_unit(kept)):
+        for numbers, units in _split_blocks(rows.every_unit(kept)):
             signatures = minhash.signatures([unit.parts[0] for unit in units])
             more = [place for place, unit in enumerate(units) if len(unit.parts) > 1]
             if more:
@@ -154,8 +158,8 @@ def near_copies(
 
     @functools.lru_cache(maxsize=4096)
     def sets(place: int) -> tuple[str, list[frozenset[str]]]:
-        found = unit(place)
-        return found.tag, [shingles(part, size) for part in found.parts]
+        texts = unit(place)
+        return texts.tag, [shingles(part, size) for part in texts.parts]
 
     def same(one: int, other: int) -> bool:
         (tag, mine), (other_tag, theirs) = sets(one), sets(other)
@@ -178,12 +182,12 @@ class _UnitAt:
         return self._rows.units(row)[number - first]
 
 
-def _blocks(
+def _split_blocks(
     units: Iterable[tuple[int, ComparedTexts]],
 ) -> Iterator[tuple[list[int], list[ComparedTexts]]]:
     """Yield the row numbers and the units of one block after another."""
-    rest = iter(units)
-    while block := list(islice(rest, _AT_ONCE)):
+    iterator = iter(units)
+    while block := list(islice(iterator, _AT_ONCE)):
         yield [row for row, _ in block], [unit for _, unit in block]
 
 

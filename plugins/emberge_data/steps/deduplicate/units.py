@@ -23,7 +23,7 @@ Of = Literal["rows", "anchors", "texts"]
 
 @dataclass(frozen=True, slots=True)
 class ComparedTexts:
-    """Normalised texts, each to be compared with the one at its place; the tags of copies are equal."""
+    """Normalised texts of a row. Copies have equal tags, and their texts are compared in order."""
 
     tag: str
     parts: tuple[str, ...]
@@ -61,7 +61,7 @@ class RowsInOrder:
         self._of = of
         self._across = across
         self.starts = [0, *itertools.accumulate(len(dataset) for dataset in datasets)]
-        self.units = functools.lru_cache(maxsize=4096)(self._units)
+        self.units = functools.lru_cache(maxsize=4096)(self._read_units)
 
     def __len__(self) -> int:
         return self.starts[-1]
@@ -71,12 +71,12 @@ class RowsInOrder:
         number = bisect.bisect_right(self.starts, row) - 1
         return self.datasets[number], row - self.starts[number]
 
-    def _units(self, row: int) -> list[ComparedTexts]:
-        dataset, own = self.place(row)
+    def _read_units(self, row: int) -> list[ComparedTexts]:
+        dataset, number = self.place(row)
         tag = "" if self._across else dataset.info.name
-        return units_of(dataset, dataset[own], self._of, tag)
+        return units_of(dataset, dataset[number], self._of, tag)
 
     def every_unit(self, kept: NDArray[np.bool_]) -> Iterator[tuple[int, ComparedTexts]]:
         """Yield (row, unit) of all kept rows."""
         for row in kept.nonzero()[0].tolist():
-            yield from ((row, unit) for unit in self._units(row))
+            yield from ((row, unit) for unit in self._read_units(row))

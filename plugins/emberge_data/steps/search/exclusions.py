@@ -24,7 +24,7 @@ class Lists:
         """Return these lists, each sorted and without repetitions."""
         import numpy as np
 
-        pairs = [(number, place) for number, one in enumerate(lists) for place in one]
+        pairs = [(number, place) for number, entries in enumerate(lists) for place in entries]
         numbers, places = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         return cls.of_pairs(numbers, places, len(lists))
 
@@ -47,7 +47,7 @@ class Lists:
         return self.places[self.starts[number] : self.starts[number + 1]]
 
     def pairs(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return each place of these lists with its list's row in `numbers`: rows, then places."""
+        """Return (rows, places): every place of the lists `numbers`, with the list's index in `numbers`."""
         import numpy as np
 
         starts, ends = self.starts[numbers], self.starts[numbers + 1]
@@ -58,7 +58,7 @@ class Lists:
         return rows, self.places[starts[rows] + within]
 
     def taken(self, numbers: NDArray[np.int64]) -> Lists:
-        """Return these lists as lists 0, 1, 2 and so on."""
+        """Return the lists with these numbers, renumbered from 0."""
         rows, places = self.pairs(numbers)
         return Lists.of_pairs(rows, places, len(numbers))
 

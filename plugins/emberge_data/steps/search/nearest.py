@@ -63,8 +63,8 @@ def nearest(
         rows = max(1, limits.memory // 4 // bytes_of_query)
         for first in range(0, len(todo), rows):
             part = todo[first : first + rows]
-            some = None if ceilings is None else ceilings[:, part]
-            search = _Search(spaces, queries[part], size, some, excluded, limits)
+            part_ceilings = None if ceilings is None else ceilings[:, part]
+            search = _Search(spaces, queries[part], size, part_ceilings, excluded, limits)
             done = np.ones(len(part), dtype=bool)
             for number, result in enumerate(results):
                 places, scores = search.in_order(number)
@@ -91,12 +91,12 @@ class _Search:
     ) -> None:
         self.spaces, self.queries, self.ceilings = spaces, queries, ceilings
         self.size = min(size, len(spaces[0].documents))
-        self._highest = self._float32_ceilings()
-        self._best = [self._empty_candidates(space) for space in spaces]
+        self._highest = self._round_ceilings()
+        self._best = [self._make_empty_candidates(space) for space in spaces]
         with full_precision():
             self._look_at_all(excluded, limits)
 
-    def _float32_ceilings(self) -> list[Tensor] | None:
+    def _round_ceilings(self) -> list[Tensor] | None:
         """Return numbers above which no product of an allowed document can be, for each space."""
         if self.ceilings is None:
             return None
@@ -105,7 +105,7 @@ class _Search:
             for space, ceiling in zip(self.spaces, self.ceilings, strict=True)
         ]
 
-    def _empty_candidates(self, space: Space) -> tuple[Tensor, Tensor]:
+    def _make_empty_candidates(self, space: Space) -> tuple[Tensor, Tensor]:
         import torch
 
         shape = (len(self.queries), self.size)
@@ -124,11 +124,11 @@ class _Search:
             for row in range(0, len(self.queries), rows):
                 part = slice(row, row + rows)
                 tiles = [u[part] @ h.T for u, h in zip(units, here, strict=True)]
-                self._forbid(tiles, part, first, excluded)
+                self._exclude_documents(tiles, part, first, excluded)
                 for number, tile in enumerate(tiles):
-                    self._keep(number, tile, part, first)
+                    self._keep_best(number, tile, part, first)
 
-    def _forbid(
+    def _exclude_documents(
         self, tiles: Sequence[Tensor], part: slice, first: int, excluded: Exclusions | None
     ) -> None:
         """Set the scores of documents to -inf that cannot be allowed."""
@@ -139,31 +139,31 @@ class _Search:
             # Few queries have a document above their ceiling in any one block.
             over = [t.amax(dim=1) > limit for t, limit in zip(tiles, highest, strict=True)]
             rows = torch.stack(over).any(dim=0).nonzero()[:, 0]
-            some = [tile[rows] for tile in tiles]
-            above = [t > limit[rows, None] for t, limit in zip(some, highest, strict=True)]
+            parts = [tile[rows] for tile in tiles]
+            above = [t > limit[rows, None] for t, limit in zip(parts, highest, strict=True)]
             forbidden = torch.stack(above).any(dim=0)
-            for tile, chosen in zip(tiles, some, strict=True):
+            for tile, chosen in zip(tiles, parts, strict=True):
                 tile[rows] = chosen.masked_fill_(forbidden, -torch.inf)
         if excluded is not None:
             for tile in tiles:
                 excluded.fill(tile, self.queries[part], first, -torch.inf)
 
-    def _keep(self, number: int, tile: Tensor, part: slice, first: int) -> None:
+    def _keep_best(self, number: int, tile: Tensor, part: slice, first: int) -> None:
         """Join the best of a tile with the candidates of its queries."""
         import torch
 
-        kept, places = self._best[number]
+        best_products, places = self._best[number]
         best, at = tile.topk(min(self.size, tile.shape[1]), dim=1, sorted=False)
-        best, order = torch.cat([kept[part], best], dim=1).topk(self.size, dim=1)
-        kept[part] = best
+        best, order = torch.cat([best_products[part], best], dim=1).topk(self.size, dim=1)
+        best_products[part] = best
         places[part] = torch.cat([places[part], at + first], dim=1).gather(1, order)
 
     def in_order(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the allowed candidates of a space [n, k] in order, padded with -1 and -inf."""
         import numpy as np
 
-        products, found = (part.cpu().numpy() for part in self._best[number])
-        places = np.where(np.isneginf(products), 0, found)
+        products, documents = (part.cpu().numpy() for part in self._best[number])
+        places = np.where(np.isneginf(products), 0, documents)
         scores = self.spaces[number].scores(self.queries, places)
         allowed = ~np.isneginf(products)
         if self.ceilings is not None:

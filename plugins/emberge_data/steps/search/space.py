@@ -42,7 +42,7 @@ class Side:
 
     @cached_property
     def piece(self) -> int:
-        """Number of vectors to look at together."""
+        """Number of vectors to load at once."""
         return max(1, PIECE // (4 * self.dimension))
 
     @cached_property
@@ -50,19 +50,19 @@ class Side:
         """Squared length of every vector, float64 [n]: eight bytes a text stay in memory."""
         import torch
 
-        found = torch.empty(len(self), dtype=torch.float64, device=self.device)
+        squared = torch.empty(len(self), dtype=torch.float64, device=self.device)
         for first in range(0, len(self), self.piece):
             last = min(first + self.piece, len(self))
-            found[first:last] = squared_lengths(self.at(slice(first, last)))
-        return found
+            squared[first:last] = squared_lengths(self.at(slice(first, last)))
+        return squared
 
     def at(self, places: NDArray[np.int64] | slice) -> Tensor:
         """Return the float32 vectors at these places [n, d]."""
         import numpy as np
         import torch
 
-        found = np.array(self.vectors[places], dtype=np.float32, order="C")
-        return torch.from_numpy(found).to(self.device)
+        vectors = np.array(self.vectors[places], dtype=np.float32, order="C")
+        return torch.from_numpy(vectors).to(self.device)
 
     def units(self, places: NDArray[np.int64] | slice) -> Tensor:
         """Return the vectors at these places scaled to length 1, float32 [n, d]."""
@@ -71,12 +71,12 @@ class Side:
 
         if isinstance(places, slice):
             places = np.arange(*places.indices(len(self)))
-        found = torch.empty((len(places), self.dimension), device=self.device)
+        vectors = torch.empty((len(places), self.dimension), device=self.device)
         for first in range(0, len(places), self.piece):
-            some = places[first : first + self.piece]
-            at = torch.from_numpy(some).to(self.device)
-            found[first : first + self.piece] = unit_rows(self.at(some), self.lengths[at])
-        return found
+            part = places[first : first + self.piece]
+            at = torch.from_numpy(part).to(self.device)
+            vectors[first : first + self.piece] = unit_rows(self.at(part), self.lengths[at])
+        return vectors
 
 
 class Space:
@@ -101,22 +101,24 @@ class Space:
         import numpy as np
 
         wide = documents if documents.ndim == 2 else documents[:, None]
-        found = np.empty(wide.shape, dtype=np.float64)
+        cosines = np.empty(wide.shape, dtype=np.float64)
         rows = max(1, self.queries.piece // max(1, wide.shape[1]))
         for first in range(0, len(queries), rows):
             part = slice(first, first + rows)
-            found[part] = self._scores(queries[part], wide[part]).cpu().numpy()
-        return found.reshape(documents.shape)
+            cosines[part] = self._compute_cosines(queries[part], wide[part]).cpu().numpy()
+        return cosines.reshape(documents.shape)
 
-    def _scores(self, queries: NDArray[np.int64], documents: NDArray[np.int64]) -> Tensor:
+    def _compute_cosines(self, queries: NDArray[np.int64], documents: NDArray[np.int64]) -> Tensor:
         import torch
 
         flat = documents.reshape(-1)
-        asked, found = (torch.from_numpy(places).to(self.device) for places in (queries, flat))
+        query_places, document_places = (
+            torch.from_numpy(places).to(self.device) for places in (queries, flat)
+        )
         right = self.documents.at(flat).reshape(*documents.shape, self.documents.dimension)
         return cosines(
             self.queries.at(queries)[:, None],
             right,
-            self.queries.lengths[asked][:, None],
-            self.documents.lengths[found].reshape(documents.shape),
+            self.queries.lengths[query_places][:, None],
+            self.documents.lengths[document_places].reshape(documents.shape),
         )

@@ -20,7 +20,7 @@ from emberge_data.steps.cross_encoder import (
     is_cross_encoder,
 )
 from emberge_data.steps.pair_scores import PairScores, Segment, list_pairs, pair_cosines
-from emberge_data.steps.score_pairs import ScorePairs, _Figures, _sigmoid, _yield_outcomes
+from emberge_data.steps.score_pairs import ScorePairs, _apply_sigmoid, _Figures, _yield_outcomes
 from emberge_data.steps.teacher import OpenTeacher, Teacher
 
 from tests.support.training_data import dataset
@@ -80,9 +80,9 @@ def test_scores_are_scaled_as_asked() -> None:
     assert usual(0.5) == math.tanh(0.5)
     given = step(score_range=(-2.0, 6.0))._scale(math.tanh)
     assert [given(score) for score in (-9, -2, 0, 2, 6, 7)] == [0, 0, 0.25, 0.5, 1, 1]
-    assert [_sigmoid(x) for x in (0.0, 1000.0, -1000.0)] == [0.5, 1.0, 0.0]
-    assert _sigmoid(2.0) == pytest.approx(1 / (1 + math.exp(-2)), rel=1e-15)
-    assert _sigmoid(-2.0) == pytest.approx(1 - _sigmoid(2.0), rel=1e-15)
+    assert [_apply_sigmoid(x) for x in (0.0, 1000.0, -1000.0)] == [0.5, 1.0, 0.0]
+    assert _apply_sigmoid(2.0) == pytest.approx(1 / (1 + math.exp(-2)), rel=1e-15)
+    assert _apply_sigmoid(-2.0) == pytest.approx(1 - _apply_sigmoid(2.0), rel=1e-15)
 
 
 def test_rows_get_their_scores_and_figures_are_of_the_teachers_own(tmp_path: Path) -> None:
