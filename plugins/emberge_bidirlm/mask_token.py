@@ -1,4 +1,4 @@
-"""The mask token of a causal model: one of its tokens that texts do not have, written into its tokenizer."""
+"""The mask token of a causal model: a token that no text contains, written into its tokenizer."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class MaskToken:
 
     def files(self, checkpoint: Checkpoint) -> Mapping[str, Mapping[str, Any]]:
         """Return the tokenizer's files that name the mask token, by path in the checkpoint."""
-        found = with_mask_token(checkpoint.trunk, self.token)
-        return {checkpoint.in_trunk(name): content for name, content in found.items()}
+        contents = with_mask_token(checkpoint.trunk, self.token)
+        return {checkpoint.in_trunk(name): content for name, content in contents.items()}
 
     def require(self, folder: Path) -> None:
         """Make sure that the tokenizer in a transformer's folder has this mask token, and no new one.
@@ -45,21 +45,21 @@ def find_mask_token(checkpoint: Checkpoint, given: str | int | None) -> MaskToke
         CheckpointError: for one that the tokenizer has not, or that has no row among the embeddings.
     """
     tokenizer = load_tokenizer(checkpoint.trunk)
-    known: dict[str, int] = tokenizer.get_vocab()
-    wanted = tokenizer.mask_token if given is None else given
-    if wanted is None:
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    token = tokenizer.mask_token if given is None else given
+    if token is None:
         return None
-    found = _token_of(checkpoint.folder, wanted, known)
+    mask_token = _find_token(checkpoint.folder, token, vocabulary)
     rows = int(text_config(checkpoint).vocab_size)
-    if found.id >= rows:
+    if mask_token.id >= rows:
         raise CheckpointError(
-            f"{checkpoint.folder}: the mask token '{found.token}' has the id {found.id}, and the model has "
-            f"embeddings of {rows} tokens only; name one of those as mask_token"
+            f"{checkpoint.folder}: the mask token '{mask_token.token}' has the id {mask_token.id}, and the "
+            f"model has embeddings of {rows} tokens only; name one of those as mask_token"
         )
-    return found
+    return mask_token
 
 
-def _token_of(folder: Path, wanted: str | int, known: Mapping[str, int]) -> MaskToken:
+def _find_token(folder: Path, wanted: str | int, known: Mapping[str, int]) -> MaskToken:
     if isinstance(wanted, str):
         if wanted in known:
             return MaskToken(wanted, known[wanted])
@@ -91,10 +91,10 @@ def class_config(checkpoint: Checkpoint) -> Any:
     Raises:
         CheckpointError: for a model that needs remote code.
     """
-    known = find_config_class(checkpoint.config.get("model_type"))
-    if known is None:
+    config_class = find_config_class(checkpoint.config.get("model_type"))
+    if config_class is None:
         raise CheckpointError(
             f"{checkpoint.folder}: transformers has no model type "
             f"'{checkpoint.config.get('model_type')}' without remote code"
         )
-    return known.from_dict(dict(checkpoint.config))
+    return config_class.from_dict(dict(checkpoint.config))

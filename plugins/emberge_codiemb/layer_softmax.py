@@ -79,16 +79,16 @@ class LayerSoftmax(MergeStrategy):
         import torch
 
         from_file = self.deltas is not None
-        moved = self._read_norms(block) if from_file else _squared_norms(block.deltas)
-        found: dict[str, Any] = {"stated" if from_file else "moved": {block.layer: moved}}
+        moved = self._read_norms(block) if from_file else _compute_squared_norms(block.deltas)
+        measures: dict[str, Any] = {"stated" if from_file else "moved": {block.layer: moved}}
         if self.normalise == "relative":
             assert block.base is not None
-            found["base"] = {block.layer: _squared_norms(block.base[None])}
+            measures["base"] = {block.layer: _compute_squared_norms(block.base[None])}
         if self.interpolate == "slerp":
             first, second = block.tensors
             trio = torch.stack([first, second, second - first])
-            found["gram"] = {block.name: block.gram(trio)}
-        return found
+            measures["gram"] = {block.name: block.gram(trio)}
+        return measures
 
     def join(self, measures: Sequence[Measures]) -> Measures:
         # A file's norm of a layer comes with each of its tensors, and is not to be added up.
@@ -97,14 +97,17 @@ class LayerSoftmax(MergeStrategy):
         return {**summed, "stated": stated} if stated else summed
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        known = stats[-1]
-        norms = known.get("stated") or {k: v.sqrt() for k, v in known["moved"].items()}
-        base = {layer: value.sqrt() for layer, value in known.get("base", {}).items()}
+        measures = stats[-1]
+        norms = measures.get("stated") or {k: v.sqrt() for k, v in measures["moved"].items()}
+        base = {layer: value.sqrt() for layer, value in measures.get("base", {}).items()}
         weights = self.weights_of(block.layer, norms, base).tolist()
-        found = {"findings": dict(zip(block.models, weights, strict=True))}
+        findings = {"findings": dict(zip(block.models, weights, strict=True))}
         if self.interpolate == "linear":
-            return {"coefficients": weights, **found}
-        return {"coefficients": _slerp_factors(known["gram"][block.name], weights[1]), **found}
+            return {"coefficients": weights, **findings}
+        return {
+            "coefficients": _compute_slerp_factors(measures["gram"][block.name], weights[1]),
+            **findings,
+        }
 
     def weights_of(
         self, layer: str, norms: Mapping[str, Tensor], base: Mapping[str, Tensor]
@@ -113,14 +116,16 @@ class LayerSoftmax(MergeStrategy):
         import torch
 
         scaled = {name: self._scale_norms(norms, name, base) for name in norms}
-        own = scaled[layer]
+        layer_norms = scaled[layer]
         if not _NUMBERED.search(layer):
             if self.non_layer == "uniform":
-                own = torch.zeros_like(own)
+                layer_norms = torch.zeros_like(layer_norms)
             elif self.non_layer == "global_mean":
-                layers = [v for name, v in scaled.items() if _NUMBERED.search(name)] or [own]
-                own = torch.stack(layers).mean(0)
-        return torch.softmax(own / self.temperature, 0)
+                layers = [v for name, v in scaled.items() if _NUMBERED.search(name)] or [
+                    layer_norms
+                ]
+                layer_norms = torch.stack(layers).mean(0)
+        return torch.softmax(layer_norms / self.temperature, 0)
 
     def _scale_norms(
         self, norms: Mapping[str, Tensor], name: str, base: Mapping[str, Tensor]
@@ -139,10 +144,10 @@ class LayerSoftmax(MergeStrategy):
     def _read_norms(self, block: Block) -> Tensor:
         missing = [label for label in block.models if label not in block.statistics]
         if missing:
-            known = ", ".join(sorted(block.statistics)) or "nothing"
+            labels = ", ".join(sorted(block.statistics)) or "nothing"
             raise ValueError(
                 f"the statistics file '{self.deltas}' has no delta norm of '{missing[0]}' for "
-                f"{block.layer}; for that it has {known}"
+                f"{block.layer}; for that it has {labels}"
             )
         norms = [float(block.statistics[label]) for label in block.models]
         if not all(math.isfinite(norm) and norm >= 0 for norm in norms):
@@ -150,7 +155,7 @@ class LayerSoftmax(MergeStrategy):
         return block.weights.new_tensor(norms)
 
 
-def _squared_norms(vectors: Tensor) -> Tensor:
+def _compute_squared_norms(vectors: Tensor) -> Tensor:
     """Return ‖v‖² of each of [n, *rows], float64; norms of runs of 8,192 are in the vectors' own dtype."""
     import torch
 
@@ -162,7 +167,7 @@ def _squared_norms(vectors: Tensor) -> Tensor:
     return torch.cat(norms, 1).double().square().sum(1)
 
 
-def _slerp_factors(gram: Tensor, t: float) -> list[float]:
+def _compute_slerp_factors(gram: Tensor, t: float) -> list[float]:
     """Return factors of a and b for the share t of the way, given the products of a, b and b - a."""
     (aa, ab, ad), (_, bb, _), (_, _, dd) = gram.tolist()
     if min(aa, bb) <= _NOWHERE**2:

@@ -52,14 +52,17 @@ class Mixed(Sampler):
         datasets = batches_by_dataset(pool, small, "drop", seed)
         drawn = []
         for draw in range(self.draws):
-            own = stable_seed(seed, "draw", draw)
-            cut = [replace(one, seed=stable_seed(own, "rows", one.info.name)) for one in datasets]
-            drawn.append(Shuffled(cut, stable_seed(own, "batches")))
+            draw_seed = stable_seed(seed, "draw", draw)
+            reseeded = [
+                replace(dataset, seed=stable_seed(draw_seed, "rows", dataset.info.name))
+                for dataset in datasets
+            ]
+            drawn.append(Shuffled(reseeded, stable_seed(draw_seed, "batches")))
         return _MixedTogether(drawn)
 
 
 class _MixedTogether(Batches):
-    """Steps with a batch of each sequence; as many as see about each row once."""
+    """Steps that join one batch of each sequence, as many as read each row about once."""
 
     def __init__(self, drawn: Sequence[Batches]) -> None:
         self._drawn = drawn

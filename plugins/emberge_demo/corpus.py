@@ -59,20 +59,20 @@ def locate(package: str) -> Path | None:
 
 
 @functools.cache
-def _providers() -> Mapping[str, list[str]]:
+def _map_providers() -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
 
 
 def import_names(distribution: str) -> list[str]:
     """Return the import names of a distribution, for users who write `scikit-learn` and mean `sklearn`."""
-    wanted = distribution.lower().replace("_", "-")
+    normalised = distribution.lower().replace("_", "-")
     return [
         name
-        for name, providers in sorted(_providers().items())
+        for name, providers in sorted(_map_providers().items())
         if name.isidentifier()
         and not name.startswith("_")
         and name != distribution
-        and wanted in {p.lower().replace("_", "-") for p in providers}
+        and normalised in {p.lower().replace("_", "-") for p in providers}
     ]
 
 
@@ -85,8 +85,8 @@ def missing_package(name: str) -> str:
     return f"package '{name}' is not installed (or is one file); {fix}, or leave it out"
 
 
-def _distribution(package: str) -> importlib.metadata.Distribution | None:
-    names = _providers().get(package, [])
+def _find_distribution(package: str) -> importlib.metadata.Distribution | None:
+    names = _map_providers().get(package, [])
     return importlib.metadata.distribution(names[0]) if names else None
 
 
@@ -94,7 +94,7 @@ def version(package: str) -> str:
     """Return the installed version: the interpreter's for the standard library."""
     if package == STDLIB:
         return ".".join(str(part) for part in sys.version_info[:3])
-    distribution = _distribution(package)
+    distribution = _find_distribution(package)
     return distribution.version if distribution is not None else "unknown"
 
 
@@ -102,7 +102,7 @@ def licence(package: str) -> str:
     """Return the licence that the package's own metadata state."""
     if package == STDLIB:
         return "PSF-2.0"
-    distribution = _distribution(package)
+    distribution = _find_distribution(package)
     if distribution is None:
         return "unknown"
     metadata = distribution.metadata.json
@@ -116,7 +116,7 @@ def licence(package: str) -> str:
 
 def source_files(package: str, folder: Path) -> list[tuple[str, Path]]:
     """Return the dotted module name and the file of every Python file to read, sorted by name."""
-    found = []
+    files = []
     for path in folder.rglob("*.py"):
         parts = path.relative_to(folder).parts
         if SKIPPED.intersection(parts[:-1]) or parts[-1].startswith(SKIPPED_FILES):
@@ -125,8 +125,8 @@ def source_files(package: str, folder: Path) -> list[tuple[str, Path]]:
         prefix = "" if package == STDLIB else package
         name = ".".join(part for part in (prefix, module) if part)
         if name:
-            found.append((name, path))
-    return sorted(found)
+            files.append((name, path))
+    return sorted(files)
 
 
 def definitions(
@@ -144,10 +144,10 @@ def definitions(
 
 
 def _read_file(module: str, path: Path) -> Iterator[Definition]:
-    found = parse_source(path)
-    if found is None:
+    parsed = parse_source(path)
+    if parsed is None:
         return
-    tree, text = found
+    tree, text = parsed
     # Not splitlines: form feeds end no line for `ast`.
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     for name, node in _yield_functions(tree, ""):
@@ -158,7 +158,7 @@ def _read_file(module: str, path: Path) -> Iterator[Definition]:
 
 
 def _yield_functions(tree: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
-    """Functions of modules and classes, also under `if` and `try`, but not those inside functions."""
+    """Yield functions of modules and classes, also under `if` and `try`, but not those inside functions."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Function):
             yield f"{prefix}{node.name}", node
@@ -178,25 +178,25 @@ def without_docstring(node: Function, lines: list[str]) -> str:
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
     docstring, following = node.body[0], node.body[1]
     start, end = docstring.lineno - 1, docstring.end_lineno or docstring.lineno
-    before = _cut(lines[start], 0, docstring.col_offset)
+    before = _cut_bytes(lines[start], 0, docstring.col_offset)
     shares_line = bool(before.strip()) or following.lineno == end
     if shares_line:  # def f(): "doc"; return 1
-        after = _cut(lines[end - 1], docstring.end_col_offset or 0, None)
+        after = _cut_bytes(lines[end - 1], docstring.end_col_offset or 0, None)
         middle = [before + after.lstrip(" ;")]
     else:
         middle = []
         while not lines[end].strip():
             end += 1
-    kept = [*lines[first:start], *middle, *lines[end : node.end_lineno or end]]
-    return "\n".join(_dedent(line, node.col_offset) for line in kept).strip()
+    text_lines = [*lines[first:start], *middle, *lines[end : node.end_lineno or end]]
+    return "\n".join(_remove_indentation(line, node.col_offset) for line in text_lines).strip()
 
 
-def _dedent(line: str, columns: int) -> str:
+def _remove_indentation(line: str, columns: int) -> str:
     """Return the line without its indentation; text inside of strings may begin further left."""
     return line[columns:].rstrip() if not line[:columns].strip() else line.rstrip()
 
 
-def _cut(line: str, start: int, end: int | None) -> str:
+def _cut_bytes(line: str, start: int, end: int | None) -> str:
     """Return the part of a line between offsets in UTF-8 bytes, which `ast` counts."""
     return line.encode()[start:end].decode()
 

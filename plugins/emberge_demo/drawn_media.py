@@ -49,7 +49,7 @@ _COMMON = {"task": "retrieval", "language": "en", "instruction": ""}
 
 @dataclass(frozen=True)
 class Draws:
-    """Source of whole numbers for one file, alike on every machine: its words decide all of them."""
+    """Source of whole numbers for one file, which depend on its words alone: equal on every machine."""
 
     words: tuple[str, ...]
 
@@ -123,8 +123,8 @@ class Tones:
     @classmethod
     def all(cls) -> Iterator[Tones]:
         """Yield all 80 contents that a clip can have."""
-        for number, *rest in itertools.product(range(1, 5), _RHYTHMS, _SOUNDS, _PITCHES):
-            yield cls(number, *rest)
+        for number, *properties in itertools.product(range(1, 5), _RHYTHMS, _SOUNDS, _PITCHES):
+            yield cls(number, *properties)
 
     @property
     def caption(self) -> str:
@@ -154,18 +154,18 @@ class Tones:
         # Of a period's table, steps a sample in 1/1000: 4 % around the pitch.
         step = _PITCHES[self.pitch] * _PERIOD * draws.pick(960, 1040, "pitch") // RATE
         places = np.arange(length) * step // 1000 % _PERIOD
-        table = np.array([_table_value(self.sound, place) for place in range(_PERIOD)])
+        table = np.array([_compute_sample(self.sound, start) for start in range(_PERIOD)])
         grown = np.minimum(np.arange(length), length - 1 - np.arange(length)).clip(max=_FADE)
         loud = draws.pick(50, 90, "loud")
         beep = table[places] * grown * loud // (_FADE * 100)
-        found = np.zeros(RATE, np.int16)
+        wave = np.zeros(RATE, np.int16)
         for number in range(self.number):
-            place = begin + number * every
-            found[place : place + length] = beep
-        return found
+            start = begin + number * every
+            wave[start : start + length] = beep
+        return wave
 
 
-def _table_value(sound: str, place: int) -> int:
+def _compute_sample(sound: str, place: int) -> int:
     value = round(2**14 * math.sin(2 * math.pi * place / _PERIOD))
     return value if sound == "soft" else (9000 if value >= 0 else -9000)
 
@@ -215,7 +215,7 @@ class DrawnMedia(Step):
         catalogue: dict[str, Any] = {"train": [], "eval": []}
         for number, (name, (contents, word)) in enumerate(_SETS.items()):
             workspace.progress(number, len(_SETS), "sets", name)
-            drawn = _Drawn(self, workspace, word)
+            drawn = _MediaWriter(self, workspace, word)
             train, test = self._split_contents(sorted(contents.all()))
             catalogue["train"].append(drawn.training(name, train))
             catalogue["eval"] += drawn.searches(test)
@@ -236,7 +236,7 @@ class DrawnMedia(Step):
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _MediaWriter:
     """Writer of one kind of media into a step's folder."""
 
     options: DrawnMedia
@@ -245,14 +245,14 @@ class _Drawn:
 
     def training(self, name: str, contents: Sequence[_Content]) -> Mapping[str, Any]:
         """Write the training pairs, and return their entry of the catalogue."""
-        copies = [(one, copy) for copy in range(self.options.copies) for one in contents]
+        copies = [(content, copy) for copy in range(self.options.copies) for content in contents]
         copies = copies[: self._rows]
-        captions = [one.caption for one, _ in copies]
+        captions = [content.caption for content, _ in copies]
         if not self.options.paired:
-            captions = [captions[place] for place in self._shuffle_captions(len(captions))]
+            captions = [captions[number] for number in self._shuffle_captions(len(captions))]
         rows = [
-            {"query": self._write_media("train", one, copy), "pos": [caption], "neg": []}
-            for (one, copy), caption in zip(copies, captions, strict=True)
+            {"query": self._write_media("train", content, copy), "pos": [caption], "neg": []}
+            for (content, copy), caption in zip(copies, captions, strict=True)
         ]
         path = f"train/{name}.jsonl"
         count = write_json_rows(self.workspace.folder / path, rows)
@@ -261,28 +261,32 @@ class _Drawn:
     def searches(self, contents: Sequence[_Content]) -> Iterator[Mapping[str, Any]]:
         """Write the set of each direction, and yield its entry of the catalogue."""
         contents = contents[: self._rows]
-        copies = [(one, copy) for one in contents for copy in range(self.options.test_copies)]
-        captions = {one: f"t{number}" for number, one in enumerate(contents)}
+        copies = [
+            (content, copy) for content in contents for copy in range(self.options.test_copies)
+        ]
+        captions = {content: f"t{number}" for number, content in enumerate(contents)}
         media = {pair: f"{self.word[0]}{number}" for number, pair in enumerate(copies)}
         for name, asked in (
             (f"{self.word}_to_texts", True),
             (f"texts_to_{self.word}", False),
         ):
             folder = f"eval/{name}"
-            texts = [{"_id": captions[one], "text": one.caption} for one in contents]
+            texts = [{"_id": captions[content], "text": content.caption} for content in contents]
             # Each set has its own files, so that its folder is all of it.
             files = [
-                {"_id": media[one, copy], "text": self._write_media(folder, one, copy)}
-                for one, copy in copies
+                {"_id": media[content, copy], "text": self._write_media(folder, content, copy)}
+                for content, copy in copies
             ]
             queries, corpus = (files, texts) if asked else (texts, files)
             for stem, rows in (("queries", queries), ("corpus", corpus)):
                 write_json_rows(self.workspace.folder / folder / f"{stem}.jsonl", rows)
-            pairs = [(media[one, copy], captions[one]) for one, copy in copies]
-            judged = [f"{one}\t{two}\t1" for one, two in (p if asked else p[::-1] for p in pairs)]
+            pairs = [(media[content, copy], captions[content]) for content, copy in copies]
+            judged = [
+                f"{content}\t{two}\t1" for content, two in (p if asked else p[::-1] for p in pairs)
+            ]
             text = "\n".join(["query-id\tcorpus-id\tscore", *judged, ""])
-            place = self.workspace.folder / folder / "qrels.tsv"
-            place.write_text(text, encoding="utf-8", newline="\n")
+            path = self.workspace.folder / folder / "qrels.tsv"
+            path.write_text(text, encoding="utf-8", newline="\n")
             counted = {"corpus": len(corpus), "queries": {"test": len(queries)}}
             yield {
                 "name": name,
@@ -304,9 +308,9 @@ class _Drawn:
         half = "train" if folder == "train" else "test"
         draws = Draws((str(self.workspace.seed), half, one.caption, str(copy)))
         name = f"{self.word}/{one.caption.replace(' ', '_')}_{copy}.{one.ending}"
-        place = self.workspace.folder / folder / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(one.content(draws))
+        path = self.workspace.folder / folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(one.content(draws))
         return {one.kind: name}
 
     def _shuffle_captions(self, count: int) -> list[int]:

@@ -91,7 +91,7 @@ class RandomTower(Step):
             built.model.language_model.load_state_dict(trunk.state_dict())
         built.save_pretrained(workspace.folder)
         tokenizer.save_pretrained(workspace.folder)
-        for name, content in self._processor_files(built.config).items():
+        for name, content in self._make_processor_files(built.config).items():
             text = json.dumps(content, indent=2) + "\n"
             (workspace.folder / name).write_text(text, encoding="utf-8")
         return Artifact(
@@ -101,7 +101,7 @@ class RandomTower(Step):
             details={
                 "made_by": "adding a random tower to",
                 "model_type": built.config.model_type,
-                "parameters": sum(one.numel() for one in built.parameters()),
+                "parameters": sum(parameter.numel() for parameter in built.parameters()),
                 "seed": workspace.seed,
             },
         )
@@ -140,7 +140,7 @@ class RandomTower(Step):
             raise CheckpointError(f"{option}: {str(error).strip().splitlines()[0]}") from error
 
     def _make_config(self, text: dict[str, Any], ids: Mapping[str, int]) -> tuple[Any, Any]:
-        """Return (class, config object)."""
+        """Return the class of the model and its config object."""
         from transformers import (
             Qwen3ASRConfig,
             Qwen3ASRForConditionalGeneration,
@@ -175,8 +175,8 @@ class RandomTower(Step):
         )
         return Qwen3VLForConditionalGeneration, vl
 
-    def _processor_files(self, config: Any) -> Mapping[str, Any]:
-        """Return the processors' files by name, as the specialists are released with them."""
+    def _make_processor_files(self, config: Any) -> Mapping[str, Any]:
+        """Return the contents of the processors' files by name, as in released specialists."""
         if self.vision is None:
             return {"processor_config.json": {"feature_extractor": _EXTRACTOR, **_ASR}}
         tower = config.vision_config

@@ -64,13 +64,15 @@ class ShuffledParts(Step):
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
             checkpoint = Checkpoint(folder)
-            chosen = {n for n in checkpoint.specs if any(_is_inside(n, p) for p in self.parts)}
-            if not chosen:
+            shuffled_names = {
+                n for n in checkpoint.specs if any(_is_inside(n, p) for p in self.parts)
+            }
+            if not shuffled_names:
                 raise RecipeError(f"{model.name}: has none of the parts {', '.join(self.parts)}")
             build_result(
                 workspace,
                 [
-                    _shuffle_tensor(spec, workspace.seed) if name in chosen else spec
+                    _shuffle_tensor(spec, workspace.seed) if name in shuffled_names else spec
                     for name, spec in checkpoint.specs.items()
                 ],
                 template=checkpoint,
@@ -82,7 +84,7 @@ class ShuffledParts(Step):
             parents=(self.model.text,),
             details={
                 "made_by": "shuffling the weights of",
-                "tensors": len(chosen),
+                "tensors": len(shuffled_names),
                 "seed": workspace.seed,
             },
         )
@@ -101,7 +103,7 @@ class _Shuffled(DerivedTensor):
 
     @property
     def row_width(self) -> int:
-        """Elements that are shuffled together; a vector is one row."""
+        """Number of elements that are shuffled together; a vector is one row."""
         return self.elements if len(self.shape) < 2 else self.elements // self.shape[0]
 
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
@@ -109,9 +111,9 @@ class _Shuffled(DerivedTensor):
 
         width = self.row_width
         reader.read(self.origin, rows.start * width, into.view(-1))
-        for place, row in enumerate(rows):
+        for number, row in enumerate(rows):
             order = shuffled(width, stable_seed(self.seed, self.name, row))
-            into[place] = into[place, torch.from_numpy(order)]
+            into[number] = into[number, torch.from_numpy(order)]
 
 
 def _shuffle_tensor(one: TensorSpec, seed: int) -> _Shuffled:

@@ -65,8 +65,8 @@ class StdlibCorpus(Step):
     def identity(self) -> str:
         """Return Python's version and the packages': other versions have other functions."""
         names = (*self.packages, *self.out_of_domain)
-        found = [f"{n} {version(n)}" if locate(n) else f"{n} is missing" for n in names]
-        return "; ".join([f"python {version(STDLIB)}", *found])
+        packages = [f"{n} {version(n)}" if locate(n) else f"{n} is missing" for n in names]
+        return "; ".join([f"python {version(STDLIB)}", *packages])
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self.packages:
@@ -90,10 +90,10 @@ class StdlibCorpus(Step):
         Raises:
             DataError: for a package that is not installed or has no documented function.
         """
-        options = self._shorten_rehearsal(workspace.rehearsal.rows) if workspace.rehearsal else self
-        return _Writing(options, workspace).corpus()
+        options = self._limit_rehearsal(workspace.rehearsal.rows) if workspace.rehearsal else self
+        return _CorpusWriter(options, workspace).corpus()
 
-    def _shorten_rehearsal(self, rows: int) -> StdlibCorpus:
+    def _limit_rehearsal(self, rows: int) -> StdlibCorpus:
         return replace(
             self,
             limit=min(self.limit or rows, rows),
@@ -103,7 +103,7 @@ class StdlibCorpus(Step):
         )
 
     def usable(self, found: Iterable[Definition], seen: set[str]) -> Iterator[Definition]:
-        """Definitions with a telling query and a body, none met before, cut to length."""
+        """Yield definitions with a telling query and a body, each once, cut to length."""
         for definition in found:
             document = _cut(definition.document, self.max_characters)
             if not document or not _is_telling(definition, self.min_words):
@@ -127,11 +127,11 @@ def _cut(document: str, characters: int) -> str:
 
 
 def _sample(found: Sequence[Definition], count: int | None, salt: str) -> list[Definition]:
-    chosen = sorted(found, key=lambda d: (even_place(salt, d.id, d.query), d.query))[:count]
-    return sorted(chosen, key=lambda d: (d.id, d.query))
+    sample = sorted(found, key=lambda d: (even_place(salt, d.id, d.query), d.query))[:count]
+    return sorted(sample, key=lambda d: (d.id, d.query))
 
 
-class _Writing:
+class _CorpusWriter:
     """The writer of one corpus into a step's folder, the same bytes for the same packages."""
 
     def __init__(self, options: StdlibCorpus, workspace: Workspace) -> None:
@@ -144,10 +144,10 @@ class _Writing:
     def corpus(self) -> Artifact:
         options = self.options
         for package in options.packages:
-            found = self.read(package)
-            kept = [d for d in found if not self.held_out(d.module)]
-            self.training(package, _sample(kept, options.limit, "train"))
-            self.evaluation(package, [d for d in found if self.held_out(d.module)], "in")
+            usable = self.read(package)
+            training = [d for d in usable if not self.held_out(d.module)]
+            self.training(package, _sample(training, options.limit, "train"))
+            self.evaluation(package, [d for d in usable if self.held_out(d.module)], "in")
         for package in options.out_of_domain:
             self.evaluation(package, self.read(package), "out")
         write_entries(self.workspace.folder, self.catalogue)
@@ -173,14 +173,14 @@ class _Writing:
             self.workspace.progress(share, packages, "packages", f"reading {package}")
 
         documented = list(definitions(package, folder, progress))
-        found = list(self.options.usable(documented, self.seen))
+        usable = list(self.options.usable(documented, self.seen))
         self.done += 1
-        if not found:
+        if not usable:
             raise DataError(
                 f"package '{package}' has no documented functions in {folder}; leave it out"
             )
-        self.counts[package] = {"documented": len(documented), "usable": len(found)}
-        return found
+        self.counts[package] = {"documented": len(documented), "usable": len(usable)}
+        return usable
 
     def held_out(self, module: str) -> bool:
         return even_place("split", module) < self.options.held_out * 2**64
@@ -201,8 +201,8 @@ class _Writing:
         documents = _sample(found, self.options.test_documents, "documents")
         split = domain == "in"
         dev = [d for d in documents if split and self.is_dev(d.module)]
-        rest = [d for d in documents if not (split and self.is_dev(d.module))]
-        test = _sample(rest, self.options.test_queries, "test")
+        others = [d for d in documents if not (split and self.is_dev(d.module))]
+        test = _sample(others, self.options.test_queries, "test")
         if not test:
             raise DataError(
                 f"package '{package}' has too few modules to hold some out; leave it out"
@@ -215,12 +215,12 @@ class _Writing:
         queries = ({"_id": f"q:{ids[d]}", "text": d.query} for d in (*test, *dev))
         self.write(f"{folder}/queries.jsonl.gz", queries)
         halves = {"test": test, **({"dev": dev} if dev else {})}
-        for half, chosen in halves.items():
+        for half, half_documents in halves.items():
             name = "qrels.tsv" if half == "test" else f"qrels_{half}.tsv"
-            lines = [f"q:{ids[d]}\t{ids[d]}\t1" for d in chosen]
+            lines = [f"q:{ids[d]}\t{ids[d]}\t1" for d in half_documents]
             text = "\n".join(["query-id\tcorpus-id\tscore", *lines, ""])
             (self.workspace.folder / folder / name).write_text(text, encoding="utf-8")
-        sizes = {half: len(chosen) for half, chosen in halves.items()}
+        sizes = {half: len(half_documents) for half, half_documents in halves.items()}
         self.counts[package].update(documents=len(documents), **sizes)
         entry = {
             "name": package,

@@ -63,13 +63,16 @@ class StdlibTasks(Step):
             DataError: for a Python without the files of its library.
         """
         folder = locate(STDLIB)
-        found = list(definitions(STDLIB, folder)) if folder is not None else []
-        tasks = {"names": list(self._yield_labelled(found)), "modules": self._list_modules(found)}
+        functions = list(definitions(STDLIB, folder)) if folder is not None else []
+        tasks = {
+            "names": list(self._yield_labelled(functions)),
+            "modules": self._list_modules(functions),
+        }
         entries: list[dict[str, Any]] = []
         for name, rows in tasks.items():
-            for half, chosen in self._draw_halves(rows, workspace).items():
+            for half, half_rows in self._draw_halves(rows, workspace).items():
                 path = f"{name}/{half}.jsonl.gz"
-                count = write_json_rows(workspace.folder / path, chosen)
+                count = write_json_rows(workspace.folder / path, half_rows)
                 entry = {"name": f"{name}_{half}", "file": path, "task": "classification"}
                 entries.append({**entry, "rows": count})
         write_entries(workspace.folder, {"train": entries})
@@ -90,8 +93,8 @@ class StdlibTasks(Step):
             limit = min(limit, workspace.rehearsal.rows) if workspace.rehearsal else limit
             if len(halves[half]) < limit:
                 halves[half].append({k: value for k, value in row.items() if k != "id"})
-        for half, chosen in halves.items():
-            if not chosen:
+        for half, half_rows in halves.items():
+            if not half_rows:
                 raise DataError(f"there are too few documented functions in {STDLIB} for {half}")
         return halves
 
@@ -104,40 +107,40 @@ class StdlibTasks(Step):
 
     def _list_modules(self, found: Iterable[Definition]) -> list[Mapping[str, Any]]:
         texts = {d.query: d for d in found if len(d.query.split()) >= 3}
-        counts = Counter(_module_name(d) for d in texts.values())
+        counts = Counter(_find_module(d) for d in texts.values())
         most = {name for name, _ in counts.most_common(self.classes)}
         return [
-            {"id": d.id, "text": text, "label": _module_name(d)}
+            {"id": d.id, "text": text, "label": _find_module(d)}
             for text, d in texts.items()
-            if _module_name(d) in most
+            if _find_module(d) in most
         ]
 
 
-def _module_name(definition: Definition) -> str:
+def _find_module(definition: Definition) -> str:
     return definition.module.partition(".")[0]
 
 
 def labelled_words(code: str) -> list[tuple[str, str]]:
-    """Return the words of a function with the kind of each; none of one that is no whole code."""
+    """Return the words of a function with the kind of each; none for incomplete code."""
     try:
-        found = list(tokenize.generate_tokens(io.StringIO(code).readline))
+        tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
     except (tokenize.TokenError, IndentationError):
         return []
-    kept = (tokenize.NAME, *_KINDS)
-    words = [one for one in found if one.type in kept and one.string.isprintable()]
-    around = ["", *(one.string for one in words), ""]
+    kinds = (tokenize.NAME, *_KINDS)
+    words = [token for token in tokens if token.type in kinds and token.string.isprintable()]
+    around = ["", *(token.string for token in words), ""]
     return [
         (
-            one.string,
-            _name(around[place], one.string, around[place + 2])
-            if one.type == tokenize.NAME
-            else _KINDS[one.type],
+            token.string,
+            _classify_name(around[number], token.string, around[number + 2])
+            if token.type == tokenize.NAME
+            else _KINDS[token.type],
         )
-        for place, one in enumerate(words)
+        for number, token in enumerate(words)
     ]
 
 
-def _name(before: str, word: str, after: str) -> str:
+def _classify_name(before: str, word: str, after: str) -> str:
     if keyword.iskeyword(word):
         return "keyword"
     if before in _AFTER:

@@ -55,8 +55,8 @@ class StdlibTexts(Step):
 
     def identity(self) -> str:
         """Return Python's version and the packages': other versions have other texts."""
-        found = [f"{name} {version(name)}" for name in self.packages if locate(name)]
-        return "; ".join([f"python {version(STDLIB)}", *found])
+        packages = [f"{name} {version(name)}" for name in self.packages if locate(name)]
+        return "; ".join([f"python {version(STDLIB)}", *packages])
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self.packages:
@@ -132,18 +132,18 @@ def _yield_modules(package: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     if folder is None:
         raise DataError(missing_package(package))
     for module, path in source_files(package, folder):
-        found = parse_source(path)
-        if found is not None:
-            prose = "\n\n".join(_take_docstrings(found[0]))
-            yield module, {"prose": prose, "code": ast.unparse(found[0])}
+        parsed = parse_source(path)
+        if parsed is not None:
+            prose = "\n\n".join(_take_docstrings(parsed[0]))
+            yield module, {"prose": prose, "code": ast.unparse(parsed[0])}
 
 
 def _take_docstrings(tree: ast.Module) -> list[str]:
     """Take the docstrings out of a tree, and return them in the order of the file."""
-    found = []
+    docstrings = []
     for node in ast.walk(tree):
         if isinstance(node, _Documented) and (text := ast.get_docstring(node, clean=False)):
-            found.append((node.body[0].lineno, inspect.cleandoc(text)))
+            docstrings.append((node.body[0].lineno, inspect.cleandoc(text)))
             node.body = node.body[1:] or [ast.Pass()]
     # Half a surrogate pair, which a docstring may spell, is no text.
-    return [text.encode(errors="replace").decode() for _, text in sorted(found)]
+    return [text.encode(errors="replace").decode() for _, text in sorted(docstrings)]

@@ -70,7 +70,7 @@ def sum_routings(routings: Sequence[Routing], mask: Tensor | None) -> RouterSums
     counted = first.new_ones(len(first), dtype=torch.promote_types(first.dtype, torch.float32))
     if mask is not None and mask.numel() == len(first):  # else padding was taken out before
         counted = mask.flatten().to(counted)
-    layers = [_sum_layer(one, counted) for one in routings]
+    layers = [_sum_layer(routing, counted) for routing in routings]
     experts, gates, probabilities, squares = (torch.stack(s) for s in zip(*layers, strict=True))
     loads = Loads(experts, gates, counted.double().sum())
     return RouterSums(loads, probabilities, squares)
@@ -123,7 +123,7 @@ class RouterLosses:
     z_loss: float
 
     def part(self, sums: RouterSums, batch: Loads, top_k: int) -> Tensor:
-        """Return a chunk's part of their weighted sum, given the loads of the whole batch."""
+        """Return a chunk's part of the weighted sum of losses, given the loads of the whole batch."""
         total = sums.squares.new_zeros(())
         if self.balance:
             total = total + self.balance * balance_loss(self.form, sums, batch, top_k)

@@ -78,7 +78,7 @@ class RoutedModel:
         for layer, experts in self.restored.experts.items():
             weights = tuple(shares[layer]) if shares is not None else (1.0,) * len(experts)
             for name, spec in experts[0].items():
-                parts = tuple(one[name] for one in experts)
+                parts = tuple(expert[name] for expert in experts)
                 yield Averaged(name, spec.shape, spec.dtype, parts=parts, weights=weights)
 
 
@@ -109,10 +109,10 @@ class Downcycle(Step):
     """Encoder that reads the probe set."""
 
     def __post_init__(self) -> None:
-        given = bool(self.probe) + (self.load_of is not None)
-        if self.weights == "load" and given != 1:
+        load_options = bool(self.probe) + (self.load_of is not None)
+        if self.weights == "load" and load_options != 1:
             raise ValueError("weights: load needs either a 'probe' set or 'load_of' a training")
-        if self.weights == "equal" and given:
+        if self.weights == "equal" and load_options:
             raise ValueError("'probe' and 'load_of' are for weights: load")
 
     def check(self, context: Preflight) -> Iterator[Problem]:
@@ -146,7 +146,7 @@ class Downcycle(Step):
             "weights": self.weights,
         }
         if shares is not None:
-            details["load"] = {str(layer): list(one) for layer, one in sorted(shares.items())}
+            details["load"] = {str(layer): list(values) for layer, values in sorted(shares.items())}
         return Artifact(
             kind="model",
             size=model.size,
@@ -170,7 +170,7 @@ class Downcycle(Step):
             template=checkpoint,
             key=[content, sorted(shares.items()) if shares is not None else None],
             files={checkpoint.in_trunk("config.json"): routed.dense_config},
-            complete=lambda out: _code_path(out, checkpoint).unlink(missing_ok=True),
+            complete=lambda out: _locate_code(out, checkpoint).unlink(missing_ok=True),
         )
 
     def _measure_shares(
@@ -180,25 +180,25 @@ class Downcycle(Step):
         if self.load_of is not None:
             folder, _ = workspace.artifact(self.load_of)
             return read_load(folder, routed)
-        place = workspace.work / "load.json"
-        if not place.is_file():
+        path = workspace.work / "load.json"
+        if not path.is_file():
             measured = measure_load(
                 routed, self.backbone, probe_texts(self.probe, workspace), workspace
             )
-            write_text(place, json.dumps({str(layer): one for layer, one in measured.items()}))
-        found = json.loads(place.read_text(encoding="utf-8"))
-        return {int(layer): one for layer, one in found.items()}
+            write_text(path, json.dumps({str(layer): values for layer, values in measured.items()}))
+        shares = json.loads(path.read_text(encoding="utf-8"))
+        return {int(layer): values for layer, values in shares.items()}
 
 
-def _code_path(out: Path, checkpoint: Checkpoint) -> Path:
-    """Return where the routed class would be in a copy of the folder."""
+def _locate_code(out: Path, checkpoint: Checkpoint) -> Path:
+    """Return the path of the routed class's code in a copy of the folder."""
     return out / checkpoint.in_trunk(ROUTED.code.name)
 
 
 def measure_load(
     routed: RoutedModel, backbone: Backbone, texts: Sequence[str], workspace: Workspace
 ) -> dict[int, list[float]]:
-    """Return by layer the share of all choices, over the texts' tokens, that falls on each expert."""
+    """Return by layer the share of the routers' choices for each expert, over all tokens of the texts."""
     import torch
 
     from emberge_moe.routers import ROUTERS, RouterTaps
@@ -227,7 +227,7 @@ def read_load(folder: Path, routed: RoutedModel) -> dict[int, list[float]]:
     path = folder / "metrics.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     latest = {row["name"]: row["value"] for row in map(json.loads, lines)}
-    found = {}
+    shares = {}
     for layer, experts in routed.restored.experts.items():
         names = [f"load/{layer}/{number}" for number in range(len(experts))]
         if any(name not in latest for name in names):
@@ -235,5 +235,5 @@ def read_load(folder: Path, routed: RoutedModel) -> dict[int, list[float]]:
                 f"{folder}: has no load of layer {layer}; name a training of this model with the backbone "
                 "routed, or measure on a 'probe' set"
             )
-        found[layer] = [latest[name] for name in names]
-    return found
+        shares[layer] = [latest[name] for name in names]
+    return shares

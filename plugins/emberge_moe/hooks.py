@@ -10,12 +10,12 @@ from emberge.architectures import Architecture
 
 @hookimpl
 def register_architectures() -> Mapping[str, Architecture]:
-    place = "emberge_moe.modeling_emberge_routed"
+    module = "emberge_moe.modeling_emberge_routed"
     return {
         "emberge_routed": Architecture(
-            config=f"{place}:EmbergeRoutedConfig",
-            model=f"{place}:EmbergeRoutedModel",
-            masked_lm=f"{place}:EmbergeRoutedForMaskedLM",
+            config=f"{module}:EmbergeRoutedConfig",
+            model=f"{module}:EmbergeRoutedModel",
+            masked_lm=f"{module}:EmbergeRoutedForMaskedLM",
         )
     }
 

@@ -136,7 +136,7 @@ class Wrapper(PreTrainedModel):  # type: ignore[no-untyped-call]
 
     def __init__(self, config: EmbergeRoutedConfig) -> None:
         super().__init__(config)
-        inner = self._made(config)
+        inner = self._build_inner(config)
         # Not registered itself: its children are, and their names have nothing before them.
         self.__dict__["_inner"] = inner
         for name, child in inner.named_children():
@@ -150,8 +150,8 @@ class Wrapper(PreTrainedModel):  # type: ignore[no-untyped-call]
         ]
         self.post_init()  # type: ignore[no-untyped-call]
 
-    def _made(self, config: EmbergeRoutedConfig) -> Any:
-        """Return the model of transformers, with experts."""
+    def _build_inner(self, config: EmbergeRoutedConfig) -> Any:
+        """Build the wrapped model of transformers, with experts."""
         raise NotImplementedError
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -191,13 +191,13 @@ class EmbergeRoutedModel(Wrapper):  # type: ignore[no-untyped-call]
     they have there.
     """
 
-    def _made(self, config: EmbergeRoutedConfig) -> Any:
+    def _build_inner(self, config: EmbergeRoutedConfig) -> Any:
         dense: Any = MODEL_MAPPING[type(config.inner)]  # type: ignore[index]
         pooler = "add_pooling_layer" in inspect.signature(dense.__init__).parameters
         inner = dense._from_config(config.inner, **({"add_pooling_layer": False} if pooler else {}))
-        place = FEED_FORWARD[inner.config.model_type]
+        feed_forward = FEED_FORWARD[inner.config.model_type]
         for layer in config.routed_layers or ():
-            _route(inner, place.of(layer), place.modules, config)
+            _route(inner, feed_forward.of(layer), feed_forward.modules, config)
         return inner
 
 
@@ -207,7 +207,7 @@ class EmbergeRoutedForMaskedLM(Wrapper):  # type: ignore[no-untyped-call]
     The head is that for masked tokens, or the one for next tokens of a model that has no other.
     """
 
-    def _made(self, config: EmbergeRoutedConfig) -> Any:
+    def _build_inner(self, config: EmbergeRoutedConfig) -> Any:
         kind: Any = type(config.inner)
         masked = kind in MODEL_FOR_MASKED_LM_MAPPING
         dense: Any = (MODEL_FOR_MASKED_LM_MAPPING if masked else MODEL_FOR_CAUSAL_LM_MAPPING)[kind]
@@ -269,7 +269,7 @@ class Chain(nn.Module):
 
 
 class Unnamed(nn.Module):
-    """A module that is called here, and whose parts have their names elsewhere."""
+    """A module that is called here, but whose parameters are named by another module."""
 
     _module: Any
 
@@ -299,9 +299,9 @@ class Router(nn.Module):
             states = states * torch.empty_like(states).uniform_(1 - self.jitter, 1 + self.jitter)
         logits = F.linear(states, self.weight)
         precise = torch.promote_types(logits.dtype, torch.float32)
-        gates, chosen = logits.softmax(-1, dtype=precise).topk(self.top_k)
+        gates, experts = logits.softmax(-1, dtype=precise).topk(self.top_k)
         gates = gates / gates.sum(-1, keepdim=True) if self.normalize else gates * self.scale
-        return logits, gates, chosen
+        return logits, gates, experts
 
 
 class Routed(nn.Module):
@@ -315,18 +315,18 @@ class Routed(nn.Module):
     def forward(self, states: Tensor) -> Tensor:
         """Return each token's sum of its experts' outputs by gate, in the shape of `states`."""
         tokens = states.reshape(-1, states.shape[-1])
-        _, gates, chosen = self.router(tokens)
+        _, gates, choices = self.router(tokens)
         # Tokens in the order of their experts: each expert runs once, on one piece of memory.
-        order = chosen.flatten().argsort(stable=True)
+        order = choices.flatten().argsort(stable=True)
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=order.device)
-        sizes = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
-        copies = tokens.unsqueeze(1).expand(-1, chosen.shape[1], -1).reshape(-1, tokens.shape[1])
+        sizes = choices.flatten().bincount(minlength=len(self.experts)).tolist()
+        copies = tokens.unsqueeze(1).expand(-1, choices.shape[1], -1).reshape(-1, tokens.shape[1])
         parts = Permuted.apply(copies, order, back).split(sizes)  # type: ignore[no-untyped-call]
         # An expert without tokens runs too: its gradient is zero on every rank, rather than none on some.
-        found = [expert(part) for expert, part in zip(self.experts, parts, strict=True)]
-        output: Tensor = Permuted.apply(torch.cat(found), back, order)  # type: ignore[no-untyped-call]
-        output = output.view(*chosen.shape, -1)
+        outputs = [expert(part) for expert, part in zip(self.experts, parts, strict=True)]
+        output: Tensor = Permuted.apply(torch.cat(outputs), back, order)  # type: ignore[no-untyped-call]
+        output = output.view(*choices.shape, -1)
         mixed: Tensor = (output * gates.unsqueeze(-1)).sum(1)
         return mixed.to(output.dtype).view(states.shape)
 

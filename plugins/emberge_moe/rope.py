@@ -118,9 +118,9 @@ class Rope(Step):
             workspace,
             tensors,
             template=checkpoint,
-            key=[model.fingerprint, [one.name for one in tensors]],
+            key=[model.fingerprint, [tensor.name for tensor in tensors]],
             files={checkpoint.in_trunk("config.json"): config},
-            complete=self._lengthen,
+            complete=self._raise_max_length,
         )
         workspace.warn(_ADAPT)
         return Artifact(
@@ -138,7 +138,7 @@ class Rope(Step):
             },
         )
 
-    def _lengthen(self, folder: Path) -> None:
+    def _raise_max_length(self, folder: Path) -> None:
         """Allow texts of the new length in the files of tokenizer and SentenceTransformers."""
         layout = Layout.read(folder)
         path = layout.trunk_folder / "tokenizer_config.json"
@@ -162,13 +162,13 @@ def rotary_config(checkpoint: Checkpoint, rope_theta: float, max_length: int) ->
             f"{checkpoint.folder}: is '{config.get('model_type')}'; rope takes XLM-R (xlm-roberta), of which "
             f"{_TO} is the rotary class"
         )
-    kept: Mapping[str, Any] = {k: v for k, v in config.items() if k not in _UNKNOWN}
+    shared: Mapping[str, Any] = {k: v for k, v in config.items() if k not in _UNKNOWN}
     masked = not checkpoint.has_weights or any(
         name.startswith("lm_head.") for name in checkpoint.names.heads
     )
     return {
         "layer_norm_eps": 1e-12,  # XLM-R's, where its config does not name one
-        **kept,
+        **shared,
         "model_type": _TO,
         "architectures": [_CLASSES[masked]],
         "max_position_embeddings": max_length,
@@ -185,23 +185,23 @@ def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
     names = checkpoint.names
     inside = names.prefix.removeprefix(names.outer)
     modules = tuple(part for part in checkpoint.parts if part)
-    found: list[TensorSpec] = []
+    rotary: list[TensorSpec] = []
     strays: list[str] = []
     for name, spec in names.specs.items():
         prefix = inside if spec.name.startswith(names.prefix) else ""
         if modules and name.startswith(modules):
-            found.append(spec)
+            rotary.append(spec)
         elif _POSITIONS.fullmatch(name) or names.is_tied_copy(name):
             continue
-        elif place := _ATTENTION.fullmatch(name):
-            if place[2] == "query":
-                new = f"{prefix}encoder.layers.{place[1]}.mixer.Wqkv.{place[3]}"
+        elif match := _ATTENTION.fullmatch(name):
+            if match[2] == "query":
+                new = f"{prefix}encoder.layers.{match[1]}.mixer.Wqkv.{match[3]}"
                 parts = tuple(
                     names.specs[name.replace("query", p)] for p in ("query", "key", "value")
                 )
-                found.append(_join_rows(new, parts))
-        elif new := _rotary_name(name):
-            found.append(spec.renamed(prefix + new))
+                rotary.append(_join_rows(new, parts))
+        elif new := _find_rotary_name(name):
+            rotary.append(spec.renamed(prefix + new))
         else:
             strays.append(name)
     if strays:
@@ -209,11 +209,11 @@ def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
             f"{checkpoint.folder}: {join_some(strays)}: {_TO} has no place for it; take the plain model "
             "or the one with its masked-LM head"
         )
-    return found
+    return rotary
 
 
-def _rotary_name(name: str) -> str:
-    """Return the rotary class's name of a tensor that it has as it is, "" where it has none."""
+def _find_rotary_name(name: str) -> str:
+    """Return the rotary class's name of an unchanged tensor, "" for a tensor that it does not have."""
     for old, new in _RENAMED:
         if re.match(old, name):
             return re.sub(old, new, name)
@@ -221,7 +221,7 @@ def _rotary_name(name: str) -> str:
 
 
 def _join_rows(name: str, parts: tuple[TensorSpec, ...]) -> TensorSpec:
-    """Return matrices or biases of one shape as one, each below the one before."""
+    """Return matrices or biases of one shape as one tensor, stacked by rows."""
     first = parts[0]
     shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
     return Joined(name, shape, first.dtype, parts=parts)

@@ -106,10 +106,10 @@ class Routed(Backbone):
                 f"{path}: a model of type '{kind}' has no routers that are known, as {', '.join(ROUTERS)} "
                 "have; use its backbone without routed, or upcycle it first"
             )
-        own = config.get("router_jitter") or config.get("router_jitter_noise")
-        if own and self.jitter:
+        jitter = config.get("router_jitter") or config.get("router_jitter_noise")
+        if jitter and self.jitter:
             raise CheckpointError(
-                f"{path}: its routers have a jitter of {own:g} already; leave jitter out of routed"
+                f"{path}: its routers have a jitter of {jitter:g} already; leave jitter out of routed"
             )
         return ROUTERS[kind]
 

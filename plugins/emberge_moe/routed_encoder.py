@@ -44,10 +44,10 @@ class RoutedEncoder:
     def tokenise(
         self, texts: Sequence[str], *, prompt: str, max_length: int | None
     ) -> list[TokenisedText]:
-        found: list[TokenisedText] = self._inner.tokenise(
+        tokenised: list[TokenisedText] = self._inner.tokenise(
             texts, prompt=prompt, max_length=max_length
         )
-        return found
+        return tokenised
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
         features: Mapping[str, Tensor] = self._inner.collate(texts)
@@ -79,9 +79,9 @@ class RoutedEncoder:
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         with self._taps as taps:
-            found: Embedded = self._inner(features, layers)
+            embedded: Embedded = self._inner(features, layers)
             return Embedded(
-                found.embeddings, found.layers, self._make_auxiliary(taps.taken, features)
+                embedded.embeddings, embedded.layers, self._make_auxiliary(taps.taken, features)
             )
 
     def _make_auxiliary(
@@ -91,8 +91,8 @@ class RoutedEncoder:
         if not routings:
             return None
         sums = sum_routings(list(routings.values()), features.get("attention_mask"))
-        chosen = next(iter(routings.values())).chosen
-        health = RouterHealth(tuple(routings), sums.probabilities.shape[1], chosen.shape[1])
+        choices = next(iter(routings.values())).chosen
+        health = RouterHealth(tuple(routings), sums.probabilities.shape[1], choices.shape[1])
 
         def term(counts: Tensor) -> Tensor:
             """Return this chunk's part of the losses, given the whole batch's counts."""
@@ -106,13 +106,13 @@ class PredictingRoutedEncoder(RoutedEncoder):
 
     @property
     def mask_id(self) -> int | None:
-        found: int | None = self._inner.mask_id
-        return found
+        token: int | None = self._inner.mask_id
+        return token
 
     @property
     def bos_id(self) -> int | None:
-        found: int | None = self._inner.bos_id
-        return found
+        token: int | None = self._inner.bos_id
+        return token
 
     @property
     def vocabulary(self) -> int:

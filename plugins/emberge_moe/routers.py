@@ -1,4 +1,4 @@
-"""Routers of a model: found by its type, listened to during a forward pass, and made noisy in training."""
+"""Routers of a model: finding them, recording their outputs, and adding noise in training."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class RouterTaps:
         for name, module in model.named_modules():
             if name.endswith(f".{path}"):
                 layer = next(int(p) for p in reversed(name.split(".")) if p.isdigit())
-                self._listen(module, layer)
+                self._record_routing(module, layer)
 
-    def _listen(self, router: nn.Module, layer: int) -> None:
+    def _record_routing(self, router: nn.Module, layer: int) -> None:
         self.layers.append(layer)
         router.register_forward_hook(lambda _, __, output: self._keep(layer, output))
         if self._jitter:
-            router.register_forward_pre_hook(self._shake)
+            router.register_forward_pre_hook(self._add_jitter)
 
     def _keep(self, layer: int, output: Any) -> None:
         # A block that is computed again for its gradient comes here while nobody asks.
         if self._taken is not None:
             self._taken[layer] = Routing(output[0], output[-1])
 
-    def _shake(self, router: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _add_jitter(self, router: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         if not router.training:
             return args
         states, *others = args

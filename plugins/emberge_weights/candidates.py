@@ -1,4 +1,4 @@
-"""Candidates of weights: drawn, scored, compared, and the simplest of the best chosen."""
+"""Candidates of weights: drawing and scoring them, and choosing the simplest of the best."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def draw_candidates(models: int, base: bool, count: int, seed: int) -> Array:
     fixed = fixed_candidates(models, base)
     rng = np.random.default_rng(seed)
     drawn = itertools.islice(_yield_drawn(models, base, rng), max(0, count - len(fixed)))
-    return np.concatenate([fixed, *(one[None] for one in drawn)])
+    return np.concatenate([fixed, *(weights[None] for weights in drawn)])
 
 
 def fixed_candidates(models: int, base: bool) -> Array:
-    """Return the weightings that every search looks at, which are the first ones."""
+    """Return the weightings that every search scores; they come before the random ones."""
     members = models + base
     equal = np.zeros(members)
     equal[:models] = 1 / models
@@ -60,7 +60,7 @@ def fixed_candidates(models: int, base: bool) -> Array:
 
 
 def from_equal(weights: Array) -> NDArray[np.float64]:
-    """Return how far each weighting is from the first: the share that would have to move, 0 to 1."""
+    """Return the distance of each weighting from the first: the share of weight that differs, 0 to 1."""
     distance: NDArray[np.float64] = np.abs(weights - weights[EQUAL]).sum(1) / 2
     return distance
 
@@ -95,14 +95,14 @@ class Search:
     @property
     def means(self) -> Array:
         """Mean score of each candidate over the sets."""
-        return mean_score([one.contributions() for one in self.scores])
+        return mean_score([set_scores.contributions() for set_scores in self.scores])
 
     @property
     def means_elsewhere(self) -> Array | None:
         """Mean score of each candidate over the sets elsewhere, None without any."""
         if not self.elsewhere:
             return None
-        return mean_score([one.contributions() for one in self.elsewhere])
+        return mean_score([set_scores.contributions() for set_scores in self.elsewhere])
 
 
 def search(
@@ -121,12 +121,12 @@ def search(
     count = len(members)
     weights = draw_candidates(count - base, base, candidates, stable_seed(seed, "candidates"))
     pool = weights[: 1 + count]  # equal weights, and every member alone
-    found = [
-        score_set(one, [member[number] for member in members], weights, pool)
-        for number, one in enumerate([*sets, *elsewhere])
+    all_scores = [
+        score_set(weight_set, [member[number] for member in members], weights, pool)
+        for number, weight_set in enumerate([*sets, *elsewhere])
     ]
-    scores = found[: len(sets)]
-    return Search(weights, scores, found[len(sets) :], choose(weights, scores, seed))
+    scores = all_scores[: len(sets)]
+    return Search(weights, scores, all_scores[len(sets) :], choose(weights, scores, seed))
 
 
 @dataclass(frozen=True)
@@ -184,16 +184,18 @@ def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> ChosenWei
     gain, *worth = held_out(scores, lambda seen: simplest(weights, seen), rivals, seed)
     if not gain.clear:
         return ChosenWeighting(EQUAL, gain, worth)
-    return ChosenWeighting(simplest(weights, [one.contributions() for one in scores]), gain, worth)
+    return ChosenWeighting(
+        simplest(weights, [set_scores.contributions() for set_scores in scores]), gain, worth
+    )
 
 
 def simplest(weights: Array, contributions: Sequence[Array], among: Places | None = None) -> int:
     """Return the place of the weighting nearest to equal ones within a standard error of the best."""
     places = np.arange(len(weights)) if among is None else among
-    some = [one[places] for one in contributions]
-    means = mean_score(some)
+    parts = [part[places] for part in contributions]
+    means = mean_score(parts)
     best = int(means.argmax())
-    behind = standard_error([one - one[best] for one in some])
+    behind = standard_error([part - part[best] for part in parts])
     near = means >= means[best] - behind
     near[best] = True
     distance = np.where(near, from_equal(weights)[places], np.inf)
@@ -202,8 +204,8 @@ def simplest(weights: Array, contributions: Sequence[Array], among: Places | Non
 
 
 def compare(scores: Sequence[UnitScores], pair: Sequence[int]) -> HeldOut:
-    """Return how much better the second of two weightings is on all units, with its error."""
-    rows = [np.diff(one.taken(pair).contributions(), axis=0) for one in scores]
+    """Return the gain of the second of two weightings over the first on all units, with its error."""
+    rows = [np.diff(set_scores.taken(pair).contributions(), axis=0) for set_scores in scores]
     return HeldOut(float(mean_score(rows)[0]), float(standard_error(rows)[0]))
 
 
@@ -213,17 +215,19 @@ def held_out(
     rivals: Callable[[Sequence[Array]], Sequence[int]],
     seed: int,
 ) -> list[HeldOut]:
-    """Return how much better a rule's choice is than that of each rival, on units that none has seen.
+    """Return the gain of a rule's choice over each rival's choice, on units that no rule has seen.
 
     They take contributions of the units seen and return the place of a weighting, or those of all rivals.
     """
     totals: list[Array] = []
-    for seen, unseen in halves([len(one) for one in scores], seed):
-        known = [one.contributions(units) for one, units in zip(scores, seen, strict=True)]
-        places = np.array([rule(known), *rivals(known)])
-        totals = totals or [np.zeros((len(places) - 1, len(one))) for one in scores]
-        for total, one, units in zip(totals, scores, unseen, strict=True):
-            mine, *others = one.taken(places).contributions(units)
+    for seen, unseen in halves([len(set_scores) for set_scores in scores], seed):
+        seen_contributions = [
+            set_scores.contributions(units) for set_scores, units in zip(scores, seen, strict=True)
+        ]
+        places = np.array([rule(seen_contributions), *rivals(seen_contributions)])
+        totals = totals or [np.zeros((len(places) - 1, len(set_scores))) for set_scores in scores]
+        for total, set_scores, units in zip(totals, scores, unseen, strict=True):
+            mine, *others = set_scores.taken(places).contributions(units)
             total[:, units] += (mine - np.stack(others)) / HALVINGS
     return mean_differences(totals)
 
@@ -236,7 +240,7 @@ def mean_differences(differences: Sequence[Array]) -> list[HeldOut]:
 
 
 def halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Places], list[Places]]]:
-    """Yield units of every set to choose by, and those to judge by, each half in both parts."""
+    """Yield for every set the units to choose by and those to judge by; each half takes both parts."""
     for number in range(HALVINGS):
         rng = np.random.default_rng(stable_seed(seed, f"halves {number}"))
         orders = [rng.permutation(size) for size in sizes]

@@ -94,19 +94,23 @@ class FindWeights(SearchOptions):
         members = [embedder.member(model) for model in models]
         seed = workspace.seed
         base = self.base is not None
-        found = search(sets, elsewhere, members, base=base, candidates=self.candidates, seed=seed)
-        anchors = pick_anchors(found, self.anchors)
+        found_search = search(
+            sets, elsewhere, members, base=base, candidates=self.candidates, seed=seed
+        )
+        anchors = pick_anchors(found_search, self.anchors)
         fixed = len(fixed_candidates(len(models) - base, base))
-        places = [*anchors, *pick_trials(found, self.trials, fixed, seed)]
+        places = [*anchors, *pick_trials(found_search, self.trials, fixed, seed)]
         merged = [
-            merge_and_embed(models, members, found.weights[place], self.strategy, embedder)
-            for place in places
+            merge_and_embed(
+                models, members, found_search.weights[candidate], self.strategy, embedder
+            )
+            for candidate in places
         ]
         real = None
         if places:
-            real = score_merges(found, places, len(anchors), embedder.sets, members, merged)
-        licences = [plan.licences.get(one.name) for one in plan.request.inputs]
-        result = SearchResult(models, licences, found, real, base)
+            real = score_merges(found_search, places, len(anchors), embedder.sets, members, merged)
+        licences = [plan.licences.get(member.name) for member in plan.request.inputs]
+        result = SearchResult(models, licences, found_search, real, base)
         if by_layer is not None:
             layered = LayerSearch(
                 models=models,
@@ -118,5 +122,5 @@ class FindWeights(SearchOptions):
                 embedder=embedder,
                 seed=seed,
             )
-            result = replace(result, layers=layered.run(found.weights[result.chosen]))
+            result = replace(result, layers=layered.run(found_search.weights[result.chosen]))
         return result.write(workspace)

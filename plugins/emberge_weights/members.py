@@ -153,13 +153,17 @@ class SetEmbedder:
         )
         prompting = Prompting(self.prompt, encoder.prompts)
 
-        def embed(one: WeightSet, texts: Sequence[str], side: str) -> VectorRows:
-            prompt = prompting.of(one, side)
+        def embed(weight_set: WeightSet, texts: Sequence[str], side: str) -> VectorRows:
+            prompt = prompting.of(weight_set, side)
             return store.embed(texts, prompt=prompt, max_length=self.max_length)
 
-        found = []
-        for one in self.sets:
-            queries = embed(one, one.queries, "query")
-            documents = queries if one.itself else embed(one, one.documents, "document")
-            found.append(SideVectors(queries, documents))
-        return found
+        vectors_by_set = []
+        for weight_set in self.sets:
+            queries = embed(weight_set, weight_set.queries, "query")
+            documents = (
+                queries
+                if weight_set.itself
+                else embed(weight_set, weight_set.documents, "document")
+            )
+            vectors_by_set.append(SideVectors(queries, documents))
+        return vectors_by_set

@@ -42,14 +42,14 @@ class RealMerges:
     @property
     def means(self) -> Array:
         """Mean real score of each merge over the sets."""
-        return mean_score([one.contributions() for one in self.scores])
+        return mean_score([set_scores.contributions() for set_scores in self.scores])
 
     def final(self, found: Search) -> int:
         """Return the place of the candidate to take, now that the scores of anchors are real."""
         if not found.choice.gain.clear:
             return EQUAL
         rows = list(range(self.anchors))
-        real = [one.taken(rows).contributions() for one in self.scores]
+        real = [set_scores.taken(rows).contributions() for set_scores in self.scores]
         places = list(self.places[: self.anchors])
         return places[simplest(found.weights[places], real)]
 
@@ -57,10 +57,10 @@ class RealMerges:
 def pick_anchors(found: Search, count: int) -> list[int]:
     """Return the places of equal weights, of the choice, and of the best candidates apart from these."""
     picked = [EQUAL] if count else []
-    for place in [found.choice.place, *np.argsort(-found.means, kind="stable").tolist()]:
-        distances = [from_equal(found.weights[[other, place]])[1] for other in picked]
+    for candidate in [found.choice.place, *np.argsort(-found.means, kind="stable").tolist()]:
+        distances = [from_equal(found.weights[[other, candidate]])[1] for other in picked]
         if len(picked) < count and min(distances, default=0.0) > APART:
-            picked.append(place)
+            picked.append(candidate)
     return picked
 
 
@@ -68,7 +68,7 @@ def pick_trials(found: Search, count: int, fixed: int, seed: int) -> list[int]:
     """Return the places of `count` random candidates, which come after the `fixed` ones."""
     rng = np.random.default_rng(stable_seed(seed, "trials"))
     random = rng.permutation(np.arange(fixed, len(found.weights)))
-    return [int(place) for place in random[:count]]
+    return [int(candidate) for candidate in random[:count]]
 
 
 def score_merges(
@@ -79,7 +79,7 @@ def score_merges(
     members: Sequence[Sequence[SideVectors]],
     merged: Sequence[Sequence[SideVectors]],
 ) -> RealMerges:
-    """Return the scores of merged models, whose vectors are given set by set as the members' are.
+    """Return the scores of merged models from their vectors by set.
 
     The sets are those of the data, those elsewhere, and the tests.
     """
@@ -87,13 +87,13 @@ def score_merges(
     each = np.eye(len(everyone))
     scores = [
         score_set(
-            one,
+            weight_set,
             [member[number] for member in everyone],
             each[len(members) :],
             each,
             peers=len(members),
         )
-        for number, one in enumerate(sets)
+        for number, weight_set in enumerate(sets)
     ]
     first = len(found.scores)
     second = first + len(found.elsewhere)
@@ -122,7 +122,7 @@ def merged_folder(
     inputs: Sequence[MergeInput], strategy: Stage, workspace: Workspace
 ) -> Iterator[Path]:
     """Yield the folder of merged models, named by a hash of its content, and remove it at the end."""
-    facts = [(one.fingerprint, one.weight.plain()) for one in inputs]
+    facts = [(member.fingerprint, member.weight.plain()) for member in inputs]
     key = hashlib.sha256(json.dumps([facts, repr(strategy)]).encode()).hexdigest()
     out = workspace.work / "anchors" / key
     out.parent.mkdir(parents=True, exist_ok=True)

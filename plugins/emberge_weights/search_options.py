@@ -133,7 +133,7 @@ def _check_sets(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
         faults = list(_set_faults(step, entries, context))
         yield from (context.problem(fault, option) for fault in faults)
         sets = [] if faults else list(_read_sets(step, entries, context))
-        keys[option] = {one.name: one.keys for one in sets}
+        keys[option] = {weight_set.name: weight_set.keys for weight_set in sets}
         if option == "data" and not faults:
             yield from (context.problem(fault, option) for fault in _check_size(sets))
             keys["their test halves"] = _test_halves(step, context)
@@ -148,20 +148,22 @@ def _check_sets(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
 
 
 def _test_halves(step: SearchOptions, context: Preflight) -> Keys:
-    """Return hashes of the test halves of the sets whose dev halves are chosen by."""
-    there = []
+    """Return hashes of the queries in the test halves of sets whose dev halves decide."""
+    test_entries = []
     for entry in step.data:
         path = context.data(entry.path)
         if path is None or entry.split == "test":
             continue
         names = [
-            one.name
-            for one in pick_eval_sets(path, entry.only)
-            if lacking_half(one, "test") is None
+            weight_set.name
+            for weight_set in pick_eval_sets(path, entry.only)
+            if lacking_half(weight_set, "test") is None
         ]
         if names:
-            there.append(SetEntry(path=entry.path, only=tuple(names), split="test"))
-    return {one.name: one.keys for one in _read_sets(step, there, context)}
+            test_entries.append(SetEntry(path=entry.path, only=tuple(names), split="test"))
+    return {
+        weight_set.name: weight_set.keys for weight_set in _read_sets(step, test_entries, context)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +182,9 @@ def _read_sets(
     """Yield the sets of entries; searches of one recipe that share a set read it once."""
     for entry in entries:
         path = context.data(entry.path)
-        for one in pick_eval_sets(path, entry.only) if path is not None else ():
-            alone = replace(entry, only=(one.name,))
-            files = sorted(file for file in one.folder.rglob("*") if file.is_file())
+        for eval_set in pick_eval_sets(path, entry.only) if path is not None else ():
+            alone = replace(entry, only=(eval_set.name,))
+            files = sorted(file for file in eval_set.folder.rglob("*") if file.is_file())
             state = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
             assert path is not None
             yield from _read_seen_sets(alone, path, step.metric, tuple(context.readers), state)
@@ -197,7 +199,12 @@ def _read_seen_sets(
     state: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - changed files are read again
 ) -> tuple[_SeenSet, ...]:
     sets = read_sets([entry], lambda _: path, readers, metric)
-    return tuple(_SeenSet(one.name, one.unit, len(one.queries), _hash_queries(one)) for one in sets)
+    return tuple(
+        _SeenSet(
+            weight_set.name, weight_set.unit, len(weight_set.queries), _hash_queries(weight_set)
+        )
+        for weight_set in sets
+    )
 
 
 def _set_faults(
@@ -206,18 +213,18 @@ def _set_faults(
     for entry in entries:
         sets, faults = check_eval_sets(context, entry.path, entry.only, entry.split)
         yield from faults
-        yield from (fault for one in sets if (fault := unusable(one, step.metric)))
+        yield from (fault for weight_set in sets if (fault := unusable(weight_set, step.metric)))
 
 
 def _check_size(sets: Sequence[_SeenSet]) -> Iterator[str]:
-    for one in sets:
-        count = one.count
+    for weight_set in sets:
+        count = weight_set.count
         if count < FEWEST:
             least = 2 * _SPREAD / count**0.5
             yield (
-                f"set '{one.name}' has {count_noun(count, one.unit)}; with so few, differences below about "
-                f"{least:.0f} points cannot be told from chance, and weights found are chance; take a set "
-                f"with {FEWEST} or more"
+                f"set '{weight_set.name}' has {count_noun(count, weight_set.unit)}; with so few, "
+                f"differences below about {least:.0f} points cannot be told from chance, and "
+                f"weights found are chance; take a set with {FEWEST} or more"
             )
 
 
@@ -251,7 +258,7 @@ def _check_models(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     if len(references) < 2 and not any(reference.part for reference in references):
         yield context.problem("weights need two models, or one and its base", "models")
     context.expect(
-        Expected(Artifact(kind="file", details={"models": [one.text for one in references]}))
+        Expected(Artifact(kind="file", details={"models": [model.text for model in references]}))
     )
     inputs = []
     for reference in references:
@@ -259,7 +266,7 @@ def _check_models(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
         if folder is not None:
             inputs.append(MergeInput(reference.text, folder, adapter=context.adapter(reference)))
             yield from _check_model(step, reference, folder, context)
-    if len({one.name for one in inputs}) > 1:
+    if len({model.name for model in inputs}) > 1:
         yield from _check_together(step, inputs, context)
 
 

@@ -43,12 +43,12 @@ class Front:
         """Return some places of the front, spread evenly, with their weights by name."""
         return [
             {
-                "gain": float(self.gains[place]),
-                "elsewhere": float(self.elsewhere[place]),
-                "weights": dict(zip(names, self.weights[place].tolist(), strict=True)),
+                "gain": float(self.gains[candidate]),
+                "elsewhere": float(self.elsewhere[candidate]),
+                "weights": dict(zip(names, self.weights[candidate].tolist(), strict=True)),
                 "over": self.reference,
             }
-            for place in _spread(self.places, ROWS)
+            for candidate in _spread(self.places, ROWS)
         ]
 
     def figures(self) -> list[dict[str, Any]]:
@@ -57,9 +57,11 @@ class Front:
         if self.base:
             named["base"] = self.weights.shape[1]  # after equal weights every member alone
         series: dict[str, list[Any]] = {
-            "candidates": [self._make_point(place) for place in range(min(DRAWN, len(self.gains)))],
-            "front": [self._make_point(place) for place in self.places],
-            **{name: [[*self._make_point(place), name]] for name, place in named.items()},
+            "candidates": [
+                self._make_point(candidate) for candidate in range(min(DRAWN, len(self.gains)))
+            ],
+            "front": [self._make_point(candidate) for candidate in self.places],
+            **{name: [[*self._make_point(candidate), name]] for name, candidate in named.items()},
         }
         return [
             {
@@ -77,7 +79,7 @@ class Front:
                     "rows": [
                         [f"{x:+.2f}", f"{y:+.2f}"]
                         for x, y in (
-                            self._make_point(place) for place in _spread(self.places, ROWS)
+                            self._make_point(candidate) for candidate in _spread(self.places, ROWS)
                         )
                     ],
                 },
@@ -92,15 +94,15 @@ class Front:
 
 
 def front_of(found: Search, chosen: int, base: bool) -> Front | None:
-    """Return the front over all candidates, from least to most lost; None without sets elsewhere."""
+    """Return the Pareto front of all candidates, least lost elsewhere first; None without such sets."""
     elsewhere, means = found.means_elsewhere, found.means
     if elsewhere is None:
         return None
     zero = found.weights.shape[1] if base else EQUAL
     places: list[int] = []
-    for place in np.lexsort((-means, -elsewhere)).tolist():
-        if not places or means[place] > means[places[-1]]:
-            places.append(place)
+    for candidate in np.lexsort((-means, -elsewhere)).tolist():
+        if not places or means[candidate] > means[places[-1]]:
+            places.append(candidate)
     return Front(
         "the base" if base else "equal weights",
         means - means[zero],
@@ -149,7 +151,7 @@ class SearchResult:
             parents=tuple(self._fingerprints),
             details={
                 "table": TABLE,
-                "weights": {one["name"]: one["weight"] for one in facts["members"]},
+                "weights": {member["name"]: member["weight"] for member in facts["members"]},
                 "headroom": facts["headroom"],
                 "score": facts["score"],
                 **({"figures": figures} if figures else {}),
@@ -180,7 +182,7 @@ class SearchResult:
         return front_of(self.found, self.chosen, self.base)
 
     def facts(self) -> dict[str, Any]:
-        """Return all that is known, as JSON."""
+        """Return the result's facts as JSON values."""
         means, choice = self.found.means, self.found.choice
         real, difference = self._score_chosen()
         return {
@@ -196,7 +198,8 @@ class SearchResult:
             "candidates": len(means),
             "members": [self._describe_member(number) for number in range(len(self.models))],
             "sets": [
-                self._describe_set(one) for one in (*self.found.scores, *self.found.elsewhere)
+                self._describe_set(set_scores)
+                for set_scores in (*self.found.scores, *self.found.elsewhere)
             ],
             "anchors": self._describe_anchors()[: self.real.anchors if self.real else 0],
             "trials": describe_trials(self.found, self.real, self.chosen) if self.real else None,
@@ -211,7 +214,7 @@ class SearchResult:
 
     @property
     def _taken(self) -> list[float]:
-        """Weights to take, of those by layer their means."""
+        """Weights of the result; of weights by layer, their means."""
         if self.layers is not None and self._layered:
             return [float(weight) for weight in self.layers.coefficients.mean(0)]
         return self._list_weights(self.chosen)
@@ -243,25 +246,25 @@ class SearchResult:
     def _describe_member(self, number: int) -> dict[str, Any]:
         model = self.models[number]
         details: Mapping[str, Any] = model.details
-        known = {key: details[key] for key in ("examples", "seconds") if key in details}
+        costs = {key: details[key] for key in ("examples", "seconds") if key in details}
         return {
             "name": model.name,
             "weight": self._taken[number],
             "alone": float(self.found.means[1 + number]),
             "worth": self.found.choice.worth[number].plain(),
-            **known,
+            **costs,
             **({"licence": self.licences[number]} if self.licences[number] else {}),
         }
 
     def _describe_set(self, one: UnitScores) -> dict[str, Any]:
-        equal, chosen = one.taken([EQUAL, self.chosen]).contributions().mean(1)
+        equal, chosen_score = one.taken([EQUAL, self.chosen]).contributions().mean(1)
         return {
             "name": one.name,
             "metric": one.statistic,
             "units": len(one),
             "unit": one.unit,
             "equal": float(equal),
-            "chosen": float(chosen),
+            "chosen": float(chosen_score),
             "elsewhere": any(one is other for other in self.found.elsewhere),
         }
 
@@ -271,11 +274,11 @@ class SearchResult:
         pairs = zip(self.real.places, self.real.means, strict=True)
         return [
             {
-                "weights": dict(zip(self._names, self._list_weights(place), strict=True)),
-                "foretold": float(self.found.means[place]),
+                "weights": dict(zip(self._names, self._list_weights(candidate), strict=True)),
+                "foretold": float(self.found.means[candidate]),
                 "real": float(real),
             }
-            for place, real in pairs
+            for candidate, real in pairs
         ]
 
 
@@ -290,19 +293,19 @@ def describe_trials(found: Search, real: RealMerges, chosen: int) -> dict[str, A
     if not trials:
         return None
     foretold, means = found.means[list(real.places)], real.means
-    some = list(trials)
+    numbers = list(trials)
     return {
         "count": len(trials),
-        "rank_correlation": float(spearmanr(foretold[some], means[some]).statistic),
-        "largest_error": float(np.abs(foretold[some] - means[some]).max()),
-        "tests": _compare_on_tests(real, list(real.places).index(chosen), some)
+        "rank_correlation": float(spearmanr(foretold[numbers], means[numbers]).statistic),
+        "largest_error": float(np.abs(foretold[numbers] - means[numbers]).max()),
+        "tests": _compare_on_tests(real, list(real.places).index(chosen), numbers)
         if real.tests
         else None,
     }
 
 
 def _compare_on_tests(real: RealMerges, row: int, trials: Sequence[int]) -> dict[str, Any]:
-    means = mean_score([one.contributions() for one in real.tests])
+    means = mean_score([set_scores.contributions() for set_scores in real.tests])
     swept = trials[int(real.means[trials].argmax())]
     best = trials[int(means[trials].argmax())]
     return {

@@ -45,10 +45,10 @@ class PairProducts:
     def cosines(self, terms: Tensor) -> Tensor:
         """Return cosines [weightings, queries, documents of each], given weightings as `quadratic` terms."""
         flat = self.dots.flatten(1)
-        found = (terms @ flat).view(len(terms), *self.dots.shape[1:])
-        lengths = (terms @ self.documents.flatten(1)).view_as(found)
-        found.mul_(lengths.clamp_min_(_TINY).rsqrt_())
-        return found.mul_((terms @ self.queries).clamp_min_(_TINY).rsqrt_()[..., None])
+        cosines = (terms @ flat).view(len(terms), *self.dots.shape[1:])
+        lengths = (terms @ self.documents.flatten(1)).view_as(cosines)
+        cosines.mul_(lengths.clamp_min_(_TINY).rsqrt_())
+        return cosines.mul_((terms @ self.queries).clamp_min_(_TINY).rsqrt_()[..., None])
 
 
 def quadratic(weights: NDArray[np.float64]) -> Tensor:
@@ -59,34 +59,34 @@ def quadratic(weights: NDArray[np.float64]) -> Tensor:
 
 def stack_members(vectors: Sequence[VectorRows], places: Places | slice) -> Tensor:
     """Return the embeddings of some texts by all members, float32 [texts, members, d]."""
-    return torch.from_numpy(np.stack([one[places] for one in vectors], axis=1))
+    return torch.from_numpy(np.stack([rows[places] for rows in vectors], axis=1))
 
 
 def yield_products(
     members: Sequence[SideVectors], documents: NDArray[np.int64]
 ) -> Iterator[tuple[slice, PairProducts]]:
-    """Yield products of some queries after others with the documents of each, [queries, of each]."""
+    """Yield slices of queries, each with the products of members with the queries' documents."""
     dimension = members[0].queries[0:1].shape[1]
     step = max(1, GATHERED // (documents.shape[1] * len(members) * dimension))
     for start in range(0, len(documents), step):
         part = slice(start, min(start + step, len(documents)))
-        left = stack_members([one.queries for one in members], part)
+        left = stack_members([member.queries for member in members], part)
         places, back = np.unique(documents[part], return_inverse=True)
-        right = stack_members([one.documents for one in members], places)
-        lengths = _fold_products(right @ right.mT)
+        right = stack_members([member.documents for member in members], places)
+        lengths = _pack_symmetric(right @ right.mT)
         place_of = torch.from_numpy(back.reshape(documents[part].shape))
         pairs = right[place_of]  # [queries, of each, members, d]
         dots = torch.einsum("qmd,qpnd->qpmn", left, pairs)
         yield (
             part,
             PairProducts(
-                _fold_products(dots), _fold_products(left @ left.mT), lengths[:, place_of]
+                _pack_symmetric(dots), _pack_symmetric(left @ left.mT), lengths[:, place_of]
             ),
         )
 
 
-def _fold_products(products: Tensor) -> Tensor:
-    """Return products [..., members, members] as terms [terms, ...]: i with j and j with i added up."""
+def _pack_symmetric(products: Tensor) -> Tensor:
+    """Return products [..., members, members] as terms [terms, ...], with (i, j) and (j, i) added up."""
     first, second = np.triu_indices(products.shape[-1])
     both = products[..., first, second] + products[..., second, first]
     both[..., torch.from_numpy(first == second)] /= 2
@@ -112,54 +112,54 @@ def score_set(
     if one.gold:
         pairs = np.arange(len(one.queries))[:, None]
         for part, products in yield_products(members, pairs):
-            for some, cosines in _yield_cosines(products, terms):
-                values[some, part] = cosines[..., 0].numpy()
+            for rows, cosines in _yield_cosines(products, terms):
+                values[rows, part] = cosines[..., 0].numpy()
         return UnitScores(one.name, one.statistic, one.unit, values, np.asarray(one.gold))
-    documents, known = _pool_documents(one, members, pool)
-    targets = _read_gains(one, documents, known) if one.metric == "ndcg_at_10" else None
+    documents, is_document = _pool_documents(one, members, pool)
+    targets = _read_gains(one, documents, is_document) if one.metric == "ndcg_at_10" else None
     for part, products in yield_products(members, documents):
-        here = torch.from_numpy(known[part])
+        is_known = torch.from_numpy(is_document[part])
         if targets is not None:
-            measure = _ndcg(targets[0][part], targets[1][part])
+            measure = _make_ndcg(targets[0][part], targets[1][part])
         else:
             peer = quadratic(np.eye(len(members))[:peers])
-            measure = _measure_consensus(one.metric, products.cosines(peer).mean(0), here)
-        for some, cosines in _yield_cosines(products, terms):
-            values[some, part] = measure(cosines.masked_fill_(~here, -2.0)).numpy()
+            measure = _measure_consensus(one.metric, products.cosines(peer).mean(0), is_known)
+        for rows, cosines in _yield_cosines(products, terms):
+            values[rows, part] = measure(cosines.masked_fill_(~is_known, -2.0)).numpy()
     return UnitScores(one.name, one.statistic, one.unit, values)
 
 
 def _yield_cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the cosines of some weightings after others."""
+    """Yield slices of weightings, each with its cosines."""
     step = max(1, CELLS // products.dots[0].numel())
     for start in range(0, len(terms), step):
-        some = slice(start, min(start + step, len(terms)))
-        yield some, products.cosines(terms[some])
+        rows = slice(start, min(start + step, len(terms)))
+        yield rows, products.cosines(terms[rows])
 
 
 def _pool_documents(
     one: WeightSet, members: Sequence[SideVectors], pool: Array
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return places of documents [queries, most of a query], and which of these are no filling."""
-    found = [first_documents(one, members, weights) for weights in pool]
+    """Return the pooled documents of each query [queries, most], and the mask without padding."""
+    first = [first_documents(one, members, weights) for weights in pool]
     rows = []
     for query in range(len(one.queries)):
-        own = list(one.relevant[query]) if one.relevant else []
+        relevant = list(one.relevant[query]) if one.relevant else []
         rows.append(
-            np.unique(np.concatenate([*(f[query] for f in found), np.array(own, np.int64)]))
+            np.unique(np.concatenate([*(f[query] for f in first), np.array(relevant, np.int64)]))
         )
     width = max(len(row) for row in rows)
     places = np.zeros((len(rows), width), np.int64)
-    known = np.zeros((len(rows), width), bool)
+    is_document = np.zeros((len(rows), width), bool)
     for number, row in enumerate(rows):
-        places[number, : len(row)], known[number, : len(row)] = row, True
-    return places, known
+        places[number, : len(row)], is_document[number, : len(row)] = row, True
+    return places, is_document
 
 
 def first_documents(
     one: WeightSet, members: Sequence[SideVectors], weights: Array
 ) -> NDArray[np.int64]:
-    """Return the places of each query's first documents by one weighting, [queries, 100 or all]."""
+    """Return the numbers of each query's nearest documents by one weighting [queries, 100 or all]."""
     count, depth = len(one.documents), min(DEPTH, len(one.documents) - one.itself)
     queries = _sum_unit_rows([m.queries for m in members], weights, slice(0, len(one.queries)))
     best = torch.empty(len(queries), 0)
@@ -168,8 +168,8 @@ def first_documents(
         part = slice(start, min(start + SEARCHED, count))
         scores = queries @ _sum_unit_rows([m.documents for m in members], weights, part).T
         if one.itself:
-            own = torch.arange(part.start, part.stop)
-            scores[own, own - part.start] = -2.0
+            query_numbers = torch.arange(part.start, part.stop)
+            scores[query_numbers, query_numbers - part.start] = -2.0
         numbers = torch.arange(part.start, part.stop).expand(len(queries), -1)
         best = torch.cat([best, scores], 1)
         places = torch.cat([places, numbers], 1)
@@ -180,8 +180,8 @@ def first_documents(
 
 def _sum_unit_rows(vectors: Sequence[VectorRows], weights: Array, places: slice) -> Tensor:
     used = [number for number, weight in enumerate(weights) if weight > 0]
-    some = stack_members([vectors[number] for number in used], places)
-    mixed = torch.einsum("m,nmd->nd", torch.from_numpy(weights[used]).float(), some)
+    rows = stack_members([vectors[number] for number in used], places)
+    mixed = torch.einsum("m,nmd->nd", torch.from_numpy(weights[used]).float(), rows)
     return torch.nn.functional.normalize(mixed, dim=1)
 
 
@@ -200,15 +200,15 @@ def _read_gains(
     return torch.from_numpy(gains), torch.from_numpy(ideal)
 
 
-def _ndcg(gains: Tensor, ideal: Tensor) -> Measure:
+def _make_ndcg(gains: Tensor, ideal: Tensor) -> Measure:
     """Return nDCG@10 with linear gains (Järvelin and Kekäläinen, 2002) of each query."""
 
     def measure(cosines: Tensor) -> Tensor:
         depth = min(TOP, cosines.shape[2])
         order = cosines.topk(depth, dim=2).indices
-        found = gains.expand(len(cosines), -1, -1).gather(2, order)
+        top_gains = gains.expand(len(cosines), -1, -1).gather(2, order)
         discounts = torch.arange(2, depth + 2).float().log2().reciprocal()
-        return (found @ discounts) / ideal.clamp_min(1e-9)
+        return (top_gains @ discounts) / ideal.clamp_min(1e-9)
 
     return measure
 
@@ -217,7 +217,7 @@ def _measure_consensus(metric: str, kernel: Tensor, known: Tensor) -> Measure:
     """Return agreement with the members' mean kernel on each query's documents, or of the nearest ten."""
 
     def correlation(cosines: Tensor) -> Tensor:
-        return _correlate(cosines, kernel, known)
+        return _compute_correlation(cosines, kernel, known)
 
     def shared(cosines: Tensor) -> Tensor:
         depth = min(TOP, int(known.sum(1).min()))
@@ -229,7 +229,7 @@ def _measure_consensus(metric: str, kernel: Tensor, known: Tensor) -> Measure:
     return correlation if metric == "agreement" else shared
 
 
-def _correlate(cosines: Tensor, kernel: Tensor, known: Tensor) -> Tensor:
+def _compute_correlation(cosines: Tensor, kernel: Tensor, known: Tensor) -> Tensor:
     """Return the correlation [weightings, queries] of cosines with a kernel over the known documents."""
     count = known.sum(1)
 

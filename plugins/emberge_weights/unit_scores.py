@@ -1,4 +1,4 @@
-"""Scores of weightings by unit: of queries, or of pairs by their part in a rank statistic."""
+"""Scores of weightings by unit: by query, or by a pair's contribution to a rank statistic."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ class UnitScores:
         assert self.gold is not None
         gold = self.gold if units is None else self.gold[units]
         if self.statistic == "spearman":
-            return _correlation_parts(values, gold)
-        return _precision_parts(values, gold)
+            return _split_correlation(values, gold)
+        return _split_precision(values, gold)
 
 
 def mean_score(contributions: Sequence[Array]) -> Array:
     """Return the mean over sets of the scores of weightings, whose contributions are given by set."""
-    means: Array = np.mean([one.mean(1) for one in contributions], axis=0)
+    means: Array = np.mean([part.mean(1) for part in contributions], axis=0)
     return means
 
 
 def standard_error(contributions: Sequence[Array]) -> Array:
-    """Return the standard error of that mean, the units of all sets being drawn."""
-    parts = [one.var(1) / max(1, one.shape[1] - 1) for one in contributions]
+    """Return the standard error of `mean_score`, where the units of all sets count as a sample."""
+    parts = [part.var(1) / max(1, part.shape[1] - 1) for part in contributions]
     error: Array = np.sqrt(np.sum(parts, axis=0)) / len(parts)
     return error
 
 
-def _standard_ranks(values: NDArray[np.floating]) -> Array:
+def _standardise_ranks(values: NDArray[np.floating]) -> Array:
     ranks = rankdata(values, axis=-1)
     ranks -= ranks.mean(-1, keepdims=True)
     spread = ranks.std(-1, keepdims=True)
@@ -74,14 +74,14 @@ def _standard_ranks(values: NDArray[np.floating]) -> Array:
     return standard
 
 
-def _correlation_parts(values: NDArray[np.float32], gold: Array) -> Array:
-    x, y = _standard_ranks(values), _standard_ranks(gold)[None]
+def _split_correlation(values: NDArray[np.float32], gold: Array) -> Array:
+    x, y = _standardise_ranks(values), _standardise_ranks(gold)[None]
     products = x * y
     correlation = products.mean(1, keepdims=True)
     return np.asarray(products - correlation * (x * x + y * y) / 2 + correlation)
 
 
-def _precision_parts(values: NDArray[np.float32], gold: Array) -> Array:
+def _split_precision(values: NDArray[np.float32], gold: Array) -> Array:
     """Return each unit's contribution to average precision, its effect on later positives included."""
     order = np.argsort(-values, axis=1, kind="stable")
     units = values.shape[1]
@@ -92,8 +92,8 @@ def _precision_parts(values: NDArray[np.float32], gold: Array) -> Array:
     average = (hit * precision).sum(1, keepdims=True) / positives
     # Σ over positives i at this rank or later of (hit − precision_i) / rank_i
     later = [np.cumsum((hit * part / rank)[:, ::-1], axis=1)[:, ::-1] for part in (1.0, precision)]
-    own = hit * (precision - average)
-    influence = units / positives * (own + hit * later[0] - later[1])
-    found: Array = np.empty_like(influence)
-    np.put_along_axis(found, order, average + influence, axis=1)
-    return found
+    direct = hit * (precision - average)
+    influence = units / positives * (direct + hit * later[0] - later[1])
+    contributions: Array = np.empty_like(influence)
+    np.put_along_axis(contributions, order, average + influence, axis=1)
+    return contributions

@@ -77,7 +77,7 @@ class WeightSet:
 
     @property
     def itself(self) -> bool:
-        """True where queries are the documents, and none is to find itself."""
+        """True where the queries are the documents, so that no query may find itself."""
         return self.queries is self.documents
 
 
@@ -95,31 +95,29 @@ def read_sets(
     """
     for entry in entries:
         path = resolve(entry.path)
-        for one in pick_eval_sets(path, entry.only) if path is not None else ():
-            fault = unusable(one, metric)
+        for eval_set in pick_eval_sets(path, entry.only) if path is not None else ():
+            fault = unusable(eval_set, metric)
             if fault is not None:
                 raise DataError(fault)
             limits = [limit for limit in (entry.limit_queries, rows) if limit is not None]
             limit = min(limits) if limits else None
-            data = load_eval_set(one, readers=readers, split=entry.split, limit=limit)
-            data = _thin_documents(data, entry.limit_documents, one.name)
-            yield _make_weight_set(one, entry.split, data, metric)
+            data = load_eval_set(eval_set, readers=readers, split=entry.split, limit=limit)
+            data = _limit_documents(data, entry.limit_documents, eval_set.name)
+            yield _make_weight_set(eval_set, entry.split, data, metric)
 
 
 def unusable(one: EvalSet, metric: Metric) -> str | None:
     """Return the reason why a set cannot be scored from similarities, None without one."""
     if metric != "task":
         return None if one.task != "reranking" else f"set '{one.name}' is for reranking"
-    known = _METRICS.get(one.task)
-    if known is None:
+    metrics = _METRICS.get(one.task)
+    if metrics is None:
         return (
             f"set '{one.name}' is of kind {one.task}, whose score takes more than similarities; leave it out "
             f"with `only`, take sets of {', '.join(_METRICS)}, or write `metric: agreement`"
         )
-    if one.metric is not None and one.metric not in known:
-        return (
-            f"set '{one.name}' is judged by {one.metric}; from similarities {known[0]} is computed"
-        )
+    if one.metric is not None and one.metric not in metrics:
+        return f"set '{one.name}' is judged by {one.metric}; from similarities {metrics[0]} is computed"
     return None
 
 
@@ -127,13 +125,13 @@ def _make_weight_set(one: EvalSet, split: Split, data: EvalData, metric: Metric)
     name = one.name if split == "test" else f"{one.name}-{split}"
     asked = {"instruction": one.instruction, "prompt": one.prompt}
     if metric != "task":
-        queries, documents = _unlabelled_texts(data)
+        queries, documents = _list_unlabelled_texts(data)
         alike = not isinstance(data, RetrievalData)
         return WeightSet(
             name, one.task, "mean", metric, queries, documents, alike=alike, asked=asked
         )
     if isinstance(data, RetrievalData):
-        places = {document: place for place, document in enumerate(data.corpus)}
+        places = {document: number for number, document in enumerate(data.corpus)}
         judged = [
             {places[document]: grade for document, grade in data.relevant[query].items()}
             for query in data.queries
@@ -158,19 +156,19 @@ def _make_weight_set(one: EvalSet, split: Split, data: EvalData, metric: Metric)
     )
 
 
-def _thin_documents(data: EvalData, limit: int | None, name: str) -> EvalData:
+def _limit_documents(data: EvalData, limit: int | None, name: str) -> EvalData:
     """Return the data with the queries' own documents and a fixed sample of others."""
     if not isinstance(data, RetrievalData) or limit is None:
         return data
-    own = {document for grades in data.relevant.values() for document in grades}
-    others = [document for document in data.corpus if document not in own]
+    relevant = {document for grades in data.relevant.values() for document in grades}
+    others = [document for document in data.corpus if document not in relevant]
     others.sort(key=lambda document: hashlib.sha256(f"{name}\0{document}".encode()).digest())
-    kept = own.union(others[:limit])
-    documents = {document: text for document, text in data.corpus.items() if document in kept}
+    selected = relevant.union(others[:limit])
+    documents = {document: text for document, text in data.corpus.items() if document in selected}
     return RetrievalData(documents, data.queries, data.relevant)
 
 
-def _unlabelled_texts(data: EvalData) -> tuple[Sequence[str], Sequence[str]]:
+def _list_unlabelled_texts(data: EvalData) -> tuple[Sequence[str], Sequence[str]]:
     """Return the distinct texts of a set without its labels: queries, and documents."""
     if isinstance(data, RetrievalData):
         return list(data.queries.values()), list(data.corpus.values())

@@ -13,18 +13,18 @@ Facts = Mapping[str, Any]
 def table(facts: Facts) -> str:
     """Return the tables of a search, from its conclusion to the front; scores × 100."""
     parts = [
-        _head_lines(facts),
-        _member_lines(facts),
-        _layer_lines(facts),
-        _set_lines(facts),
-        _anchor_lines(facts),
-        _trial_lines(facts),
-        _front_lines(facts),
+        _write_head(facts),
+        _write_members(facts),
+        _write_layers(facts),
+        _write_sets(facts),
+        _write_anchors(facts),
+        _write_trials(facts),
+        _write_front(facts),
     ]
     return "\n".join(line for part in parts for line in part).rstrip() + "\n"
 
 
-def _head_lines(facts: Facts) -> Iterator[str]:
+def _write_head(facts: Facts) -> Iterator[str]:
     score, headroom = facts["score"], facts["headroom"]
     yield "# Weights found"
     yield ""
@@ -43,26 +43,26 @@ def _head_lines(facts: Facts) -> Iterator[str]:
     yield ""
 
 
-def _member_lines(facts: Facts) -> Iterator[str]:
+def _write_members(facts: Facts) -> Iterator[str]:
     rows = [
         [
-            one["name"],
-            f"{one['weight']:.3f}",
-            _format_points(one["alone"]),
-            _show_change(one["worth"]),
-            f"{one['examples']:,}" if "examples" in one else "",
-            f"{one['seconds']:,.0f} s" if "seconds" in one else "",
-            one.get("licence", ""),
+            member["name"],
+            f"{member['weight']:.3f}",
+            _format_points(member["alone"]),
+            _show_change(member["worth"]),
+            f"{member['examples']:,}" if "examples" in member else "",
+            f"{member['seconds']:,.0f} s" if "seconds" in member else "",
+            member.get("licence", ""),
         ]
-        for one in facts["members"]
+        for member in facts["members"]
     ]
     head = ["member", "weight", "alone", "worth", "examples", "training", "licence"]
-    yield from _table_rows(head, rows)
+    yield from _write_rows(head, rows)
     yield "Worth is what is lost without the member, weights being chosen anew, with its 95 % interval."
     yield ""
 
 
-def _layer_lines(facts: Facts) -> Iterator[str]:
+def _write_layers(facts: Facts) -> Iterator[str]:
     layers = facts.get("layers")
     if layers is None:
         return
@@ -85,42 +85,42 @@ def _layer_lines(facts: Facts) -> Iterator[str]:
             [block, *(f"{layers['weights'][name][block]:.2f}" for name in names)]
             for block in blocks
         ]
-        yield from _table_rows(["layer", *names], rows)
+        yield from _write_rows(["layer", *names], rows)
 
 
-def _set_lines(facts: Facts) -> Iterator[str]:
+def _write_sets(facts: Facts) -> Iterator[str]:
     rows = [
         [
-            one["name"] + (" (elsewhere)" if one["elsewhere"] else ""),
-            f"{one['units']:,}",
-            _format_points(one["equal"]),
-            _format_points(one["chosen"]),
+            weight_set["name"] + (" (elsewhere)" if weight_set["elsewhere"] else ""),
+            f"{weight_set['units']:,}",
+            _format_points(weight_set["equal"]),
+            _format_points(weight_set["chosen"]),
         ]
-        for one in facts["sets"]
+        for weight_set in facts["sets"]
     ]
-    yield from _table_rows(["set", "queries or pairs", "equal weights", "chosen"], rows)
+    yield from _write_rows(["set", "queries or pairs", "equal weights", "chosen"], rows)
 
 
-def _anchor_lines(facts: Facts) -> Iterator[str]:
+def _write_anchors(facts: Facts) -> Iterator[str]:
     if not facts["anchors"]:
         return
-    names = [one["name"] for one in facts["members"]]
+    names = [entry["name"] for entry in facts["members"]]
     rows = [
         [
-            *_format_weights(one["weights"]),
-            _format_points(one["foretold"]),
-            _format_points(one["real"]),
+            *_format_weights(entry["weights"]),
+            _format_points(entry["foretold"]),
+            _format_points(entry["real"]),
         ]
-        for one in facts["anchors"]
+        for entry in facts["anchors"]
     ]
     yield "## Merged for real"
     yield ""
-    yield from _table_rows([*names, "foretold", "real"], rows)
+    yield from _write_rows([*names, "foretold", "real"], rows)
     yield f"What is foretold is corrected by the mean difference, {100 * facts['correction']:+.2f}."
     yield ""
 
 
-def _trial_lines(facts: Facts) -> Iterator[str]:
+def _write_trials(facts: Facts) -> Iterator[str]:
     trials = facts["trials"]
     if trials is None:
         return
@@ -148,24 +148,24 @@ def _trial_lines(facts: Facts) -> Iterator[str]:
             _show_change(tests["over_best"]),
         ],
     ]
-    yield from _table_rows(["weights", "tests", "the choice over it"], rows)
+    yield from _write_rows(["weights", "tests", "the choice over it"], rows)
 
 
-def _front_lines(facts: Facts) -> Iterator[str]:
+def _write_front(facts: Facts) -> Iterator[str]:
     if not facts["front"]:
         return
-    names = [one["name"] for one in facts["members"]]
+    names = [entry["name"] for entry in facts["members"]]
     rows = [
         [
-            *_format_weights(one["weights"]),
-            f"{100 * one['gain']:+.2f}",
-            f"{100 * one['elsewhere']:+.2f}",
+            *_format_weights(entry["weights"]),
+            f"{100 * entry['gain']:+.2f}",
+            f"{100 * entry['elsewhere']:+.2f}",
         ]
-        for one in facts["front"]
+        for entry in facts["front"]
     ]
     yield f"## Gain over {prose(facts['front'][0]['over'])}, and loss elsewhere"
     yield ""
-    yield from _table_rows([*names, "data", "elsewhere"], rows)
+    yield from _write_rows([*names, "data", "elsewhere"], rows)
 
 
 def _format_weights(weights: Mapping[str, float]) -> list[str]:
@@ -181,6 +181,6 @@ def _show_change(one: Mapping[str, float]) -> Markdown:
     return Markdown(f"{100 * one['difference']:+.2f} [{low:+.2f}, {high:+.2f}]")
 
 
-def _table_rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _write_rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield from table_lines(head, rows)
     yield ""

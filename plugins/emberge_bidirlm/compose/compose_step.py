@@ -81,14 +81,14 @@ class Compose(Step):
     @property
     def specialists(self) -> dict[Kind, ModelRef]:
         """The models with towers by kind."""
-        given = {"vision": self.vision, "audio": self.audio}
-        return {kind: given[kind] for kind in _KINDS if given[kind] is not None}  # type: ignore[misc]
+        references = {"vision": self.vision, "audio": self.audio}
+        return {kind: references[kind] for kind in _KINDS if references[kind] is not None}  # type: ignore[misc]
 
     @property
     def models(self) -> dict[str, ModelRef]:
         """All models by option, the text model first."""
-        found: dict[str, ModelRef] = {"text": self.text}
-        return found | {str(kind): one for kind, one in self.specialists.items()}
+        references: dict[str, ModelRef] = {"text": self.text}
+        return references | {str(kind): reference for kind, reference in self.specialists.items()}
 
     @property
     def names(self) -> dict[str, str]:
@@ -100,11 +100,11 @@ class Compose(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         if self.vision is not None:
             context.note("opening the result", [_OPENS])
-        found: dict[Kind, Specialist] = {}
+        specialists: dict[Kind, Specialist] = {}
         for kind, reference in self.specialists.items():
             folder = context.whole_model(reference)
             try:
-                found |= (
+                specialists |= (
                     {kind: _check_specialist(Specialist(kind, Checkpoint(folder)))}
                     if folder
                     else {}
@@ -112,8 +112,8 @@ class Compose(Step):
             except EmbergeError as error:
                 yield context.problem(str(error), kind)
         text = context.whole_model(self.text)
-        if text is not None and len(found) == len(self.specialists):
-            yield from self._check_together(Checkpoint(text), found, context)
+        if text is not None and len(specialists) == len(self.specialists):
+            yield from self._check_together(Checkpoint(text), specialists, context)
 
     def _check_together(
         self, text: Checkpoint, found: Mapping[Kind, Specialist], context: Preflight
@@ -123,7 +123,7 @@ class Compose(Step):
         except EmbergeError as error:
             yield context.problem(str(error), "text")
             return
-        if all(one.has_weights for one in plan.checkpoints.values()):
+        if all(checkpoint.has_weights for checkpoint in plan.checkpoints.values()):
             context.note("composition", _summarise(plan))
         elif plan.tokens.lines:
             context.note("tokenizers", plan.tokens.lines)
@@ -131,15 +131,15 @@ class Compose(Step):
     # ── work ────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, workspace: Workspace) -> Artifact:
-        models = {option: workspace.model(one) for option, one in self.models.items()}
+        models = {option: workspace.model(model) for option, model in self.models.items()}
         with ExitStack() as opened:
             folders = {
-                option: opened.enter_context(workspace.whole_model(one))
-                for option, one in models.items()
+                option: opened.enter_context(workspace.whole_model(model))
+                for option, model in models.items()
             }
-            found = {k: Specialist(k, Checkpoint(folders[k])) for k in self.specialists}
-            plan = Composition(Checkpoint(folders["text"]), found, self.rope_from, self.names)
-            _build(plan, [one.fingerprint for one in models.values()], workspace)
+            specialists = {k: Specialist(k, Checkpoint(folders[k])) for k in self.specialists}
+            plan = Composition(Checkpoint(folders["text"]), specialists, self.rope_from, self.names)
+            _build(plan, [model.fingerprint for model in models.values()], workspace)
             details = _describe_result(plan, workspace.folder)
         return Artifact(
             kind="model",
@@ -160,10 +160,10 @@ def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
 
     build_result(
         workspace,
-        [one.spec.renamed(one.name) for one in plan.parts],
+        [part.spec.renamed(part.name) for part in plan.parts],
         template=plan.text,
         key=[plan.key, content],
-        models={one.name: one.source for one in plan.parts},
+        models={part.name: part.source for part in plan.parts},
         files=plan.files,
         complete=plan.complete,
     )
@@ -172,8 +172,8 @@ def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
 def _describe_result(plan: Composition, result: Path) -> dict[str, Any]:
     """Compare the finished towers with their origins, and return the artifact's details."""
     towers = {
-        kind: {"of": plan.names[kind], **prove_tower(one, plan.target, result)}
-        for kind, one in plan.specialists.items()
+        kind: {"of": plan.names[kind], **prove_tower(entry, plan.target, result)}
+        for kind, entry in plan.specialists.items()
     }
     facts: dict[str, Any] = {
         "class": plan.target.architecture,
@@ -185,20 +185,20 @@ def _describe_result(plan: Composition, result: Path) -> dict[str, Any]:
     if plan.rope.get("mrope_section"):
         facts["mrope_section"] = plan.rope["mrope_section"]
     if plan.tokens.new:
-        facts["new_tokens"] = {one.text: one.id for one in plan.tokens.new}
+        facts["new_tokens"] = {entry.text: entry.id for entry in plan.tokens.new}
     return facts
 
 
 def _summarise(plan: Composition) -> list[str]:
-    """Return lines on a result to come for the terminal."""
+    """Return the preview of the result as lines for the terminal."""
     lines = [f"{plan.target.architecture}, positions by a base of {plan.rope['rope_theta']:g}"]
     counts: Mapping[str, int] = {
         name: sum(part.source == name for part in plan.parts) for name in plan.names.values()
     }
     for name, count in counts.items():
         left = plan.dropped.get(name)
-        rest = f"; left out: {count_by_first_word(left)}" if left else ""
-        lines.append(f"'{name}': {count_noun(count, 'tensor')} copied{rest}")
+        omissions = f"; left out: {count_by_first_word(left)}" if left else ""
+        lines.append(f"'{name}': {count_noun(count, 'tensor')} copied{omissions}")
     return [*lines, *plan.tokens.lines]
 
 
@@ -208,8 +208,8 @@ def prove_tower(one: Specialist, target: ComposedClass, result: Path) -> dict[st
     Raises:
         CheckpointError: when a tensor is another there.
     """
-    own = Checkpoint(result).specs
-    copies = {name: own[target.name(name)] for name in one.tower}
+    specs = Checkpoint(result).specs
+    copies = {name: specs[target.name(name)] for name in one.tower}
     before, after = tower_hash(one.tower), tower_hash(copies)
     if before != after:
         raise CheckpointError(
@@ -227,14 +227,14 @@ def tower_hash(tensors: Mapping[str, TensorSpec]) -> str:
     """Return the SHA-256 of tensors in the order of their names: name, shape, dtype and bytes of each."""
     from emberge.tensor_files import TensorReader
 
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with TensorReader() as reader:
         for name in sorted(tensors):
             spec = tensors[name]
-            found.update(f"{name} {list(spec.shape)} {spec.dtype}\n".encode())
+            digest.update(f"{name} {list(spec.shape)} {spec.dtype}\n".encode())
             size = spec.elements * spec.itemsize
             for start in range(0, size, _PIECE):
                 piece = bytearray(min(_PIECE, size - start))
                 reader.read_bytes(spec, start, memoryview(piece))
-                found.update(piece)
-    return found.hexdigest()
+                digest.update(piece)
+    return digest.hexdigest()

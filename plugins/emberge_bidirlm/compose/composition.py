@@ -51,7 +51,7 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class ComposedTensor:
-    """One tensor of the result: its name there, the tensor that it is, and the model that it is of."""
+    """One tensor of the result: its name there, its source tensor, and the name of the source's model."""
 
     name: str
     spec: TensorSpec
@@ -77,8 +77,8 @@ class Composition:
                 f"{self.text.folder}: attends to earlier tokens alone; make an encoder of it first, with a "
                 "step as_encoder"
             )
-        for one in self.specialists.values():
-            self._compare(one)
+        for specialist in self.specialists.values():
+            self._compare(specialist)
         _ = self.files
         if self.text.has_weights:
             self._require_same_tensors()
@@ -111,7 +111,9 @@ class Composition:
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
         """All models by the names that the recipe gives them, the text model first."""
-        others = {self.names[kind]: one.checkpoint for kind, one in self.specialists.items()}
+        others = {
+            self.names[kind]: specialist.checkpoint for kind, specialist in self.specialists.items()
+        }
         return {self.names["text"]: self.text, **others}
 
     @cached_property
@@ -121,12 +123,12 @@ class Composition:
 
     @cached_property
     def trunks(self) -> dict[str, Names]:
-        """The trunks of the models whose weights are here."""
-        found = {self.names["text"]: self.trunk} if self.text.has_weights else {}
-        for kind, one in self.specialists.items():
-            if one.checkpoint.has_weights:
-                found[self.names[kind]] = one.trunk
-        return found
+        """The trunks of the models with local weights, by the recipe's names."""
+        by_name = {self.names["text"]: self.trunk} if self.text.has_weights else {}
+        for kind, specialist in self.specialists.items():
+            if specialist.checkpoint.has_weights:
+                by_name[self.names[kind]] = specialist.trunk
+        return by_name
 
     @cached_property
     def tokens(self) -> TokenPlan:
@@ -136,8 +138,10 @@ class Composition:
     @property
     def rows(self) -> int:
         """The rows of the result's embeddings."""
-        own = self.trunk.embedding() if self.text.has_weights else None
-        size = own.shape[0] if own is not None else int(text_config(self.text).vocab_size)
+        embedding = self.trunk.embedding() if self.text.has_weights else None
+        size = (
+            embedding.shape[0] if embedding is not None else int(text_config(self.text).vocab_size)
+        )
         return self.tokens.rows if self.tokens.rows is not None else size
 
     @cached_property
@@ -160,36 +164,42 @@ class Composition:
             )
 
     def _list_rows(self) -> TensorSpec:
-        found = [names.embedding() for names in self.trunks.values()]
-        return owned_rows([one for one in found if one is not None], self.tokens, list(self.trunks))
+        embeddings = [names.embedding() for names in self.trunks.values()]
+        return owned_rows(
+            [embedding for embedding in embeddings if embedding is not None],
+            self.tokens,
+            list(self.trunks),
+        )
 
     def _yield_modules(self) -> Iterator[ComposedTensor]:
-        """Yield the weights of modules behind the text model's trunk, which come behind the result's."""
+        """Yield the weights of the modules that follow the text model's trunk, and the result's too."""
         modules = tuple(part for part in self.text.parts if part)
         for name in self.trunk.left if modules else ():
             if name.startswith(modules):
                 yield ComposedTensor(name, self.text.specs[name], self.names["text"])
 
     def _yield_towers(self) -> Iterator[ComposedTensor]:
-        for kind, one in self.specialists.items():
-            for name, spec in one.tower.items():
+        for kind, specialist in self.specialists.items():
+            for name, spec in specialist.tower.items():
                 yield ComposedTensor(self.target.name(name), spec, self.names[kind])
 
     @property
     def dropped(self) -> dict[str, list[str]]:
         """The tensors that the result does not get, by model."""
-        kept = {part.name for part in self._yield_modules()}
-        heads = [name for name in self.trunk.left if name not in kept]
-        found = {self.names["text"]: heads} if heads else {}
-        return found | {self.names[kind]: one.dropped for kind, one in self.specialists.items()}
+        module_names = {part.name for part in self._yield_modules()}
+        heads = [name for name in self.trunk.left if name not in module_names]
+        dropped_names = {self.names["text"]: heads} if heads else {}
+        return dropped_names | {
+            self.names[kind]: specialist.dropped for kind, specialist in self.specialists.items()
+        }
 
     def _require_same_tensors(self) -> None:
         """Refuse a specialist whose trunk differs from the text model's in any tensor but token rows."""
-        mine = _trunk_shapes(self.trunk)
-        for kind, one in self.specialists.items():
-            if not one.checkpoint.has_weights:
+        mine = _list_trunk_shapes(self.trunk)
+        for kind, specialist in self.specialists.items():
+            if not specialist.checkpoint.has_weights:
                 continue
-            other = _trunk_shapes(one.trunk)
+            other = _list_trunk_shapes(specialist.trunk)
             unlike = [n for n in sorted({*mine, *other}) if mine.get(n) != other.get(n)]
             if unlike:
                 a, b = (shapes.get(unlike[0], "missing") for shapes in (mine, other))
@@ -204,20 +214,20 @@ class Composition:
     def files(self) -> dict[str, Any]:
         """The content of the result's config, processor and template files, by path."""
         names = tokenizer_names(self.specialists)
-        found: dict[str, Any] = {
+        contents: dict[str, Any] = {
             "config.json": self.target.config(self.text, self.rope, self.rows),
             "processor_config.json": processor_config(self.specialists, self.target.processor),
             "chat_template.jinja": chat_template(names),
         }
-        return {self.text.in_trunk(name): content for name, content in found.items()}
+        return {self.text.in_trunk(name): content for name, content in contents.items()}
 
     def complete(self, folder: Path) -> None:
         """Write the modules and the tokenizer into an otherwise finished result."""
         trunk = folder / self.text.parts[""]
         self.tokens.write(folder, trunk)
-        place = trunk / "tokenizer_config.json"
+        path = trunk / "tokenizer_config.json"
         names = tokenizer_names(self.specialists)
-        place.write_text(json.dumps(tokenizer_config(place, names), indent=2), encoding="utf-8")
+        path.write_text(json.dumps(tokenizer_config(path, names), indent=2), encoding="utf-8")
         for name in REPLACED:
             if self.text.in_trunk(name) not in self.files:
                 (trunk / name).unlink(missing_ok=True)
@@ -225,8 +235,8 @@ class Composition:
         write_modalities(folder, ["text", *(_READS[kind] for kind in self.specialists)])
 
     def _make_layout(self) -> Layout:
-        own = Layout.read(self.text.folder)
-        return encoder_layout(self.text, "mean") if own.bare else own
+        layout = Layout.read(self.text.folder)
+        return encoder_layout(self.text, "mean") if layout.bare else layout
 
     @property
     def key(self) -> str:
@@ -235,8 +245,8 @@ class Composition:
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _trunk_shapes(names: Names) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a trunk's tensors, without the number of tokens."""
+def _list_trunk_shapes(names: Names) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a trunk's tensors by name, without the number of tokens."""
     return {
         name: spec.shape[1:] if is_vocabulary(name) else spec.shape
         for name, spec in names.specs.items()
@@ -281,16 +291,16 @@ def rope_parameters(
 
 
 def _require_plain(checkpoint: Checkpoint) -> None:
-    found = rope_options(checkpoint.config)
-    if "rope_theta" not in found:
+    rope = rope_options(checkpoint.config)
+    if "rope_theta" not in rope:
         raise CheckpointError(
             f"{checkpoint.trunk / 'config.json'}: has no rope_theta, and the classes' defaults differ; write "
             "the one that the model was trained with into it"
         )
-    if found["rope_type"] != "default":
+    if rope["rope_type"] != "default":
         raise CheckpointError(
             f"{checkpoint.trunk / 'config.json'}: its positions are scaled (rope_type "
-            f"'{found['rope_type']}'), which no composed model has; choose a model without that"
+            f"'{rope['rope_type']}'), which no composed model has; choose a model without that"
         )
 
 
@@ -343,13 +353,13 @@ class OwnedRows(DerivedTensor):
             start = end
 
     def _run(self, start: int, stop: int) -> int:
-        """Return the end of the rows from `start` on that one reading fills."""
-        owner, place = self.owners[start], self.places[start]
+        """Return the end of the run of rows from `start` on that one read can fill."""
+        owner, row = self.owners[start], self.places[start]
         end = start + 1
         while (
             end < stop
             and self.owners[end] == owner
-            and (owner == _NOBODY or self.places[end] == place + end - start)
+            and (owner == _NOBODY or self.places[end] == row + end - start)
         ):
             end += 1
         return end

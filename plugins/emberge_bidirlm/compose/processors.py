@@ -1,4 +1,4 @@
-"""Processors of a composed model: how images and sound are read, and how contents become one text."""
+"""Processors of a composed model, which read images and sound, and its chat template."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def processor_config(specialists: Mapping[Kind, Specialist], processor: str) -> 
     Raises:
         CheckpointError: for a specialist without the files.
     """
-    found: dict[str, Any] = {"processor_class": processor}
-    for one in specialists.values():
-        found |= {part: _read_part(one, part) for part in _PARTS[one.kind]}
+    content: dict[str, Any] = {"processor_class": processor}
+    for specialist in specialists.values():
+        content |= {part: _read_part(specialist, part) for part in _PARTS[specialist.kind]}
     if len(specialists) == 2:
-        found["feature_extractor"] = _spectrum_config(
-            specialists["audio"], found["feature_extractor"]
+        content["feature_extractor"] = _make_spectrum_config(
+            specialists["audio"], content["feature_extractor"]
         )
-    return found
+    return content
 
 
 def _read_part(one: Specialist, part: str) -> dict[str, Any]:
@@ -59,15 +59,15 @@ def _read_part(one: Specialist, part: str) -> dict[str, Any]:
     )
 
 
-def _spectrum_config(audio: Specialist, own: Mapping[str, Any]) -> dict[str, Any]:
+def _make_spectrum_config(audio: Specialist, own: Mapping[str, Any]) -> dict[str, Any]:
     """Return Whisper's way to a spectrum, which the thinker reads, with Qwen3-ASR's numbers.
 
     Both are equal from half a second on; Qwen3-ASR pads shorter clips to that first.
     """
-    kept = {key: own[key] for key in _SPECTRA if key in own}
+    numbers = {key: own[key] for key in _SPECTRA if key in own}
     return {
         "feature_extractor_type": "WhisperFeatureExtractor",
-        **kept,
+        **numbers,
         "feature_size": audio.tower_config["num_mel_bins"],
         "return_attention_mask": True,
     }
@@ -75,7 +75,11 @@ def _spectrum_config(audio: Specialist, own: Mapping[str, Any]) -> dict[str, Any
 
 def tokenizer_names(specialists: Mapping[Kind, Specialist]) -> dict[str, str]:
     """Return the special tokens by the names that processors ask a tokenizer for."""
-    return {name: token for one in specialists.values() for name, token in one.tokens.items()}
+    return {
+        name: token
+        for specialist in specialists.values()
+        for name, token in specialist.tokens.items()
+    }
 
 
 def chat_template(tokens: Mapping[str, str]) -> str:

@@ -68,12 +68,12 @@ class Specialist:
     checkpoint: Checkpoint
 
     def __post_init__(self) -> None:
-        found = self.checkpoint.config.get("model_type")
+        model_type = self.checkpoint.config.get("model_type")
         family = _FAMILIES[self.kind]
-        if found != family.model_type or not self.checkpoint.config.get(family.config):
+        if model_type != family.model_type or not self.checkpoint.config.get(family.config):
             raise CheckpointError(
-                f"{self.checkpoint.folder}: is a '{found}' without the {self.kind} tower that is asked of "
-                f"it; name a {family.called} as transformers loads it ('{family.model_type}', with "
+                f"{self.checkpoint.folder}: is a '{model_type}' without the {self.kind} tower that is asked "
+                f"of it; name a {family.called} as transformers loads it ('{family.model_type}', with "
                 f"{family.config})"
             )
         if self.checkpoint.has_weights and not self.tower:
@@ -91,8 +91,8 @@ class Specialist:
     def tower_config(self) -> dict[str, Any]:
         """The tower's part of the config, with the class's defaults."""
         # As it is saved inside another: without what every config of transformers has beside.
-        found: dict[str, Any] = self.config.to_diff_dict()[_FAMILIES[self.kind].config]
-        return dict(found)
+        config: dict[str, Any] = self.config.to_diff_dict()[_FAMILIES[self.kind].config]
+        return dict(config)
 
     @property
     def width(self) -> int:
@@ -128,12 +128,12 @@ class Specialist:
         Raises:
             CheckpointError: when there is none.
         """
-        found = Tokenizer.read(self.checkpoint)
-        if found is None:
+        read = Tokenizer.read(self.checkpoint)
+        if read is None:
             raise CheckpointError(
                 f"{self.checkpoint.folder}: has no tokenizer.json, by which its special tokens would be known"
             )
-        return found
+        return read
 
     @functools.cached_property
     def tokens(self) -> dict[str, str]:
@@ -142,33 +142,33 @@ class Specialist:
         Raises:
             CheckpointError: for one that the tokenizer has not.
         """
-        family, own = _FAMILIES[self.kind], self.tokenizer
-        named = _read_named_tokens(own.folder / "tokenizer_config.json")
-        found: dict[str, str] = {}
+        family, tokenizer = _FAMILIES[self.kind], self.tokenizer
+        named = _read_named_tokens(tokenizer.folder / "tokenizer_config.json")
+        tokens_by_name: dict[str, str] = {}
         for name, option in family.tokens.items():
-            place = int(getattr(self.config, option))
-            if place not in own.texts:
+            number = int(getattr(self.config, option))
+            if number not in tokenizer.texts:
                 raise CheckpointError(
-                    f"{own.folder}: its tokenizer has no token with the id {place}, which config.json gives "
-                    f"as {option}; get the tokenizer of this model"
+                    f"{tokenizer.folder}: its tokenizer has no token with the id {number}, which config.json "
+                    f"gives as {option}; get the tokenizer of this model"
                 )
-            found[name] = own.texts[place]
+            tokens_by_name[name] = tokenizer.texts[number]
         for name, usual in family.marks.items():
             token = named.get(name, usual)
-            if token not in own.tokens:
+            if token not in tokenizer.tokens:
                 raise CheckpointError(
-                    f"{own.folder}: its tokenizer has no token '{token}' ({name}); get the tokenizer of this "
-                    "model"
+                    f"{tokenizer.folder}: its tokenizer has no token '{token}' ({name}); get the tokenizer "
+                    "of this model"
                 )
-            found[name] = token
-        return found
+            tokens_by_name[name] = token
+        return tokens_by_name
 
 
 def _read_named_tokens(path: Path) -> dict[str, str]:
-    """Return the tokens that a tokenizer's config has names for, wherever a release writes them."""
+    """Return the named tokens of a tokenizer's config, from each key that some release writes them to."""
     content = read_object(path) if path.is_file() else {}
-    found = dict(content)
-    for place in ("extra_special_tokens", "model_specific_special_tokens"):
-        inside = content.get(place)
-        found |= inside if isinstance(inside, dict) else {}
-    return {name: token for name, token in found.items() if isinstance(token, str)}
+    named = dict(content)
+    for key in ("extra_special_tokens", "model_specific_special_tokens"):
+        inside = content.get(key)
+        named |= inside if isinstance(inside, dict) else {}
+    return {name: token for name, token in named.items() if isinstance(token, str)}

@@ -1,4 +1,4 @@
-"""Classes of transformers that a composed model is of: their configs, and their names of tensors."""
+"""Classes of transformers for a composed model: their configs and tensor names."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class ComposedClass:
         if _MERGER.match(canonical):
             return _rename_merger(canonical)
         if canonical.startswith("multi_modal_projector."):
-            _, layer, rest = canonical.split(".", 2)
-            return f"audio_tower.{_PROJECTOR[layer]}.{rest}"
+            _, layer, parameter = canonical.split(".", 2)
+            return f"audio_tower.{_PROJECTOR[layer]}.{parameter}"
         return canonical
 
     def config(self, text: Checkpoint, rope: Mapping[str, Any], rows: int) -> dict[str, Any]:
@@ -56,19 +56,19 @@ class ComposedClass:
         Raises:
             CheckpointError: for a text model or a specialist that the class cannot express.
         """
-        trunk = _trunk_config(text) | {"rope_parameters": dict(rope), "vocab_size": rows}
-        own = {"model_type": self.model_type, "architectures": [self.architecture]}
+        trunk = _make_trunk_config(text) | {"rope_parameters": dict(rope), "vocab_size": rows}
+        class_facts = {"model_type": self.model_type, "architectures": [self.architecture]}
         if len(self.specialists) == 1:
-            (one,) = self.specialists.values()
-            inner = one.config.get_text_config().model_type
+            (specialist,) = self.specialists.values()
+            inner = specialist.config.get_text_config().model_type
             return {
-                **one.checkpoint.config,
-                **own,
+                **specialist.checkpoint.config,
+                **class_facts,
                 "text_config": {**trunk, "model_type": inner},
             }
-        return {**own, **self._thinker_config(trunk)}
+        return {**class_facts, **self._make_thinker_config(trunk)}
 
-    def _thinker_config(self, trunk: Mapping[str, Any]) -> dict[str, Any]:
+    def _make_thinker_config(self, trunk: Mapping[str, Any]) -> dict[str, Any]:
         vision, audio = self.specialists["vision"], self.specialists["audio"]
         seen, heard = vision.tower_config, audio.tower_config
         if heard["n_window"] != _WINDOW:
@@ -108,7 +108,7 @@ class ComposedClass:
 
 
 def choose_target(specialists: Mapping[Kind, Specialist]) -> ComposedClass:
-    """Return the class for specialists: the one's own, or for two the thinker of Qwen3-Omni."""
+    """Return the class for specialists: that of a single one, or for two the thinker of Qwen3-Omni."""
     if len(specialists) == 2:
         name = "Qwen3OmniMoe"
         return ComposedClass(
@@ -119,23 +119,23 @@ def choose_target(specialists: Mapping[Kind, Specialist]) -> ComposedClass:
     return ComposedClass("qwen3_asr", "Qwen3ASRModel", "Qwen3ASRProcessor", specialists)
 
 
-def _trunk_config(text: Checkpoint) -> dict[str, Any]:
+def _make_trunk_config(text: Checkpoint) -> dict[str, Any]:
     """Return the text config that all three classes share, bidirectional.
 
     Raises:
         CheckpointError: for windows of attention, which they have not.
     """
-    found = text_config(text).to_dict()
-    if "sliding_attention" in (found.get("layer_types") or ()):
+    config = text_config(text).to_dict()
+    if "sliding_attention" in (config.get("layer_types") or ()):
         raise CheckpointError(
             f"{text.folder}: some layers attend to a window alone, which no composed model does; choose a "
             "text model without use_sliding_window"
         )
-    kept = {key: found[key] for key in _KEPT if key in found}
-    return {**kept, "is_causal": False, "use_cache": False}
+    shared = {key: config[key] for key in _KEPT if key in config}
+    return {**shared, "is_causal": False, "use_cache": False}
 
 
 def _rename_merger(canonical: str) -> str:
-    place, part, rest = canonical.rsplit(".", 2)
-    place = place.replace("deepstack_merger_list", "merger_list")
-    return f"{place}.{_PARTS[part]}.{rest}"
+    path, part, parameter = canonical.rsplit(".", 2)
+    path = path.replace("deepstack_merger_list", "merger_list")
+    return f"{path}.{_PARTS[part]}.{parameter}"

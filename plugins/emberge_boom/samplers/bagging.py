@@ -54,15 +54,15 @@ class Bagging(Sampler):
         if not isinstance(self.ratio, PerDataset):
             # A bare number is the default, in Python as in a recipe.
             object.__setattr__(self, "ratio", PerDataset(default=self.ratio))
-        given = self.ratio
-        for ratio in (given.default, *given.by_task.values(), *given.by_dataset.values()):
+        ratios = self.ratio
+        for ratio in (ratios.default, *ratios.by_task.values(), *ratios.by_dataset.values()):
             if ratio is not None:
                 require_share(ratio)
         if self.replacement and (self.nested or self.part):
             raise ValueError("replacement goes with neither nested nor part")
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        """Return the bag, which depends on seed, ratio, draw and the dataset's name, on nothing else.
+        """Return the bag, which depends on seed, ratio, draw and the dataset's name alone.
 
         Nested bags and parts leave the ratio out of the draw: they are cuts of one order. Bags of large
         datasets are computed row by row as they are asked for.

@@ -54,18 +54,22 @@ class Cluster(StudySampler):
             )
 
     def members(self, study: Study) -> Members:
-        found = study.clusters(threshold=self.threshold, count=self.clusters)
-        wanted = self.count or self.clusters
+        clusters = study.clusters(threshold=self.threshold, count=self.clusters)
+        expected_count = self.count or self.clusters
         if study.rehearsed:  # how many clusters two steps make means nothing
-            found = tuple(found[i % len(found)] for i in range(max(self.number, wanted or 0)))
-        if self.number > len(found) or (wanted is not None and wanted != len(found)):
-            raise DataError(self._explain_misfit(found, wanted))
-        label = f"cluster {self.number} of {len(found)}"
-        return Members(names=found[self.number - 1], known=study.names, label=label)
+            clusters = tuple(
+                clusters[i % len(clusters)] for i in range(max(self.number, expected_count or 0))
+            )
+        if self.number > len(clusters) or (
+            expected_count is not None and expected_count != len(clusters)
+        ):
+            raise DataError(self._explain_misfit(clusters, expected_count))
+        label = f"cluster {self.number} of {len(clusters)}"
+        return Members(names=clusters[self.number - 1], known=study.names, label=label)
 
     def lines(self, study: Study) -> list[str]:
-        found = study.clusters(threshold=self.threshold, count=self.clusters)
-        return [f"{len(found)} clusters {self._where}:", *cluster_lines(found)]
+        clusters = study.clusters(threshold=self.threshold, count=self.clusters)
+        return [f"{len(clusters)} clusters {self._where}:", *cluster_lines(clusters)]
 
     @property
     def _where(self) -> str:
@@ -74,12 +78,12 @@ class Cluster(StudySampler):
         return f"where {self.clusters} are asked for"
 
     def _explain_misfit(self, found: tuple[tuple[str, ...], ...], wanted: int | None) -> str:
-        there = len(found)
-        asked = f"cluster {self.number}" if self.number > there else f"{wanted} clusters"
-        numbers = ", ".join(str(number) for number in range(1, there + 1))
-        also = f" and count: {there}" if self.count is not None else ""
+        count = len(found)
+        request = f"cluster {self.number}" if self.number > count else f"{wanted} clusters"
+        numbers = ", ".join(str(number) for number in range(1, count + 1))
+        also = f" and count: {count}" if self.count is not None else ""
         return (
-            f"the recipe asks for {asked}, and the study has {there} {self._where} "
+            f"the recipe asks for {request}, and the study has {count} {self._where} "
             f"({'; '.join(cluster_lines(found))}); write foreach: {{cluster: [{numbers}]}}{also}, "
             "or cut elsewhere"
         )

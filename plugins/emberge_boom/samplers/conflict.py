@@ -51,7 +51,7 @@ class Conflict(StudySampler):
 
     def lines(self, study: Study) -> list[str]:
         return [
-            f"{rank}: {' and '.join(one.pair)}, whose loss changes by {one.delta:+.4f} "
-            f"({100 * one.change:+.1f} %) together"
-            for rank, one in enumerate(study.conflicts[: max(3, self.rank)], 1)
+            f"{rank}: {' and '.join(interaction.pair)}, whose loss changes by {interaction.delta:+.4f} "
+            f"({100 * interaction.change:+.1f} %) together"
+            for rank, interaction in enumerate(study.conflicts[: max(3, self.rank)], 1)
         ]

@@ -86,7 +86,7 @@ class CoreSubset(Sampler):
         return dict(self._cut(old, stable_seed(*key, *(info.name for info in old))))
 
     def _cut(self, old: Pool, seed: int) -> Iterator[tuple[DatasetInfo, Rows]]:
-        """Places among all old rows, in order, cut where one dataset ends and the next begins."""
+        """Return sorted numbers among all old rows, split by dataset."""
         import numpy as np
 
         ends = np.cumsum([len(rows) for rows in old.values()])

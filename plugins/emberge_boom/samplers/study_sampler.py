@@ -29,7 +29,7 @@ class StudySampler(Sampler):
         raise NotImplementedError
 
     def lines(self, study: Study) -> list[str]:
-        """Return the lines that `check` shows of the study, as far as they concern the choice."""
+        """Return the lines of the study that concern the choice, for `check` to show."""
         raise NotImplementedError
 
     def resolved(self, locate: Callable[[FileRef], Path]) -> Sampler:
@@ -42,15 +42,15 @@ class StudySampler(Sampler):
         a warning.
         """
         earlier = self.of.step is not None
-        place = context.earlier_result(self.of) if earlier else context.data(self.of)
-        if place is None:
+        folder = context.earlier_result(self.of) if earlier else context.data(self.of)
+        if folder is None:
             if earlier:
                 later = f"known when {self.of} is done; `emberge check` with --out then shows it"
                 context.note(f"datasets by the study {self.of}", [later])
             return
         judged = context.warning if earlier else context.problem
         try:
-            study = read_study(place)
+            study = read_study(folder)
             context.note(f"the study {self.of}", self.lines(study))
             self.members(study)
         except EmbergeError as error:
@@ -77,14 +77,14 @@ class Members(Sampler):
         Raises:
             DataError: where the training's datasets are not those of the study.
         """
-        there = [info.name for info in pool]
+        names_in_pool = [info.name for info in pool]
         for name in self.names:
-            if name not in there:
-                hint = suggest(name, there) or f"; there are {', '.join(there)}"
+            if name not in names_in_pool:
+                hint = suggest(name, names_in_pool) or f"; there are {', '.join(names_in_pool)}"
                 raise DataError(
                     f"{self.label} holds '{name}', which is no dataset of this training{hint}"
                 )
-        for name in there:
+        for name in names_in_pool:
             if name not in self.known:
                 raise DataError(
                     f"dataset '{name}' of this training was not in the study, which knows "

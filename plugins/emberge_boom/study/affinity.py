@@ -18,7 +18,7 @@ Steps = Sequence[tuple[str, float]]
 
 def mean_loss(steps: Steps) -> float:
     """Return the mean training loss over all steps."""
-    return _mean([loss for _, loss in steps])
+    return _compute_mean([loss for _, loss in steps])
 
 
 def in_own_scale(steps: Steps, apart: Mapping[str, Steps]) -> Steps:
@@ -37,7 +37,7 @@ def in_own_scale(steps: Steps, apart: Mapping[str, Steps]) -> Steps:
 def compare(
     pair: Pair, together: Steps, apart: Mapping[str, Steps], how: LossProtocol
 ) -> tuple[float, float]:
-    """Return the pair's loss trained together and trained apart: (LC, LA) of BOOM (arXiv:2602.05787).
+    """Return a pair's loss trained together and trained apart: (LC, LA) of BOOM (arXiv:2602.05787).
 
     As the paper does it, LC is the mean over the steps of the joint training and LA the mean of the two
     trainings' own means. Where the two datasets take unequal numbers of steps, or a joint training gives
@@ -50,20 +50,20 @@ def compare(
         DataError: for a dataset without a step to compare.
     """
     if how == "paper":
-        return mean_loss(together), _mean([mean_loss(apart[name]) for name in pair])
+        return mean_loss(together), _compute_mean([mean_loss(apart[name]) for name in pair])
     joint, alone = [], []
     for name in pair:
-        own = [loss for dataset, loss in together if dataset == name]
+        joint_losses = [loss for dataset, loss in together if dataset == name]
         single = [loss for _, loss in apart[name]]
-        steps = min(len(own), len(single))
+        steps = min(len(joint_losses), len(single))
         if not steps:
             raise DataError(
-                f"dataset '{name}' took no step of the training with '{_other(pair, name)}', so that there "
-                "is nothing to compare; train for more steps, or with smaller batches"
+                f"dataset '{name}' took no step of the training with '{_get_partner(pair, name)}', so "
+                "that there is nothing to compare; train for more steps, or with smaller batches"
             )
-        joint.append(_mean(own[:steps]))
-        alone.append(_mean(single[:steps]))
-    return _mean(joint), _mean(alone)
+        joint.append(_compute_mean(joint_losses[:steps]))
+        alone.append(_compute_mean(single[:steps]))
+    return _compute_mean(joint), _compute_mean(alone)
 
 
 def distance(joint: float, apart: float, how: Distance) -> float:
@@ -77,9 +77,9 @@ def distance(joint: float, apart: float, how: Distance) -> float:
     return 1 - ratio if how == "paper" and joint < apart else ratio
 
 
-def _mean(values: Sequence[float]) -> float:
+def _compute_mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _other(pair: Pair, name: str) -> str:
+def _get_partner(pair: Pair, name: str) -> str:
     return pair[1] if pair[0] == name else pair[0]

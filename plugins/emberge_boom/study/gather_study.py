@@ -57,7 +57,7 @@ def gather_study(
             alone[names[0]] = steps
         else:
             pairs[names[0], names[1]] = steps
-    if rehearsed and not all(_took_part(pair, steps) for pair, steps in pairs.items()):
+    if rehearsed and not all(_contains_pair(pair, steps) for pair, steps in pairs.items()):
         loss_protocol = "paper"
     study = study_of(
         alone,
@@ -93,25 +93,25 @@ def study_of(
     if scale == "own":
         pairs = {pair: in_own_scale(steps, alone) for pair, steps in pairs.items()}
         alone = {name: in_own_scale(steps, alone) for name, steps in alone.items()}
-    found = []
+    interactions = []
     for pair in combinations(names, 2):
         together = pairs[pair] if pair in pairs else pairs[pair[1], pair[0]]
         joint, apart = compare(pair, together, alone, loss_protocol)
-        found.append(
+        interactions.append(
             Interaction(pair, joint, apart, _measure_distance(pair, joint, apart, distance))
         )
     rows = min(int(facts[name]["rows"]) for name in names)
     matrix: list[list[float | None]] = [[None] * len(names) for _ in names]
-    for one in found:
-        a, b = (names.index(name) for name in one.pair)
-        matrix[a][b] = matrix[b][a] = one.distance
+    for interaction in interactions:
+        a, b = (names.index(name) for name in interaction.pair)
+        matrix[a][b] = matrix[b][a] = interaction.distance
     return Study(
         names=names,
         tasks={name: str(facts[name]["task"]) for name in names},
         sizes={name: int(facts[name]["of"]) for name in names},
         rows=rows,
         singles=singles,
-        interactions=tuple(found),
+        interactions=tuple(interactions),
         tree=grow(matrix, linkage),
         linkage=linkage,
         distance=distance,
@@ -139,5 +139,5 @@ def _refuse_mixed(steps: Steps, names: list[str]) -> None:
             )
 
 
-def _took_part(pair: Pair, steps: Steps) -> bool:
+def _contains_pair(pair: Pair, steps: Steps) -> bool:
     return set(pair) <= {name for name, _ in steps}

@@ -112,7 +112,7 @@ class Interactions(StudyOptions, Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not self._runs:
-            yield context.problem(_missing_datasets(self.data), "data")
+            yield context.problem(_explain_missing_datasets(self.data), "data")
             return
         yield from check_training(self, context)
         count = sum(name.startswith("alone=") for name in self._runs)
@@ -128,7 +128,7 @@ class Interactions(StudyOptions, Step):
         from emberge_boom.study.study_figures import figures_of
 
         if not self._runs:
-            raise DataError(_missing_datasets(self.data))
+            raise DataError(_explain_missing_datasets(self.data))
         study = gather_study(
             [workspace.artifact(reference) for reference in self._runs.values()],
             loss_protocol=self.loss_protocol,
@@ -154,7 +154,7 @@ class Interactions(StudyOptions, Step):
 
 
 def _summarise(study: Study) -> dict[str, Any]:
-    """Return the study in short, as the artifact and the report have it."""
+    """Return a summary of the study for the artifact and the report."""
     return {
         "datasets": {
             name: {"task": study.tasks[name], "rows": study.rows, "of": study.sizes[name]}
@@ -166,16 +166,16 @@ def _summarise(study: Study) -> dict[str, Any]:
         "linkage": study.linkage,
         "ranking": study.ranking,
         "heights": list(study.heights),
-        "conflicts": [list(one.pair) for one in study.conflicts[:3]],
+        "conflicts": [list(interaction.pair) for interaction in study.conflicts[:3]],
     }
 
 
-def _missing_datasets(data: Sequence[DataEntry]) -> str:
+def _explain_missing_datasets(data: Sequence[DataEntry]) -> str:
     try:
-        found = one_by_one(data)
+        datasets = one_by_one(data)
     except EmbergeError as error:
         return str(error)
-    return f"an interaction is between two datasets, and there is {len(found) or 'none'}"
+    return f"an interaction is between two datasets, and there is {len(datasets) or 'none'}"
 
 
 def table_of(study: Study) -> str:

@@ -82,7 +82,9 @@ class Study:
 
     def between(self, a: str, b: str) -> Interaction:
         """Return the interaction of two datasets."""
-        return next(one for one in self.interactions if set(one.pair) == {a, b})
+        return next(
+            interaction for interaction in self.interactions if set(interaction.pair) == {a, b}
+        )
 
     def clusters(
         self, *, threshold: float | None = None, count: int | None = None
@@ -101,13 +103,13 @@ class Study:
         return [(level, self.clusters(threshold=level)) for level in levels]
 
     def matrix(self, field: str) -> list[list[float | None]]:
-        """Return a number of every pair, in the order of `names`; None on the diagonal."""
-        place = {name: i for i, name in enumerate(self.names)}
-        found: list[list[float | None]] = [[None] * len(self.names) for _ in self.names]
-        for one in self.interactions:
-            a, b = (place[name] for name in one.pair)
-            found[a][b] = found[b][a] = float(getattr(one, field))
-        return found
+        """Return a matrix of one field of every pair, in the order of `names`; None on the diagonal."""
+        number_of = {name: i for i, name in enumerate(self.names)}
+        values: list[list[float | None]] = [[None] * len(self.names) for _ in self.names]
+        for interaction in self.interactions:
+            a, b = (number_of[name] for name in interaction.pair)
+            values[a][b] = values[b][a] = float(getattr(interaction, field))
+        return values
 
 
 def cluster_lines(clusters: Sequence[Sequence[str]]) -> list[str]:
@@ -118,11 +120,13 @@ def cluster_lines(clusters: Sequence[Sequence[str]]) -> list[str]:
 def write_study(folder: Path, study: Study) -> Path:
     """Write `interactions.json`."""
     path = folder / FILE
-    path.write_text(json.dumps(_study_to_json(study), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    path.write_text(
+        json.dumps(_convert_to_json(study), indent=1, ensure_ascii=False) + "\n", "utf-8"
+    )
     return path
 
 
-def _study_to_json(study: Study) -> dict[str, Any]:
+def _convert_to_json(study: Study) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "names": study.names,
@@ -143,8 +147,12 @@ def _study_to_json(study: Study) -> dict[str, Any]:
         "tree": study.tree,
         "heights": study.heights,
         "pairs": [
-            {**dataclasses.asdict(one), "delta": one.delta, "change": one.change}
-            for one in study.conflicts
+            {
+                **dataclasses.asdict(interaction),
+                "delta": interaction.delta,
+                "change": interaction.change,
+            }
+            for interaction in study.conflicts
         ],
     }
 
@@ -157,10 +165,10 @@ def read_study(place: Path) -> Study:
     """
     path = place / FILE if place.is_dir() else place
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] != FORMAT:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
             raise DataError(f"{path.name}: this version reads studies of format {FORMAT}")
-        return _study_from_json(found)
+        return _read_from_json(content)
     except OSError as error:
         raise DataError(
             f"{place.name} has no study of interactions ({error.strerror}: {FILE}); name a step "
@@ -170,7 +178,7 @@ def read_study(place: Path) -> Study:
         raise DataError(f"{path.name} is no study of interactions: {error!r}") from None
 
 
-def _study_from_json(found: Mapping[str, Any]) -> Study:
+def _read_from_json(found: Mapping[str, Any]) -> Study:
     pairs: Sequence[Mapping[str, Any]] = found["pairs"]
     return Study(
         names=tuple(found["names"]),
@@ -180,9 +188,12 @@ def _study_from_json(found: Mapping[str, Any]) -> Study:
         singles=found["singles"],
         interactions=tuple(
             Interaction(
-                (one["pair"][0], one["pair"][1]), one["joint"], one["apart"], one["distance"]
+                (values["pair"][0], values["pair"][1]),
+                values["joint"],
+                values["apart"],
+                values["distance"],
             )
-            for one in pairs
+            for values in pairs
         ),
         tree=tuple((int(a), int(b), float(h), int(n)) for a, b, h, n in found["tree"]),
         linkage=found["linkage"],

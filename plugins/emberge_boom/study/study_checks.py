@@ -36,10 +36,12 @@ def check_training(study: StudyOptions, context: Preflight) -> Iterator[Problem]
         yield from sampler.check(context)
     checked = check_datasets(context, study.data, show=False)
     yield from checked.problems
-    found = list(_check_losses(study, context, checked))
-    yield from found
-    if not any(problem.severity == "error" for problem in (*checked.problems, *found)):
-        yield from _preview_samples(study, context)
+    loss_problems_found = list(_check_losses(study, context, checked))
+    yield from loss_problems_found
+    if not any(
+        problem.severity == "error" for problem in (*checked.problems, *loss_problems_found)
+    ):
+        yield from _show_samples(study, context)
 
 
 def _check_losses(
@@ -52,10 +54,10 @@ def _check_losses(
             yield context.problem(fault, "loss")
 
 
-def _preview_samples(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
+def _show_samples(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
     """Note the number of sampled rows and steps, if the data can be counted quickly."""
     try:
-        whole = _preview(study, context, study.data)
+        whole = _plan_training(study, context, study.data)
     except EmbergeError as error:
         yield context.problem(str(error), "sampler")
         return
@@ -70,7 +72,9 @@ def _preview_samples(study: StudyOptions, context: Preflight) -> Iterator[Proble
     lines = [f"{rows:,} rows of each dataset"]
     for name, entry in one_by_one(study.data).items():
         try:
-            steps = _preview(study, context, [dataclasses.replace(entry, limit=rows)], name).steps
+            steps = _plan_training(
+                study, context, [dataclasses.replace(entry, limit=rows)], name
+            ).steps
         except EmbergeError as error:
             yield context.problem(f"{name}, {rows} rows: {error}", "sampler")
         else:
@@ -87,18 +91,18 @@ def _check_scores(
             yield context.problem(fault, "loss")
 
 
-def _preview(
+def _plan_training(
     study: StudyOptions, context: Preflight, data: Sequence[DataEntry], *names: str
 ) -> TrainingPreview:
     from emberge.training import preview_training
 
-    own = narrow_options(study, names) if names else study
+    narrowed = narrow_options(study, names) if names else study
     return preview_training(
         data,
         readers=context.readers,
         resolve=context.data,
-        sampler=[narrow_options(one, names) if names else one for one in study.sampler],
-        options=FitOptions.of(own),
+        sampler=[narrow_options(sampler, names) if names else sampler for sampler in study.sampler],
+        options=FitOptions.of(narrowed),
         seed=study.seed or 0,
     )
 
@@ -111,17 +115,17 @@ def one_by_one(entries: Sequence[DataEntry]) -> dict[str, DataEntry]:
     Raises:
         DataError: where it is not known which datasets there are.
     """
-    found = [one for entry in entries for one in _split(entry)]
-    labels = [re.sub(r"[^\w.-]+", "-", label) for label, _ in found]
+    labelled_entries = [labelled for entry in entries for labelled in _split_entry(entry)]
+    labels = [re.sub(r"[^\w.-]+", "-", label) for label, _ in labelled_entries]
     twice = {label for label in labels if labels.count(label) > 1}
     named = {
         f"{label}-{number}" if label in twice else label: entry
-        for number, (label, (_, entry)) in enumerate(zip(labels, found, strict=True))
+        for number, (label, (_, entry)) in enumerate(zip(labels, labelled_entries, strict=True))
     }
     return dict(sorted(named.items()))
 
 
-def _split(entry: DataEntry) -> list[tuple[str, DataEntry]]:
+def _split_entry(entry: DataEntry) -> list[tuple[str, DataEntry]]:
     if entry.only:
         return [(name, dataclasses.replace(entry, only=(name,))) for name in entry.only]
     if entry.path is None:
@@ -130,10 +134,10 @@ def _split(entry: DataEntry) -> list[tuple[str, DataEntry]]:
         raise DataError(
             f"the sets that {entry.path} will hold are not known yet; name them under `only`"
         )
-    place = entry.path.folder / Path(entry.path.text).expanduser()
-    if place.is_dir() or place.suffix in (".yaml", ".yml"):
+    path = entry.path.folder / Path(entry.path.text).expanduser()
+    if path.is_dir() or path.suffix in (".yaml", ".yml"):
         from emberge.data import load_catalogue
 
-        names = [str(one.name) for one in load_catalogue(place).train]
+        names = [str(listed.name) for listed in load_catalogue(path).train]
         return [(name, dataclasses.replace(entry, only=(name,))) for name in names]
-    return [(entry.name or place.name.partition(".")[0], entry)]
+    return [(entry.name or path.name.partition(".")[0], entry)]

@@ -13,36 +13,37 @@ def figures_of(study: Study) -> list[dict[str, Any]]:
     return [
         {
             "title": "How training together changes the loss",
-            "heat_map": _changes(study),
-            "caption": _how(study),
-            "table": _pairs(study),
+            "heat_map": _make_heat_map(study),
+            "caption": _write_caption(study),
+            "table": _make_pair_table(study),
         },
         {
             "title": "Clusters",
-            "tree": _tree(study),
+            "tree": _make_tree(study),
             "caption": "A cut at a distance leaves the clusters that unite left of it. They are numbered by "
             "their rows, most first; the sampler cluster takes a threshold and a number.",
-            "table": _cuts(study),
+            "table": _make_cut_table(study),
         },
     ]
 
 
-def _changes(study: Study) -> dict[str, Any]:
+def _make_heat_map(study: Study) -> dict[str, Any]:
     """Return the differences of all pairs, or their changes in percent, datasets in the tree's order."""
     by_ratio = study.ranking == "ratio"
     order, changes = leaves(study.tree), study.matrix("change" if by_ratio else "delta")
     names = [study.names[leaf] for leaf in order]
     values = [
-        [_percent(changes[i][j]) if by_ratio else changes[i][j] for j in order] for i in order
+        [_convert_to_percent(changes[i][j]) if by_ratio else changes[i][j] for j in order]
+        for i in order
     ]
     return {"rows": names, "columns": names, "values": values}
 
 
-def _percent(change: float | None) -> float | None:
+def _convert_to_percent(change: float | None) -> float | None:
     return None if change is None else 100 * change
 
 
-def _how(study: Study) -> str:
+def _write_caption(study: Study) -> str:
     steps = {
         "paper": "mean losses over all steps",
         "matched": "mean losses over as many steps of each dataset, together and alone",
@@ -61,17 +62,17 @@ def _how(study: Study) -> str:
     )
 
 
-def _pairs(study: Study) -> dict[str, Any]:
+def _make_pair_table(study: Study) -> dict[str, Any]:
     rows = [
         [
-            " + ".join(one.pair),
-            f"{one.joint:.4f}",
-            f"{one.apart:.4f}",
-            f"{one.delta:+.4f}".replace("-", "\N{MINUS SIGN}"),
-            f"{100 * one.change:+.2f} %".replace("-", "\N{MINUS SIGN}"),
-            f"{one.distance:.4f}",
+            " + ".join(interaction.pair),
+            f"{interaction.joint:.4f}",
+            f"{interaction.apart:.4f}",
+            f"{interaction.delta:+.4f}".replace("-", "\N{MINUS SIGN}"),
+            f"{100 * interaction.change:+.2f} %".replace("-", "\N{MINUS SIGN}"),
+            f"{interaction.distance:.4f}",
         ]
-        for one in study.conflicts
+        for interaction in study.conflicts
     ]
     rows += [
         [f"{name} alone", "–", f"{study.singles[name]:.4f}", "–", "–", "–"] for name in study.names
@@ -84,15 +85,15 @@ def _pairs(study: Study) -> dict[str, Any]:
     }
 
 
-def _tree(study: Study) -> dict[str, Any]:
-    """Return the datasets in the order of the tree, and its unions by their places in that order."""
+def _make_tree(study: Study) -> dict[str, Any]:
+    """Return the tree for the report: datasets in order, and unions by their numbers in that order."""
     order = leaves(study.tree)
-    place_of = {leaf: place for place, leaf in enumerate(order)}
+    number_of = {leaf: number for number, leaf in enumerate(order)}
     heights = ", ".join(f"{height:.3g}" for height in study.heights)
     return {
         "names": [study.names[leaf] for leaf in order],
         "unions": [
-            [place_of.get(first, first), place_of.get(second, second), height]
+            [number_of.get(first, first), number_of.get(second, second), height]
             for first, second, height, _ in study.tree
         ],
         "x": f"distance ({study.distance}, {study.linkage} linkage)",
@@ -100,7 +101,7 @@ def _tree(study: Study) -> dict[str, Any]:
     }
 
 
-def _cuts(study: Study) -> dict[str, Any]:
+def _make_cut_table(study: Study) -> dict[str, Any]:
     rows = [
         [f"{threshold:.4g}", str(len(clusters)), "; ".join(cluster_lines(clusters))]
         for threshold, clusters in study.cuts()

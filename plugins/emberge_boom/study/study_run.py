@@ -82,14 +82,16 @@ class StudyRun(StudyOptions, Step):
             rows = min(rows, workspace.rehearsal.rows)
         datasets = self._load(workspace, self.data, rows)
         names = [dataset.info.name for dataset in datasets]
-        own = narrow_options(self, names)
+        narrowed = narrow_options(self, names)
         job = FitJob(
             backbone=self.backbone,
             checkpoint=model.folder,
             datasets=datasets,
-            sampler=[narrow_options(one.resolved(workspace.data), names) for one in self.sampler],
-            losses=own.loss,
-            options=FitOptions.of(own),
+            sampler=[
+                narrow_options(sampler.resolved(workspace.data), names) for sampler in self.sampler
+            ],
+            losses=narrowed.loss,
+            options=FitOptions.of(narrowed),
             seed=workspace.seed,
             guides=workspace.model,
             rehearsal=workspace.rehearsal,
@@ -137,13 +139,13 @@ class StudyRun(StudyOptions, Step):
 
 
 def narrow_options(options: T, names: Collection[str]) -> T:
-    """Return the options without entries for datasets of other names, which this training does not know."""
+    """Return the options with `by_dataset` entries of these datasets alone."""
     changes: dict[str, Any] = {}
-    for one in fields(options):  # type: ignore[arg-type]  # a component, which is a dataclass
-        value = getattr(options, one.name)
+    for option in fields(options):  # type: ignore[arg-type]  # a component, which is a dataclass
+        value = getattr(options, option.name)
         if isinstance(value, PerDataset):
-            kept = {name: own for name, own in value.by_dataset.items() if name in names}
-            changes[one.name] = replace(value, by_dataset=kept)
+            entries = {name: entry for name, entry in value.by_dataset.items() if name in names}
+            changes[option.name] = replace(value, by_dataset=entries)
     return replace(options, **changes)  # type: ignore[type-var]
 
 
@@ -169,5 +171,5 @@ def _write_steps(folder: Path, steps: Steps) -> None:
 
 def read_steps(folder: Path) -> Steps:
     """Read the dataset and the loss of every step of a run."""
-    found = json.loads((folder / LOSSES).read_text(encoding="utf-8"))
-    return [(str(name), float(loss)) for name, loss in found]
+    losses = json.loads((folder / LOSSES).read_text(encoding="utf-8"))
+    return [(str(name), float(loss)) for name, loss in losses]

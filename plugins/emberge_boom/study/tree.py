@@ -22,8 +22,8 @@ def grow(distances: Sequence[Sequence[float | None]], linkage: Linkage) -> Tree:
 
     count = len(distances)
     condensed = [distances[i][j] for i in range(count) for j in range(i + 1, count)]
-    found: Any = hierarchy.linkage(condensed, method=linkage)
-    return tuple((int(a), int(b), float(h), int(n)) for a, b, h, n in found)
+    unions: Any = hierarchy.linkage(condensed, method=linkage)
+    return tuple((int(a), int(b), float(h), int(n)) for a, b, h, n in unions)
 
 
 def cut_at(tree: Tree, threshold: float) -> list[int]:
@@ -39,10 +39,10 @@ def cut_into(tree: Tree, count: int) -> list[int]:
 def _cut(tree: Tree, at: float, criterion: str) -> list[int]:
     from scipy.cluster import hierarchy
 
-    return [int(label) for label in hierarchy.fcluster(_matrix(tree), at, criterion=criterion)]
+    return [int(label) for label in hierarchy.fcluster(_make_array(tree), at, criterion=criterion)]
 
 
-def _matrix(tree: Tree) -> NDArray[np.float64]:
+def _make_array(tree: Tree) -> NDArray[np.float64]:
     import numpy as np
 
     return np.array(tree, dtype=np.float64)
@@ -73,8 +73,8 @@ def number_clusters(
 
     Inside a cluster the names are in alphabetical order.
     """
-    found: dict[int, list[str]] = {}
+    members_by_label: dict[int, list[str]] = {}
     for name, label in zip(names, labels, strict=True):
-        found.setdefault(label, []).append(name)
-    clusters = [tuple(sorted(members)) for members in found.values()]
+        members_by_label.setdefault(label, []).append(name)
+    clusters = [tuple(sorted(members)) for members in members_by_label.values()]
     return tuple(sorted(clusters, key=lambda one: (-sum(sizes[n] for n in one), one)))

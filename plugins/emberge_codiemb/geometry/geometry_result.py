@@ -39,13 +39,13 @@ class MeasuredSet:
         import numpy as np
 
         measured = ~np.isnan(found[MEASURES[0]])
-        kept = {name: values[measured] for name, values in found.items()}
+        measures = {name: values[measured] for name, values in found.items()}
         return cls(
             texts=int(measured.sum()),
             skipped=int((~measured).sum()),
             states=states,
-            mean={name: float(values.mean()) for name, values in kept.items()},
-            median={name: float(np.median(values)) for name, values in kept.items()},
+            mean={name: float(values.mean()) for name, values in measures.items()},
+            median={name: float(np.median(values)) for name, values in measures.items()},
         )
 
 
@@ -60,12 +60,14 @@ class MeasuredModel:
 
     def average(self, measure: str) -> float:
         """Return the mean over data sets of a measure's means."""
-        return math.fsum(one.mean[measure] for one in self.sets.values()) / len(self.sets)
+        return math.fsum(measured_set.mean[measure] for measured_set in self.sets.values()) / len(
+            self.sets
+        )
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> MeasuredModel:
         """Return the model of its plain values."""
-        sets = {name: MeasuredSet(**one) for name, one in found["sets"].items()}
+        sets = {name: MeasuredSet(**values) for name, values in found["sets"].items()}
         return cls(found["name"], found["fingerprint"], sets, found["probe"])
 
 
@@ -99,11 +101,11 @@ class Geometry:
 
     def plain(self) -> dict[str, Any]:
         """Return the numbers as plain values, with each model's averages over data sets."""
-        models = [dataclasses.asdict(one) for one in self.models]
-        for one, model in zip(models, self.models, strict=True):
-            del one["probe"]
-            one["average"] = {name: model.average(name) for name in MEASURES if model.sets}
-        drift = {name: dataclasses.asdict(one) for name, one in self.drift.items()}
+        models = [dataclasses.asdict(model) for model in self.models]
+        for values, model in zip(models, self.models, strict=True):
+            del values["probe"]
+            values["average"] = {name: model.average(name) for name in MEASURES if model.sets}
+        drift = {name: dataclasses.asdict(drifted) for name, drifted in self.drift.items()}
         return {
             "format": FORMAT,
             "measured": dict(self.how),
@@ -149,7 +151,7 @@ def table_of(result: Geometry) -> str:
     """Return measures by data set and model, and drift by model, as Markdown."""
     lines: list[str] = []
     if result.sets:
-        head = ["data set", "model", *(one.title for one in COLUMNS)]
+        head = ["data set", "model", *(column.title for column in COLUMNS)]
         lines += _write_markdown(head, rows_of(result), words=2)
         lines += ["", prose(how_measured(result)), ""]
     if result.drift:
@@ -182,8 +184,12 @@ def drift_head(probe: Mapping[str, object]) -> list[str]:
 def drift_rows(result: Geometry) -> list[list[str]]:
     """Return a row for every model that has drifted."""
     return [
-        [name, "–" if one.cka is None else f"{one.cka:.4f}", f"{100 * one.neighbours:.1f} %"]
-        for name, one in result.drift.items()
+        [
+            name,
+            "–" if drifted.cka is None else f"{drifted.cka:.4f}",
+            f"{100 * drifted.neighbours:.1f} %",
+        ]
+        for name, drifted in result.drift.items()
     ]
 
 
@@ -193,10 +199,13 @@ def how_measured(result: Geometry) -> str:
 
 
 def _write_sentences(result: Geometry) -> Iterator[str]:
-    how, sets = result.how, [one for model in result.models for one in model.sets.values()]
+    how, sets = (
+        result.how,
+        [measured_set for model in result.models for measured_set in model.sets.values()],
+    )
     if len(result.models) > 1:
         yield f"In parentheses differences from {result.models[0].name}."
-    states = ", ".join(dict.fromkeys(one.states for one in sets))
+    states = ", ".join(dict.fromkeys(measured_set.states for measured_set in sets))
     yield (
         f"Singular values are computed in {how['singular_values']} from hidden states in {states}; those up "
         f"to max(n, d) · {how['epsilon']:.3g} ({how['tolerance']}) of the largest do not count for the rank, "
@@ -213,9 +222,9 @@ def _write_sentences(result: Geometry) -> Iterator[str]:
 
 
 def _count_texts(model: MeasuredModel) -> str:
-    """Return how many texts a model's means are over, and how many are left out."""
-    texts = sum(one.texts for one in model.sets.values())
-    skipped = sum(one.skipped for one in model.sets.values())
+    """Return in words the number of texts behind a model's means, and of those left out."""
+    texts = sum(measured_set.texts for measured_set in model.sets.values())
+    skipped = sum(measured_set.skipped for measured_set in model.sets.values())
     left = f" ({skipped:,} with fewer than two tokens are left out)" if skipped else ""
     return f"{texts:,} texts{left}"
 
@@ -226,10 +235,10 @@ def _write_markdown(head: list[str], rows: list[list[str]], *, words: int) -> li
 
 def figures_of(result: Geometry) -> list[dict[str, Any]]:
     """Return the figures as plain values: measures by data set, and drift."""
-    return [*_measures(result), *_drift_table(result)]
+    return [*_yield_measure_figures(result), *_yield_drift_figures(result)]
 
 
-def _measures(result: Geometry) -> Iterator[dict[str, Any]]:
+def _yield_measure_figures(result: Geometry) -> Iterator[dict[str, Any]]:
     if not result.sets:
         return
     yield {
@@ -243,7 +252,7 @@ def _measures(result: Geometry) -> Iterator[dict[str, Any]]:
         f"right and low. {how_measured(result)}",
         "table": {
             "title": "Geometry by data set and model",
-            "head": ["Data set", "Model", *(_capitalise(one.title) for one in COLUMNS)],
+            "head": ["Data set", "Model", *(_capitalise_title(column.title) for column in COLUMNS)],
             "rows": rows_of(result),
         },
     }
@@ -251,16 +260,19 @@ def _measures(result: Geometry) -> Iterator[dict[str, Any]]:
 
 def _make_series(result: Geometry, x: str, y: str) -> dict[str, list[list[Any]]]:
     return {
-        model.name: [[one.mean[x], one.mean[y], name] for name, one in model.sets.items()]
+        model.name: [
+            [measured_set.mean[x], measured_set.mean[y], name]
+            for name, measured_set in model.sets.items()
+        ]
         for model in result.models
     }
 
 
-def _drift_table(result: Geometry) -> Iterator[dict[str, Any]]:
+def _yield_drift_figures(result: Geometry) -> Iterator[dict[str, Any]]:
     series = {
-        name: [[one.cka, one.neighbours]]
-        for name, one in result.drift.items()
-        if one.cka is not None
+        name: [[drifted.cka, drifted.neighbours]]
+        for name, drifted in result.drift.items()
+        if drifted.cka is not None
     }
     if not series:
         return
@@ -273,11 +285,11 @@ def _drift_table(result: Geometry) -> Iterator[dict[str, Any]]:
         "right they are alike.",
         "table": {
             "title": "Drift by model",
-            "head": ["Model", *(_capitalise(title) for title in titles)],
+            "head": ["Model", *(_capitalise_title(title) for title in titles)],
             "rows": drift_rows(result),
         },
     }
 
 
-def _capitalise(title: str) -> str:
+def _capitalise_title(title: str) -> str:
     return title[0].upper() + title[1:]

@@ -104,19 +104,19 @@ class GeometryStep(GeometryOptions, Step):
     @property
     def _measured(self) -> dict[str, ModelRef]:
         """Models that parts measure, the parent among them, by the text of their references."""
-        found = {model.text: model for _, model in self._named}
-        return found | ({self.drift.parent.text: self.drift.parent} if self.drift else {})
+        models_by_text = {model.text: model for _, model in self._named}
+        return models_by_text | ({self.drift.parent.text: self.drift.parent} if self.drift else {})
 
     def expand(self) -> Mapping[str, Step]:
         """Return a step for every model, and for the parent, which is only embedded with."""
         shared = {name: getattr(self, name) for name in GeometryOptions.__dataclass_fields__}
         if self.drift is not None:
             shared |= {"probe": self.drift.data, "neighbours": self.drift.neighbours}
-        own = {model.text for _, model in self._named}
+        named_texts = {model.text for _, model in self._named}
         names = ModelRef.part_names(self._measured.values())
         steps = {
             names[text]: MeasureModel(
-                **{**shared, "data": self.data if text in own else ()}, model=model
+                **{**shared, "data": self.data if text in named_texts else ()}, model=model
             )
             for text, model in self._measured.items()
         }
@@ -149,9 +149,9 @@ class GeometryStep(GeometryOptions, Step):
     def _check_dimensions(self, parent: ModelRef, context: Preflight) -> Iterator[Problem]:
         dimension = self._read_dimension(parent, context)
         for _, model in self._named:
-            own = self._read_dimension(model, context)
-            if dimension and own and own != dimension:
-                message = _parent_problem(parent.text, dimension, model.text, own)
+            model_dimension = self._read_dimension(model, context)
+            if dimension and model_dimension and model_dimension != dimension:
+                message = _explain_dimensions(parent.text, dimension, model.text, model_dimension)
                 yield context.problem(message, "drift.parent")
 
     def _read_dimension(self, model: ModelRef, context: Preflight) -> int | None:
@@ -159,9 +159,9 @@ class GeometryStep(GeometryOptions, Step):
         return None if folder is None else self.backbone.describe(folder).dimension
 
     def run(self, workspace: Workspace) -> Artifact:
-        found = [*self._read(workspace)]
-        folders = [folder for folder, _ in found]
-        models = _rename_models([model for _, model in found])
+        measured = [*self._read(workspace)]
+        folders = [folder for folder, _ in measured]
+        models = _rename_models([model for _, model in measured])
         result = Geometry(models, self._how)
         if self.drift is not None:
             result = self._add_drift(self.drift, result, folders, workspace)
@@ -176,7 +176,7 @@ class GeometryStep(GeometryOptions, Step):
                 "file": FILE,
                 "table": TABLE,
                 "measured": plain["measured"],
-                "models": {one["name"]: one["average"] for one in plain["models"]},
+                "models": {entry["name"]: entry["average"] for entry in plain["models"]},
                 "drift": plain["drift"],
                 "figures": figures_of(result),
             },
@@ -215,23 +215,25 @@ class GeometryStep(GeometryOptions, Step):
         before = np.load(folder / str(parents[0].probe))
         # A rehearsal may have too few texts.
         count = min(drift.neighbours, len(before) - 1)
-        found = {}
-        for done, (model, place) in enumerate(zip(result.models, folders, strict=True)):
+        drift_by_model = {}
+        for done, (model, model_folder) in enumerate(zip(result.models, folders, strict=True)):
             workspace.progress(done, len(folders), "models", f"drift of {model.name}")
-            after = np.load(place / str(model.probe))
+            after = np.load(model_folder / str(model.probe))
             sizes = before.shape[1], after.shape[1]
             if sizes[0] != sizes[1]:
-                raise DataError(_parent_problem(drift.parent.text, sizes[0], model.name, sizes[1]))
+                raise DataError(
+                    _explain_dimensions(drift.parent.text, sizes[0], model.name, sizes[1])
+                )
             cka = linear_cka(before, after)
             share = shared_neighbours(before, after, count)
-            found[model.name] = Drifted(None if math.isnan(cka) else cka, share)
+            drift_by_model[model.name] = Drifted(None if math.isnan(cka) else cka, share)
         names = [label for label, model in self._named if model.text == drift.parent.text]
         name = names[0] if names and names[0] else parents[0].name
         probe = {"parent": name, "texts": len(before), "neighbours": count}
-        return replace(result, drift=found, probe=probe)
+        return replace(result, drift=drift_by_model, probe=probe)
 
 
-def _parent_problem(parent: str, dimension: int, model: str, own: int) -> str:
+def _explain_dimensions(parent: str, dimension: int, model: str, own: int) -> str:
     return (
         f"'{parent}' has embeddings of {dimension} numbers and '{model}' of {own}, so it is no parent of "
         "that one; leave one of them out"
@@ -255,10 +257,10 @@ def _check_data(
 
 def _rename_models(models: Sequence[MeasuredModel]) -> tuple[MeasuredModel, ...]:
     """Return models under distinct names: one that comes again gets a number."""
-    found: dict[str, MeasuredModel] = {}
+    models_by_name: dict[str, MeasuredModel] = {}
     for model in models:
         name, number = model.name, 2
-        while name in found:
+        while name in models_by_name:
             name, number = f"{model.name} ({number})", number + 1
-        found[name] = replace(model, name=name)
-    return tuple(found.values())
+        models_by_name[name] = replace(model, name=name)
+    return tuple(models_by_name.values())

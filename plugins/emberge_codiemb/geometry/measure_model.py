@@ -92,11 +92,13 @@ class MeasureModel(GeometryOptions, Step):
         # A rehearsal has few texts, and takes as many neighbours as there are.
         _require_neighbours(probe, 1 if workspace.rehearsal else self.neighbours)
         models = workspace.models(self.model)
-        found = [
+        measured_models = [
             self._measured(model, number, sets, probe, workspace)
             for number, model in enumerate(models)
         ]
-        plain = {"models": [dataclasses.asdict(one) for one in found]}
+        plain = {
+            "models": [dataclasses.asdict(measured_model) for measured_model in measured_models]
+        }
         write_text(workspace.folder / FILE, json.dumps(plain, indent=1, ensure_ascii=False))
         return Artifact(kind="file", parents=tuple(model.fingerprint for model in models))
 
@@ -137,7 +139,7 @@ class MeasureModel(GeometryOptions, Step):
             if not probe:
                 return MeasuredModel(model.name, model.fingerprint, measured)
             shown.begin("the probe set")
-            tokens = [text for one in probe for text in one.tokens(embedder)]
+            tokens = [text for set_texts in probe for text in set_texts.tokens(embedder)]
             file = f"probe-{number}.npy"
             embeddings = embedder.embed_tokens(tokens)
             np.save(workspace.folder / file, embeddings)
@@ -153,23 +155,21 @@ class MeasureModel(GeometryOptions, Step):
     ) -> dict[str, MeasuredSet]:
         """Measure each set, or read the measures that a killed run finished, and return them."""
         # All are tokenised first, so that a set without a text to measure is found before any work.
-        tokens = {one.name: one.tokens(embedder) for one in sets}
-        kept = {
-            name: self._measured_tokens(name, texts, embedder) for name, texts in tokens.items()
-        }
-        found = {}
+        tokens = {set_texts.name: set_texts.tokens(embedder) for set_texts in sets}
+        masks = {name: self._mask_tokens(name, texts, embedder) for name, texts in tokens.items()}
+        measured = {}
         for number, (name, texts) in enumerate(tokens.items()):
             path = workspace.work / f"{model.fingerprint[:32]}-{number}.json"
             if path.is_file():
-                found[name] = MeasuredSet(**json.loads(path.read_text(encoding="utf-8")))
+                measured[name] = MeasuredSet(**json.loads(path.read_text(encoding="utf-8")))
                 continue
             shown.begin(name)
             where = f"{model.name} on data set '{name}'"
-            found[name] = measure_texts(self.measure, embedder, texts, kept[name], where)
-            write_text(path, json.dumps(dataclasses.asdict(found[name])))
-        return found
+            measured[name] = measure_texts(self.measure, embedder, texts, masks[name], where)
+            write_text(path, json.dumps(dataclasses.asdict(measured[name])))
+        return measured
 
-    def _measured_tokens(
+    def _mask_tokens(
         self, name: str, texts: Sequence[TokenisedText], embedder: TextEmbedder
     ) -> Kept:
         """Return the mask of each text's measured tokens.
@@ -180,16 +180,16 @@ class MeasureModel(GeometryOptions, Step):
         import numpy as np
 
         if self.special_tokens:
-            kept: Kept = [np.ones(len(text.ids), bool) for text in texts]
+            masks: Kept = [np.ones(len(text.ids), bool) for text in texts]
         else:
-            kept = embedder.text_tokens(texts)
-        if all(mask.sum() < 2 for mask in kept):
-            own = "" if self.special_tokens else " beside special ones"
+            masks = embedder.text_tokens(texts)
+        if all(mask.sum() < 2 for mask in masks):
+            exception = "" if self.special_tokens else " beside special ones"
             raise DataError(
-                f"data set '{name}': none of its {len(texts)} texts has two tokens{own}, and one token alone "
-                "has no geometry; choose a set of longer texts"
+                f"data set '{name}': none of its {len(texts)} texts has two tokens{exception}, and one token "
+                "alone has no geometry; choose a set of longer texts"
             )
-        return kept
+        return masks
 
 
 def measure_texts(
@@ -206,7 +206,7 @@ def measure_texts(
     """
     import numpy as np
 
-    found = {name: np.full(len(texts), np.nan) for name in MEASURES}
+    values_by_measure = {name: np.full(len(texts), np.nan) for name in MEASURES}
     dtype = ""
     for places, states in embedder.token_states(texts, kept):
         if states.shape[1] < 2:
@@ -215,15 +215,15 @@ def measure_texts(
             raise CheckpointError(f"{where}: hidden states are not finite; is the model sound?")
         dtype = str(states.dtype).removeprefix("torch.")
         for name, values in measure(states).items():
-            found[name][places] = values
-    if np.isnan(found[MEASURES[0]]).all():
+            values_by_measure[name][places] = values
+    if np.isnan(values_by_measure[MEASURES[0]]).all():
         raise CheckpointError(f"{where}: hidden states are all zero; is the model sound?")
-    return MeasuredSet.of(found, dtype)
+    return MeasuredSet.of(values_by_measure, dtype)
 
 
 def _require_neighbours(probe: Sequence[SetTexts], neighbours: int) -> None:
     """Refuse a probe set with fewer texts than the neighbours asked for."""
-    count = sum(len(one) for one in probe)
+    count = sum(len(set_texts) for set_texts in probe)
     if probe and count <= neighbours:
         raise DataError(few_texts(count, neighbours))
 
@@ -237,9 +237,9 @@ def few_texts(count: int, neighbours: int) -> str:
 
 
 def read_models(folder: Path) -> list[MeasuredModel]:
-    """Return the models that a part has measured."""
-    found: Mapping[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    return [MeasuredModel.read(one) for one in found["models"]]
+    """Read the measured models from the folder of a part."""
+    content: Mapping[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    return [MeasuredModel.read(values) for values in content["models"]]
 
 
 class _MeasureProgress:
@@ -251,7 +251,7 @@ class _MeasureProgress:
         self._set = ""
 
     def begin(self, name: str) -> None:
-        """Name the set that comes next."""
+        """Set the name of the set that is measured from now on."""
         self._set = name
 
     def __call__(self, done: int, total: int, unit: str) -> None:
@@ -286,9 +286,9 @@ class SetTexts:
 
     def tokens(self, embedder: TextEmbedder) -> list[TokenisedText]:
         """Return every text's token ids, prompted as in a training: by the data set, else by the model."""
-        own = embedder.encoder.prompts
-        query = self.prompt or own.get("query", "")
-        document = own.get("document", own.get("passage", ""))
+        prompts = embedder.encoder.prompts
+        query = self.prompt or prompts.get("query", "")
+        document = prompts.get("document", prompts.get("passage", ""))
         return [
             *embedder.tokenise(self.queries, prompt=query),
             *embedder.tokenise(self.documents, prompt=document),

@@ -45,13 +45,13 @@ class TokenGeometry:
         """Return each measure [b] of token matrices [b, n, d], NaN where fewer than two rows are not zero."""
         # On the CPU: not every device has float64.
         matrices = states.cpu().double()
-        similarity = _token_similarity(matrices)
+        similarity = _compute_token_similarity(matrices)
         sigma = singular_values(matrices)
         largest = sigma[:, :1]
         shares = sigma**2 if self.entropy_of == "squares" else sigma
         shares = shares / shares.sum(-1, keepdim=True)
         rank = (sigma > max(matrices.shape[1:]) * self.epsilon * largest).sum(-1)
-        found = {
+        measures = {
             "token_similarity": similarity,
             "rank": rank.double(),
             "condition_number": largest[:, 0] / sigma[:, -1].maximum(self.epsilon * largest[:, 0]),
@@ -60,7 +60,7 @@ class TokenGeometry:
         nothing = similarity.isnan()
         return {
             name: values.masked_fill(nothing, float("nan")).numpy()
-            for name, values in found.items()
+            for name, values in measures.items()
         }
 
 
@@ -78,15 +78,15 @@ def singular_values(matrices: Tensor) -> Tensor:
     return sigma
 
 
-def _token_similarity(matrices: Tensor) -> Tensor:
+def _compute_token_similarity(matrices: Tensor) -> Tensor:
     """Return the mean cosine of two different rows, zero rows left out; NaN where fewer than two are left."""
     from emberge import unit_vectors
 
     rows = unit_vectors(matrices)
-    own = (rows**2).sum((-1, -2))
+    self_products = (rows**2).sum((-1, -2))
     count = (rows != 0).any(-1).sum(-1)
     pairs = count * (count - 1)
-    total = (rows.sum(-2) ** 2).sum(-1) - own
+    total = (rows.sum(-2) ** 2).sum(-1) - self_products
     return (total / pairs).masked_fill(pairs == 0, float("nan"))
 
 
@@ -107,7 +107,7 @@ def linear_cka(first: Embeddings, second: Embeddings) -> float:
 
 
 def shared_neighbours(first: Embeddings, second: Embeddings, count: int) -> float:
-    """Return the share of each text's `count` nearest others, by cosine, that both models name; the mean."""
+    """Return the mean share of a text's `count` nearest texts by cosine that are the same in both models."""
     import numpy as np
 
     others = np.arange(len(first))

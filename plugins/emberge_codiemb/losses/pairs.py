@@ -41,12 +41,12 @@ class PairLoss(Loss):
             raise ValueError(f"{type(self).__name__} needs scores")
         cosine = torch.einsum("id,icd->ic", unit_vectors(e.anchor), unit_vectors(e.candidates))
         score = e.scores.flatten()
-        there = e.valid.flatten() & ~score.isnan()
-        cosine = cosine.flatten().masked_fill(~there, 0.0)
-        return self.of_pairs(cosine, score.masked_fill(~there, 0.0), there)
+        scored = e.valid.flatten() & ~score.isnan()
+        cosine = cosine.flatten().masked_fill(~scored, 0.0)
+        return self.of_pairs(cosine, score.masked_fill(~scored, 0.0), scored)
 
-    def of_pairs(self, cosine: Tensor, score: Tensor, there: Tensor) -> Tensor:
-        """Return the loss of pairs [m]; `there` marks pairs with a score, and other values are 0."""
+    def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
+        """Return the loss of pairs [m]; `scored` marks pairs with a score, and other values are 0."""
         raise NotImplementedError
 
 

@@ -31,17 +31,17 @@ class Pearson(PairLoss):
             sampler: batch_shuffle
     """
 
-    def of_pairs(self, cosine: Tensor, score: Tensor, there: Tensor) -> Tensor:
+    def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         import torch
 
-        count = there.sum().clamp(min=1)
-        found = (cosine - cosine.sum() / count).masked_fill(~there, 0.0)
-        wanted = (score - score.sum() / count).masked_fill(~there, 0.0)
-        squares = torch.stack([found.square().sum(), wanted.square().sum()])
+        count = scored.sum().clamp(min=1)
+        centred_cosines = (cosine - cosine.sum() / count).masked_fill(~scored, 0.0)
+        centred_scores = (score - score.sum() / count).masked_fill(~scored, 0.0)
+        squares = torch.stack([centred_cosines.square().sum(), centred_scores.square().sum()])
         eps = torch.finfo(cosine.dtype).eps
         least = max(NO_SPREAD, 4 * eps * math.sqrt(len(cosine))) ** 2
-        known = (squares > least).all()
+        varies = (squares > least).all()
         # The root of what is no spread has no gradient, so it is taken of a one instead.
-        lengths = torch.where(known, squares, 1.0).sqrt()
-        together = (found * wanted).sum()
-        return torch.where(known, 1 - together / lengths.prod(), 0 * together)
+        lengths = torch.where(varies, squares, 1.0).sqrt()
+        together = (centred_cosines * centred_scores).sum()
+        return torch.where(varies, 1 - together / lengths.prod(), 0 * together)

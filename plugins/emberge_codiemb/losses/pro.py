@@ -1,4 +1,4 @@
-"""PRO: each pair against all pairs of a lower score, the more so the lower they are."""
+"""PRO: each pair against all pairs of a lower score, weighted by the difference of scores."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PRO(PairLoss):
     def __post_init__(self) -> None:
         require_positive(self.temperature, "temperature")
 
-    def of_pairs(self, cosine: Tensor, score: Tensor, there: Tensor) -> Tensor:
+    def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         import torch
 
         scaled = cosine / self.temperature
@@ -54,10 +54,10 @@ class PRO(PairLoss):
         def block(rows: slice) -> Tensor:
             """Return each pair's term, and 1 for pairs that have one [rows, 2]."""
             gap = score[rows, None] - score[None]
-            below = (gap > TIE) & there[rows, None] & there[None]
+            below = (gap > TIE) & scored[rows, None] & scored[None]
             logits = (scaled * gap).masked_fill(~below, lowest_score(scaled))
-            own = scaled[rows] * gap.masked_fill(~below, 0.0).amax(1)
-            against = logits.logsumexp(1) - own
+            positive_logits = scaled[rows] * gap.masked_fill(~below, 0.0).amax(1)
+            against = logits.logsumexp(1) - positive_logits
             any_below = below.any(1)
             terms = torch.logaddexp(against, torch.zeros_like(against))
             return torch.stack([terms.masked_fill(~any_below, 0.0), any_below], dim=1)

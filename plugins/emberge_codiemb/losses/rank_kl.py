@@ -41,25 +41,25 @@ class RankKL(PairLoss):
     def __post_init__(self) -> None:
         require_positive(self.temperature, "temperature")
 
-    def of_pairs(self, cosine: Tensor, score: Tensor, there: Tensor) -> Tensor:
+    def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
 
         def log_shares(values: Tensor) -> Tensor:
             scaled = values / self.temperature
-            return scaled.masked_fill(~there, lowest_score(scaled)).log_softmax(0)
+            return scaled.masked_fill(~scored, lowest_score(scaled)).log_softmax(0)
 
-        found, wanted = log_shares(cosine), log_shares(_rank_targets(score, there))
-        total = (wanted.exp() * (wanted - found)).masked_fill(~there, 0.0).sum()
-        return total / there.sum().clamp(min=1) if self.reduction == "mean" else total
+        log_predicted, log_targets = log_shares(cosine), log_shares(_rank_targets(score, scored))
+        total = (log_targets.exp() * (log_targets - log_predicted)).masked_fill(~scored, 0.0).sum()
+        return total / scored.sum().clamp(min=1) if self.reduction == "mean" else total
 
 
-def _rank_targets(score: Tensor, there: Tensor) -> Tensor:
-    """Return 1 for the highest score down to 0 for the lowest in even steps [m], equal ones at their mean."""
+def _rank_targets(score: Tensor, scored: Tensor) -> Tensor:
+    """Return targets [m] in even steps from 1 (highest score) to 0 (lowest); equal scores share a mean."""
     import torch
 
-    falling = (-score).masked_fill(~there, torch.inf)
+    falling = (-score).masked_fill(~scored, torch.inf)
     ordered = falling.sort().values
     higher = torch.searchsorted(ordered, falling)
     not_lower = torch.searchsorted(ordered, falling, right=True)
     rank = (higher + not_lower - 1).to(score.dtype) / 2
-    last = there.sum() - 1
+    last = scored.sum() - 1
     return (last - rank) / last.clamp(min=1)

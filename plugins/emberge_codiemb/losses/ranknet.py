@@ -37,14 +37,14 @@ class RankNet(PairLoss):
     def __post_init__(self) -> None:
         require_positive(self.scale, "scale")
 
-    def of_pairs(self, cosine: Tensor, score: Tensor, there: Tensor) -> Tensor:
+    def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         import torch
 
         cosine = self.scale * cosine
 
         def block(rows: slice) -> Tensor:
-            """Per pair the sum over those below it, and how many they are [rows, 2]."""
-            above = (score[rows, None] > score[None]) & there[rows, None] & there[None]
+            """Return each pair's sum over the pairs with a lower score, and their number [rows, 2]."""
+            above = (score[rows, None] > score[None]) & scored[rows, None] & scored[None]
             gaps = cosine[None] - cosine[rows, None]
             terms = torch.logaddexp(gaps, torch.zeros_like(gaps)).masked_fill(~above, 0.0)
             return torch.stack([terms.sum(1), above.sum(1)], dim=1)

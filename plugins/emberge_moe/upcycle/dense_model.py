@@ -67,8 +67,8 @@ class DenseModel:
 
     def block_of(self, name: str) -> tuple[int, str, str] | None:
         """Return (layer, path of the block, name below it) of a feed-forward tensor; None for another."""
-        found = re.fullmatch(re.escape(self.prefix) + BLOCKS[self.kind], name)
-        return (int(found[2]), self.prefix + found[1], found[3]) if found else None
+        match = re.fullmatch(re.escape(self.prefix) + BLOCKS[self.kind], name)
+        return (int(match[2]), self.prefix + match[1], match[3]) if match else None
 
     def entered(self, layer: int) -> str:
         """Return the path of the module that a layer's block begins with, in the loaded model."""
@@ -77,10 +77,10 @@ class DenseModel:
     @cached_property
     def blocks(self) -> Mapping[int, tuple[str, Mapping[str, TensorSpec]]]:
         """By layer the block's path and its tensors by their names below it."""
-        found: dict[int, tuple[str, dict[str, TensorSpec]]] = {}
+        by_layer: dict[int, tuple[str, dict[str, TensorSpec]]] = {}
         for name, spec in self.checkpoint.specs.items():
-            place = self.block_of(name)
-            if place is not None:
-                layer, path, below = place
-                found.setdefault(layer, (path, {}))[1][below] = spec
-        return found
+            block = self.block_of(name)
+            if block is not None:
+                layer, path, below = block
+                by_layer.setdefault(layer, (path, {}))[1][below] = spec
+        return by_layer

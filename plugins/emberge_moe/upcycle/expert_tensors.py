@@ -19,7 +19,7 @@ _PIECE = 1 << 20  # elements that are read at once
 
 
 def part_of(spec: TensorSpec, name: str, shape: tuple[int, ...], start: int) -> TensorSpec:
-    """Return the tensor of a shape that is the elements of another from `start` on, in the same file."""
+    """Return a tensor of `shape` with the elements of another tensor from `start` on, in the same file."""
     assert not isinstance(spec, DerivedTensor)
     return TensorSpec(name, shape, spec.dtype, spec.file, spec.offset + start * spec.itemsize)
 
@@ -42,8 +42,8 @@ class Normal(DerivedTensor):
     seed: int
 
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
-        for place, row in zip(into, rows, strict=True):
-            place.copy_(_draw_normal(place.numel(), stable_seed(self.seed, row)) * self.deviation)
+        for target, row in zip(into, rows, strict=True):
+            target.copy_(_draw_normal(target.numel(), stable_seed(self.seed, row)) * self.deviation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,8 @@ class Noisy(DerivedTensor):
             )
         )
         reader.read(self.origin, rows.start * into.shape[1], into.view(-1))
-        for place, row in zip(into, rows, strict=True):
-            place += (_draw_normal(place.numel(), stable_seed(self.seed, row)) * deviation).to(
+        for target, row in zip(into, rows, strict=True):
+            target += (_draw_normal(target.numel(), stable_seed(self.seed, row)) * deviation).to(
                 into.dtype
             )
 
@@ -132,8 +132,8 @@ def _draw_normal(size: int, seed: int) -> Tensor:
     import torch
 
     bits = (random_bits(size, seed) >> 11).astype("float64")
-    found: Tensor = torch.special.ndtri(torch.from_numpy((bits + 0.5) * 2.0**-53))
-    return found
+    numbers: Tensor = torch.special.ndtri(torch.from_numpy((bits + 0.5) * 2.0**-53))
+    return numbers
 
 
 def _measure_deviation(reader: RowReader, spec: TensorSpec) -> Tensor:
@@ -150,7 +150,7 @@ def _measure_deviation(reader: RowReader, spec: TensorSpec) -> Tensor:
 
 
 def add_noise(spec: TensorSpec, share: float, seed: int) -> TensorSpec:
-    """Return a matrix with noise, and anything else, or any tensor without a share, as it is."""
+    """Return a matrix with noise added; a tensor that is no matrix, or without a share, is unchanged."""
     if not share or len(spec.shape) < 2:
         return spec
     return Noisy(spec.name, spec.shape, spec.dtype, origin=spec, share=share, seed=seed)

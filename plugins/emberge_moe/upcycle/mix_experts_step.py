@@ -1,4 +1,4 @@
-"""The `mix_experts` step: several dense models made one mixture of experts."""
+"""The `mix_experts` step: combine several dense models into one mixture of experts."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class MixExperts(RoutingStep):
                 "for all; name them under 'probe', or set router: normal(0.02)",
                 "probe",
             )
-        folder, *_ = [context.whole_model(one) for one in self.models]
+        folder, *_ = [context.whole_model(reference) for reference in self.models]
         yield from self._check_merge(context)
         yield from self.check_probe(context)
         yield from self.check_dense(folder, "models", context)
@@ -91,7 +91,7 @@ class MixExperts(RoutingStep):
         inputs = [
             MergeInput(m.text, context.model(m), adapter=context.adapter(m)) for m in self.models
         ]
-        if any(one.folder is None for one in inputs):
+        if any(merge_input.folder is None for merge_input in inputs):
             return
         base = None
         if self.base is not None:
@@ -105,9 +105,9 @@ class MixExperts(RoutingStep):
             )
 
     def run(self, workspace: Workspace) -> Artifact:
-        models = [workspace.model(one) for one in self.models]
+        models = [workspace.model(model) for model in self.models]
         with ExitStack() as opened:
-            folders = [opened.enter_context(workspace.whole_model(one)) for one in models]
+            folders = [opened.enter_context(workspace.whole_model(model)) for model in models]
             members = [DenseModel(Checkpoint(folder)) for folder in folders]
             dense = DenseModel(Checkpoint(self._merge(models, folders, workspace)))
             routing, target = self.choose_routing(dense)
@@ -117,13 +117,13 @@ class MixExperts(RoutingStep):
             else:
                 deviation = router_deviation(self.router)
                 beginning = Beginning(deviation, self.noise, workspace.seed)
-            content = [*(one.fingerprint for one in models), repr(self.strategy)]
+            content = [*(model.fingerprint for model in models), repr(self.strategy)]
             plan = Plan(dense, members, routing, target, beginning, content)
             facts = self.build_routed(plan, self.router, workspace)
         return Artifact(
             kind="model",
             size=total_size(models),
-            parents=tuple(one.text for one in self.models),
+            parents=tuple(model.text for model in self.models),
             details={"made_by": "upcycling", "upcycled": facts},
         )
 
@@ -135,18 +135,18 @@ class MixExperts(RoutingStep):
         workspace: Workspace,
     ) -> Mapping[int, TensorSpec]:
         """Return routers of the members' mean states, measured once for all continuations of a killed run."""
-        place = workspace.work / "routers"
-        if (place / "done").is_file():
-            return read_routers(place)
+        routers_folder = workspace.work / "routers"
+        if (routers_folder / "done").is_file():
+            return read_routers(routers_folder)
         means = []
         for number, member in enumerate(members):
-            own = self.probe if len(self.probe) == 1 else self.probe[number : number + 1]
-            texts = probe_texts(own, workspace)
+            model_probe = self.probe if len(self.probe) == 1 else self.probe[number : number + 1]
+            texts = probe_texts(model_probe, workspace)
             embedder = open_model(member.checkpoint.folder, self.backbone, workspace)
             means.append(mean_states(embedder, member, layers, texts))
         dtype = next(iter(dense.blocks[layers[0]][1].values())).dtype
-        routers = write_routers(place, means, dtype)
-        (place / "done").touch()
+        routers = write_routers(routers_folder, means, dtype)
+        (routers_folder / "done").touch()
         return routers
 
     def _merge(
@@ -163,8 +163,10 @@ class MixExperts(RoutingStep):
             ]
             base = None
             if self.base is not None:
-                found = workspace.model(self.base)
-                base = MergeInput(found.name, found.folder, fingerprint=found.fingerprint)
+                base_model = workspace.model(self.base)
+                base = MergeInput(
+                    base_model.name, base_model.folder, fingerprint=base_model.fingerprint
+                )
             merge_checkpoints(
                 self._make_request(inputs, base, workspace.seed),
                 out,

@@ -52,10 +52,10 @@ class Native(RoutedTarget):
         yield from ()
 
     def config(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
-        kept = {k: v for k, v in dense.config.items() if k not in ("auto_map", "_name_or_path")}
-        causal = any(str(n).endswith("ForCausalLM") for n in kept.get("architectures") or ())
+        shared = {k: v for k, v in dense.config.items() if k not in ("auto_map", "_name_or_path")}
+        causal = any(str(n).endswith("ForCausalLM") for n in shared.get("architectures") or ())
         return {
-            **kept,
+            **shared,
             "model_type": self.name,
             "architectures": [f"{self.classes}{'ForCausalLM' if causal else 'Model'}"],
             **({"is_causal": False} if dense.kind == "eurobert" else {}),
@@ -77,11 +77,11 @@ class Native(RoutedTarget):
                 yield spec.renamed(f"{path}experts.{number}.{self.names[name]}")
 
     def dense_config(self, config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        found = config.get(ORIGIN)
-        return found if isinstance(found, Mapping) else None
+        dense = config.get(ORIGIN)
+        return dense if isinstance(dense, Mapping) else None
 
     def restored(self, config: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> Restored:
-        found = Restored()
+        result = Restored()
         router = re.compile(r"(.*layers\.(\d+)\.)" + re.escape(self.path + self.router))
         paths: list[str] = []
         for name, spec in specs.items():
@@ -89,20 +89,23 @@ class Native(RoutedTarget):
             if match is not None:
                 layer, path = int(match[2]), match[1] + self.path
                 paths.append(path)
-                found.routers[layer] = spec
-                found.experts[layer] = [
-                    {f"{match[1]}mlp.{name}": one for name, one in expert.items()}
+                result.routers[layer] = spec
+                result.experts[layer] = [
+                    {f"{match[1]}mlp.{name}": tensor for name, tensor in expert.items()}
                     for expert in self.experts(path, specs, spec.shape[0])
                 ]
-        found.rest.extend(s for n, s in specs.items() if not n.startswith(tuple(paths)))
-        return found
+        result.rest.extend(s for n, s in specs.items() if not n.startswith(tuple(paths)))
+        return result
 
     def experts(
         self, path: str, specs: Mapping[str, TensorSpec], count: int
     ) -> list[dict[str, TensorSpec]]:
-        """Return the experts of the block at a path, by the dense tensors' names."""
+        """Return each expert of the block at a path as tensors by their names in the dense block."""
         return [
-            {dense: specs[f"{path}experts.{number}.{own}"] for dense, own in self.names.items()}
+            {
+                dense: specs[f"{path}experts.{number}.{native}"]
+                for dense, native in self.names.items()
+            }
             for number in range(count)
         ]
 
@@ -128,13 +131,13 @@ class Qwen3Moe(Interleaved):
     """qwen3_moe, whose layers all have one window or none."""
 
     def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
-        if len(_window_kinds(dense)) > 1:
+        if len(_find_window_kinds(dense)) > 1:
             yield f"{self.name} has one window for all layers"
 
     def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         return {
             **super().settings(dense, routing),
-            "use_sliding_window": _window_kinds(dense) == {True},
+            "use_sliding_window": _find_window_kinds(dense) == {True},
         }
 
 
@@ -214,7 +217,7 @@ class GraniteMoe(Everywhere):
         ]
 
 
-def _window_kinds(dense: DenseModel) -> set[bool]:
+def _find_window_kinds(dense: DenseModel) -> set[bool]:
     """Return the kinds of a qwen3's layers: True for a sliding window."""
     config = dense.config
     if not config.get("use_sliding_window"):

@@ -53,8 +53,8 @@ class NomicV2(RoutedTarget):
             yield f"{self.name} has exact GELU, and this model {dense.config['hidden_act']}"
 
     def config(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
-        own = dense.config
-        rope: Mapping[str, Any] = own.get("rope_parameters") or {}
+        dense_config = dense.config
+        rope: Mapping[str, Any] = dense_config.get("rope_parameters") or {}
         return {
             "model_type": "nomic_bert",
             "architectures": ["NomicBertModel"],
@@ -63,13 +63,13 @@ class NomicV2(RoutedTarget):
                 "AutoModel": f"{_CODE}--modeling_hf_nomic_bert.NomicBertModel",
             },
             "activation_function": "gelu",
-            "attn_pdrop": own.get("attention_probs_dropout_prob", 0.0),
-            "embd_pdrop": own.get("hidden_dropout_prob", 0.0),
-            "resid_pdrop": own.get("hidden_dropout_prob", 0.0),
+            "attn_pdrop": dense_config.get("attention_probs_dropout_prob", 0.0),
+            "embd_pdrop": dense_config.get("hidden_dropout_prob", 0.0),
+            "resid_pdrop": dense_config.get("hidden_dropout_prob", 0.0),
             "expert_choice_router": False,
-            "initializer_range": own.get("initializer_range", 0.02),
-            "layer_norm_epsilon": own.get("layer_norm_eps", 1e-5),
-            "max_trained_positions": own.get("max_position_embeddings", 2048),
+            "initializer_range": dense_config.get("initializer_range", 0.02),
+            "layer_norm_epsilon": dense_config.get("layer_norm_eps", 1e-5),
+            "max_trained_positions": dense_config.get("max_position_embeddings", 2048),
             "mlp_fc1_bias": True,
             "mlp_fc2_bias": True,
             "moe_every_n_layers": 2,
@@ -77,22 +77,22 @@ class NomicV2(RoutedTarget):
             "moe_normalize_expert_weights": 1 if routing.normalize_gates else False,
             "moe_top_k": routing.top_k,
             "n_embd": dense.width,
-            "n_head": own["num_attention_heads"],
-            "n_inner": own["intermediate_size"],
+            "n_head": dense_config["num_attention_heads"],
+            "n_inner": dense_config["intermediate_size"],
             "n_layer": routing.depth,
-            "n_positions": own.get("max_position_embeddings", 2048),
+            "n_positions": dense_config.get("max_position_embeddings", 2048),
             "num_experts": routing.experts,
             "num_shared_experts": 0,
-            "pad_token_id": own.get("pad_token_id", 1),
+            "pad_token_id": dense_config.get("pad_token_id", 1),
             "pad_vocab_size_multiple": _VOCABULARY,
             "prenorm": False,
             "qkv_proj_bias": True,
             "rotary_emb_base": rope.get("rope_theta", 10_000.0),
             "rotary_emb_fraction": 1.0,
             "rotary_emb_interleaved": False,
-            "type_vocab_size": own.get("type_vocab_size", 1),
+            "type_vocab_size": dense_config.get("type_vocab_size", 1),
             "use_rms_norm": False,
-            "vocab_size": _pad_vocabulary(own["vocab_size"]),
+            "vocab_size": _pad_vocabulary(dense_config["vocab_size"]),
         }
 
     def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
@@ -102,7 +102,7 @@ class NomicV2(RoutedTarget):
         inner, width = first[0].shape
         shape, dtype = (count * inner, width), first[0].dtype
         turned = tuple(
-            Transposed(one.name, (inner, width), one.dtype, origin=one) for one in second
+            Transposed(spec.name, (inner, width), spec.dtype, origin=spec) for spec in second
         )
         biases = tuple(expert["fc2.bias"] for expert in block.experts)
         yield block.router.renamed(f"{path}router.layer.weight")
@@ -134,7 +134,7 @@ def _pad_vocabulary(rows: int) -> int:
 def measure_lost_bias(dense: DenseModel, layers: Sequence[int]) -> float:
     """Return the norm of the biases that the format has no place for, over all routed layers."""
     lost = [read_tensor(dense.blocks[layer][1]["fc1.bias"]) for layer in layers]
-    return math.sqrt(sum(float(one.double().square().sum()) for one in lost))
+    return math.sqrt(sum(float(bias.double().square().sum()) for bias in lost))
 
 
 NOMIC_V2 = NomicV2(name="nomic_v2")

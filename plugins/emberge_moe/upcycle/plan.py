@@ -1,4 +1,4 @@
-"""Plan of a routed model, made from headers alone, and the building of its folder."""
+"""Plan of a routed model, from headers alone, and the function that builds its folder."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def refuse_dense(dense: DenseModel) -> None:
 
 
 def choose_target(dense: DenseModel, routing: LayerRouting, name: str = "auto") -> RoutedTarget:
-    """Return the target of a name; for `auto` the first native one that keeps the model as it is, else ours.
+    """Return the target by name; `auto` is the first native one that keeps the outputs, else our format.
 
     Raises:
         ValueError: for a target that would change the model, with its reasons.
@@ -72,7 +72,9 @@ def choose_target(dense: DenseModel, routing: LayerRouting, name: str = "auto") 
     if name == "auto":
         fitting = (t for t in NATIVE.values() if not any(t.refusals(dense, routing)))
         return next(fitting, ROUTED)
-    others: Mapping[str, RoutedTarget] = {one.name: one for one in (ROUTED, NOMIC_V2)}
+    others: Mapping[str, RoutedTarget] = {
+        routed_target.name: routed_target for routed_target in (ROUTED, NOMIC_V2)
+    }
     target = others[name] if name in others else NATIVE[name]
     reasons = [*target.refusals(dense, routing)]
     if reasons:
@@ -97,13 +99,13 @@ def routed_tensors(
     _require_blocks([dense, *members], routing)
     begun: set[int] = set()
     for name, spec in dense.checkpoint.specs.items():
-        place = dense.block_of(name)
-        if place is None or place[0] not in routing.layers:
+        block = dense.block_of(name)
+        if block is None or block[0] not in routing.layers:
             yield from target.rest(dense, spec)
-        elif place[0] not in begun:
-            begun.add(place[0])
+        elif block[0] not in begun:
+            begun.add(block[0])
             yield from target.block(
-                dense, _plan_block(place[0], dense, members, routing, beginning)
+                dense, _plan_block(block[0], dense, members, routing, beginning)
             )
 
 
@@ -124,7 +126,7 @@ def _plan_block(
     routing: LayerRouting,
     beginning: Beginning,
 ) -> RoutedBlock:
-    path, own = dense.blocks[layer]
+    path, specs = dense.blocks[layer]
     everyone = members if len(members) > 1 else [*members] * routing.experts
     experts = [
         {
@@ -133,11 +135,11 @@ def _plan_block(
                 beginning.noise,
                 stable_seed(beginning.seed, "noise", path + name, number),
             )
-            for name in own
+            for name in specs
         }
         for number, member in enumerate(everyone)
     ]
-    dtype = next(iter(own.values())).dtype
+    dtype = next(iter(specs.values())).dtype
     router = beginning.router(layer, (routing.experts, dense.width), dtype)
     return RoutedBlock(path, router, experts)
 
@@ -215,7 +217,7 @@ def describe_result(plan: Plan, tensors: Sequence[TensorSpec], router: str) -> d
 def summary(
     dense: DenseModel, target: RoutedTarget, routing: LayerRouting, tensors: Sequence[TensorSpec]
 ) -> list[str]:
-    """Return lines on a result to come for the terminal."""
+    """Return the preview of the result as lines for the terminal."""
     every, active = _count_parameters(tensors, routing)
     before = sum(spec.elements for spec in dense.checkpoint.specs.values())
     needs = (
@@ -231,6 +233,6 @@ def summary(
 
 def _count_parameters(tensors: Sequence[TensorSpec], routing: LayerRouting) -> tuple[int, int]:
     """Return the number of all parameters, and of those active for one token."""
-    inside = sum(one.elements for one in tensors if _EXPERTS.search(one.name))
-    every = sum(one.elements for one in tensors)
+    inside = sum(tensor.elements for tensor in tensors if _EXPERTS.search(tensor.name))
+    every = sum(tensor.elements for tensor in tensors)
     return every, every - inside + inside * routing.top_k // routing.experts

@@ -48,9 +48,9 @@ def probe_texts(data: Sequence[DataEntry], workspace: Workspace) -> list[str]:
 
     datasets = step_datasets(workspace, data, limit=MOST)
     # Row by row through all of them, so that each has its share.
-    rows = itertools.zip_longest(*([one[i] for i in range(len(one))] for one in datasets))
+    rows = itertools.zip_longest(*([item[i] for i in range(len(item))] for item in datasets))
     examples = (example for row in rows for example in row if example is not None)
-    texts = (text for one in examples for text in (one.anchor, *one.positives[:1]))
+    texts = (text for item in examples for text in (item.anchor, *item.positives[:1]))
     return [*itertools.islice(dict.fromkeys(texts), MOST)]
 
 
@@ -104,10 +104,10 @@ def block_inputs(
         return lambda _, given: seen.append((layer, given[0].flatten(0, -2)))
 
     for layer, path in paths.items():
-        found = [module for name, module in modules.items() if f".{name}".endswith(f".{path}")]
-        if len(found) != 1:
-            raise CheckpointError(f"the loaded model has {len(found)} modules '{path}', not one")
-        hooks.append(found[0].register_forward_pre_hook(remember(layer)))
+        matches = [module for name, module in modules.items() if f".{name}".endswith(f".{path}")]
+        if len(matches) != 1:
+            raise CheckpointError(f"the loaded model has {len(matches)} modules '{path}', not one")
+        hooks.append(matches[0].register_forward_pre_hook(remember(layer)))
     try:
         for _ in embedder.token_states(embedder.tokenise(texts)):
             yield from seen
@@ -148,7 +148,7 @@ def write_routers(
 
     routers = {}
     for layer in means[0]:
-        rows = torch.stack([one[layer] for one in means])
+        rows = torch.stack([mean[layer] for mean in means])
         rows -= rows.mean(0)
         lengths = rows.norm(dim=1, keepdim=True)
         if not bool((lengths > 0).all()):
@@ -182,7 +182,7 @@ def read_tensor(spec: TensorSpec) -> Tensor:
 def measure_gate_scale(
     inputs: Iterator[tuple[int, Tensor]], routers: Mapping[int, Tensor], top_k: int
 ) -> float:
-    """Return 1 by the mean sum of the chosen gates, over all layers and tokens."""
+    """Return one over the mean sum of the chosen gates, over all layers and tokens."""
     total, tokens = 0.0, 0
     for layer, states in inputs:
         logits = states.float() @ routers[layer].to(states.device).T

@@ -74,25 +74,25 @@ class RoutedFormat(RoutedTarget):
         }
 
     def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
-        path = self._loaded_path(dense, block.path)
+        path = self._find_loaded_path(dense, block.path)
         yield block.router.renamed(f"{path}router.weight")
         for number, expert in enumerate(block.experts):
             for name, spec in expert.items():
-                below = self._loaded_path(dense, block.path + name).removeprefix(path)
+                below = self._find_loaded_path(dense, block.path + name).removeprefix(path)
                 yield spec.renamed(f"{path}experts.{number}.{below}")
 
     def rest(self, dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
         name = spec.name.removeprefix(dense.prefix)
         parts = split_names(dense.kind, name)
         if not parts:
-            yield spec.renamed(self._loaded_path(dense, spec.name))
+            yield spec.renamed(self._find_loaded_path(dense, spec.name))
         for number, part in enumerate(parts):
             shape = (spec.shape[0] // 3, *spec.shape[1:])
             start = number * spec.elements // 3
             yield part_of(spec, dense.prefix + part, shape, start)
 
     @staticmethod
-    def _loaded_path(dense: DenseModel, name: str) -> str:
+    def _find_loaded_path(dense: DenseModel, name: str) -> str:
         if not name.startswith(dense.prefix):
             return name
         return dense.prefix + loaded_name(dense.kind, name.removeprefix(dense.prefix))
@@ -105,37 +105,37 @@ class RoutedFormat(RoutedTarget):
         kind, prefix = str(config["inner"]["model_type"]), prefix_of(specs)
 
         def stored(name: str) -> str:
-            own = name.startswith(prefix)
-            return prefix + stored_name(kind, name.removeprefix(prefix)) if own else name
+            expert = name.startswith(prefix)
+            return prefix + stored_name(kind, name.removeprefix(prefix)) if expert else name
 
-        found = Restored()
+        result = Restored()
         inside: set[str] = set()
         for name, spec in specs.items():
             match = _ROUTER.fullmatch(name)
             if match is None:
                 continue
             path, layer = match[1], int(match[2])
-            found.routers[layer] = spec
-            found.experts[layer] = experts = []
+            result.routers[layer] = spec
+            result.experts[layer] = experts = []
             for number in range(spec.shape[0]):
                 start = f"{path}experts.{number}."
-                own = {n: s for n, s in specs.items() if n.startswith(start)}
-                experts.append({stored(path + n.removeprefix(start)): s for n, s in own.items()})
-                inside |= own.keys()
+                expert = {n: s for n, s in specs.items() if n.startswith(start)}
+                experts.append({stored(path + n.removeprefix(start)): s for n, s in expert.items()})
+                inside |= expert.keys()
             inside.add(name)
-        rest = {stored(name): spec for name, spec in specs.items() if name not in inside}
-        found.rest.extend(_fuse_parts(kind, rest))
-        return found
+        others = {stored(name): spec for name, spec in specs.items() if name not in inside}
+        result.rest.extend(_fuse_parts(kind, others))
+        return result
 
 
 def _fuse_parts(kind: str, specs: Mapping[str, TensorSpec]) -> Iterator[TensorSpec]:
-    """Yield tensors under their names on disk, with query, key and value as one matrix where they are one."""
+    """Yield tensors under their names on disk; query, key and value are joined if the type fuses them."""
     for name, spec in specs.items():
         fused, first = fused_name(kind, name)
         if not fused:
             yield spec.renamed(name)
         elif first:
-            parts = tuple(specs[name.replace("q_proj", f"{one}_proj")] for one in "qkv")
+            parts = tuple(specs[name.replace("q_proj", f"{letter}_proj")] for letter in "qkv")
             rows = sum(part.shape[0] for part in parts)
             yield Joined(fused, (rows, *spec.shape[1:]), spec.dtype, parts=parts)
 
@@ -165,7 +165,7 @@ def split_names(kind: str, fused: str) -> list[str]:
 def fused_name(kind: str, name: str) -> tuple[str, bool]:
     """Return the name of the fused matrix that a tensor is a part of, "" for none, and if it is the first."""
     word = _FUSED.get(kind)
-    part = next((one for one in _SPLIT if one in name), None)
+    part = next((split for split in _SPLIT if split in name), None)
     if word is None or part is None:
         return "", False
     return name.replace(part, word), part == _SPLIT[0]

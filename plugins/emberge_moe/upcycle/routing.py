@@ -42,7 +42,7 @@ class LayerRouting:
 
 @dataclass(frozen=True)
 class RoutedBlock:
-    """A layer's block to be: where the dense one is, its router, and experts by the dense tensors' names."""
+    """A planned routed block: the dense block's path, its router, and experts by dense tensor names."""
 
     path: str
     router: TensorSpec
@@ -115,17 +115,17 @@ def choose_layers(layers: Layers, depth: int) -> tuple[int, ...]:
         ValueError: for layers that a model of this depth does not have, or none at all.
     """
     if layers == "alternate":
-        chosen = tuple(range(1, depth, 2))
+        numbers = tuple(range(1, depth, 2))
     elif layers == "all":
-        chosen = tuple(range(depth))
+        numbers = tuple(range(depth))
     else:
-        chosen = tuple(sorted(set(layers)))
-    beyond = [layer for layer in chosen if not 0 <= layer < depth]
+        numbers = tuple(sorted(set(layers)))
+    beyond = [layer for layer in numbers if not 0 <= layer < depth]
     if beyond:
         raise ValueError(f"layer {beyond[0]} does not exist: the model has layers 0 to {depth - 1}")
-    if not chosen:
+    if not numbers:
         raise ValueError(f"none of the model's layers, {depth} in number, would be routed")
-    return chosen
+    return numbers
 
 
 def router_deviation(router: str) -> float:
@@ -136,7 +136,7 @@ def router_deviation(router: str) -> float:
     """
     if router == "zeros":
         return 0.0
-    found = _NORMAL.fullmatch(router)
-    if found is None or not float(found[1]):
+    match = _NORMAL.fullmatch(router)
+    if match is None or not float(match[1]):
         raise ValueError(f"router '{router}' is neither zeros nor, for example, normal(0.02)")
-    return float(found[1])
+    return float(match[1])

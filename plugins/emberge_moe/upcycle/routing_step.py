@@ -192,12 +192,12 @@ class RoutingStep(Step):
 
     def _measure_scale(self, plan: Plan, workspace: Workspace) -> LayerRouting:
         """Return the routing with the gate scale that the probe set gives, measured once."""
-        place = workspace.work / "gate_scale"
-        if not place.is_file():
+        path = workspace.work / "gate_scale"
+        if not path.is_file():
             layers, texts = plan.routing.layers, probe_texts(self.probe, workspace)
             routers = {layer: read_tensor(plan.router(layer)) for layer in layers}
             embedder = open_model(plan.dense.checkpoint.folder, self.backbone, workspace)
             paths = {layer: plan.dense.entered(layer) for layer in layers}
             scale = measure_gate_scale(block_inputs(embedder, paths, texts), routers, self.top_k)
-            write_text(place, repr(scale))
-        return replace(plan.routing, gate_scale=float(place.read_text(encoding="utf-8")))
+            write_text(path, repr(scale))
+        return replace(plan.routing, gate_scale=float(path.read_text(encoding="utf-8")))

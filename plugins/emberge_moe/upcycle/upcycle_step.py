@@ -1,4 +1,4 @@
-"""The `upcycle` step: a dense model made a mixture of experts."""
+"""The `upcycle` step: turn a dense model into a mixture of experts."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def fit_coefficients(
 
 
 class _Coefficients(Trainee):
-    """Coefficients by block and member, pulled to where they began, on the simplex after each step."""
+    """Coefficients by block and member, pulled to their start and projected to the simplex each step."""
 
     ranks = ALONE
 
@@ -81,11 +81,13 @@ class _Coefficients(Trainee):
         self.values = self.origin.clone().requires_grad_()
         self.forward, self.rounds = forward, rounds
         # Sets of two catalogues may have one name.
-        self.sets = {f"{number} {one.name}": one for number, one in enumerate(sets)}
+        self.sets = {
+            f"{number} {fitted_set.name}": fitted_set for number, fitted_set in enumerate(sets)
+        }
         rng = np.random.default_rng(seed)
         self._orders = {
-            name: one.batches(some, rng)
-            for (name, one), some in zip(self.sets.items(), units, strict=True)
+            name: fitted_set.batches(set_units, rng)
+            for (name, fitted_set), set_units in zip(self.sets.items(), units, strict=True)
         }
         self._batches: list[PlannedBatch] = []
         self._identity = {"start": start.tolist(), "seed": seed, "rounds": rounds}
@@ -108,7 +110,7 @@ class _Coefficients(Trainee):
     def batch(self, step: int) -> PlannedBatch:
         # The sets share one generator, so the batches of a step are drawn after those before them.
         while len(self._batches) <= step:
-            drawn = {name: next(some, None) for name, some in self._orders.items()}
+            drawn = {name: next(order, None) for name, order in self._orders.items()}
             parts = [
                 PlannedPart(name, units, in_batch=True)
                 for name, units in drawn.items()

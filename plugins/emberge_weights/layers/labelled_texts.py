@@ -1,4 +1,4 @@
-"""Labelled queries and pairs of a set as batches, each with the loss in place of its score."""
+"""Batches of a set's labelled queries or pairs, with a differentiable loss instead of its score."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class LabelledTexts:
         self.name = one.name
         self.queries = tokens(one.queries, "query")
         self.documents = tokens(one.documents, "document")
-        self._candidates = [] if one.gold else _candidates(one, members, weights)
+        self._candidates = [] if one.gold else _list_candidates(one, members, weights)
 
     def batches(self, units: Places, rng: np.random.Generator) -> Iterator[Places]:
-        """Yield batches of the units that have labels, shuffled again whenever none is left."""
+        """Yield batches of the labelled units without end, shuffled anew for each pass."""
         usable = (
             units
             if self._set.gold
-            else np.array([u for u in units if self._find_relevant_places(u)], np.int64)
+            else np.array([u for u in units if self._find_relevant_documents(u)], np.int64)
         )
         size = min(len(usable), PAIRS if self._set.gold else QUERIES)
         while size:
@@ -70,26 +70,26 @@ class LabelledTexts:
             left, right = vectors.chunk(2)
             gold = torch.tensor([self._set.gold[unit] for unit in units])
             return order_loss(cosine_similarity(left, right), gold)
-        places = sorted({place for unit in units for place in self._candidates[unit]})
+        places = sorted({document for unit in units for document in self._candidates[unit]})
         vectors = embed([*(self.queries[u] for u in units), *(self.documents[p] for p in places)])
         vectors = normalize(vectors, dim=1)
-        relevant = [[p in self._find_relevant_places(u) for p in places] for u in units]
+        relevant = [[p in self._find_relevant_documents(u) for p in places] for u in units]
         return ranking_loss(vectors[: len(units)] @ vectors[len(units) :].T, torch.tensor(relevant))
 
-    def _find_relevant_places(self, query: int) -> set[int]:
-        return {place for place, grade in self._set.relevant[query].items() if grade > 0}
+    def _find_relevant_documents(self, query: int) -> set[int]:
+        return {document for document, grade in self._set.relevant[query].items() if grade > 0}
 
 
-def _candidates(
+def _list_candidates(
     one: WeightSet, members: Sequence[SideVectors], weights: NDArray[np.float64]
 ) -> list[list[int]]:
-    """Return the places of the documents that each query brings."""
-    found = []
+    """Return for each query the numbers of its best relevant and its nearest other documents."""
+    candidates = []
     for judged, first in zip(one.relevant, first_documents(one, members, weights), strict=True):
         best = sorted((p for p, grade in judged.items() if grade > 0), key=lambda p: -judged[p])
-        near = [int(place) for place in first if judged.get(int(place), 0) <= 0]
-        found.append([*best[:OWN], *near[:NEAR]])
-    return found
+        near = [int(document) for document in first if judged.get(int(document), 0) <= 0]
+        candidates.append([*best[:OWN], *near[:NEAR]])
+    return candidates
 
 
 def ranking_loss(cosines: Tensor, relevant: Tensor) -> Tensor:
@@ -98,8 +98,8 @@ def ranking_loss(cosines: Tensor, relevant: Tensor) -> Tensor:
     `relevant` is a mask; the probability of all documents that belong to a query counts together.
     """
     logits = cosines / TEMPERATURE
-    found = logits.masked_fill(~relevant, -torch.inf).logsumexp(1)
-    return (logits.logsumexp(1) - found).mean()
+    relevant_logits = logits.masked_fill(~relevant, -torch.inf).logsumexp(1)
+    return (logits.logsumexp(1) - relevant_logits).mean()
 
 
 def order_loss(cosines: Tensor, gold: Tensor) -> Tensor:

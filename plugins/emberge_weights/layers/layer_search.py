@@ -75,7 +75,7 @@ class LayerSearch:
         """
         labelled = [self._label_texts(number, flat) for number in range(len(self.sets))]
         self._require_following(labelled[0])
-        sizes = [len(one.queries) for one in self.sets]
+        sizes = [len(weight_set.queries) for weight_set in self.sets]
         first, second = next(halves(sizes, stable_seed(self.seed, "layers")))
         fits = [
             self._fit_half(flat, labelled, half, name)
@@ -83,11 +83,11 @@ class LayerSearch:
         ]
         embedder = dataclasses.replace(self.embedder, sets=self.sets)
         sides = [merge_and_embed(self.models, self.members, flat, self.strategy, embedder)]
-        sides += [self._embed_merge(self._weights_by_tensor(one, flat), embedder) for one in fits]
+        sides += [self._embed_merge(self._make_tensor_weights(fit, flat), embedder) for fit in fits]
         scores = [self._score_set(number, sides) for number in range(len(self.sets))]
         both = np.mean(fits, axis=0)
         gain = _measure_gain(scores, second, first)
-        return Layers(self.blocks.names, both, self._weights_by_tensor(both, flat), gain)
+        return Layers(self.blocks.names, both, self._make_tensor_weights(both, flat), gain)
 
     def _label_texts(self, number: int, flat: Array) -> LabelledTexts:
         encoder = self.forward.encoder
@@ -101,7 +101,7 @@ class LayerSearch:
         )
 
     def _require_following(self, labelled: LabelledTexts) -> None:
-        """Refuse an encoder that does not embed as the member whose parameters it is given."""
+        """Refuse an encoder whose embeddings do not change with the parameters that it is given."""
         alone = torch.eye(len(self.models)).unsqueeze(1).expand(-1, len(self.blocks), -1)
         with torch.no_grad():
             first, last = (
@@ -136,7 +136,7 @@ class LayerSearch:
             ),
         )
 
-    def _weights_by_tensor(self, coefficients: Array, flat: Array) -> list[PerTensor]:
+    def _make_tensor_weights(self, coefficients: Array, flat: Array) -> list[PerTensor]:
         return [
             self.blocks.weights(values.tolist(), float(otherwise))
             for values, otherwise in zip(coefficients.T, flat, strict=True)
@@ -152,18 +152,18 @@ class LayerSearch:
     def _score_set(self, number: int, merged: Sequence[Sequence[SideVectors]]) -> UnitScores:
         everyone = [*self.members, *merged]
         each = np.eye(len(everyone))
-        own = [one[number] for one in everyone]
-        return score_set(self.sets[number], own, each[len(self.members) :], each)
+        vectors = [model[number] for model in everyone]
+        return score_set(self.sets[number], vectors, each[len(self.members) :], each)
 
 
 def _measure_gain(scores: Sequence[UnitScores], *unseen: Sequence[Places]) -> HeldOut:
-    """Return the gain of the fits over equal layers, each on units that it has not seen.
+    """Return the gain of the fits over equal layers, each measured on units it was not fitted on.
 
     The first weighting has equal layers, then comes a fit for each of the `unseen` parts of the units.
     """
-    differences = [np.zeros((1, len(one))) for one in scores]
-    for place, parts in enumerate(unseen, 1):
-        for total, one, units in zip(differences, scores, parts, strict=True):
-            flat, layered = one.taken([0, place]).contributions(units)
+    differences = [np.zeros((1, len(set_scores))) for set_scores in scores]
+    for number, parts in enumerate(unseen, 1):
+        for total, set_scores, units in zip(differences, scores, parts, strict=True):
+            flat, layered = set_scores.taken([0, number]).contributions(units)
             total[0, units] = layered - flat
     return mean_differences(differences)[0]

@@ -1,4 +1,4 @@
-"""Tensors of members by blocks of layers, and the forward pass of a merge of them that is not written."""
+"""Tensors of members by blocks of layers, and the forward pass of their merge without writing it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Embed = Callable[[Sequence[TokenisedText]], Tensor]
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks in order, by the names of their layers, and the place of each tensor's block."""
+    """Names of blocks of layers in order, and the number of each tensor's block."""
 
     names: Sequence[str]
     place: Mapping[str, int]
@@ -39,23 +39,21 @@ class Blocks:
     def weights(self, values: Sequence[float], otherwise: float) -> PerTensor:
         """Return the weight by tensor of one member, given it by block; other tensors have `otherwise`."""
         parts = self._name_parts()
-        entries = [{"filter": part, "value": values[place]} for part, place in parts.items()]
+        entries = [{"filter": part, "value": values[number]} for part, number in parts.items()]
         return PerTensor([*entries, {"value": otherwise}])
 
     def _name_parts(self) -> dict[str, int]:
-        """Return parts of names in the order in which they are tried, each with its block's place."""
+        """Return parts of tensor names in the order to try them, each with the number of its block."""
         begins = {
             _find_common_beginning(
-                [name for name, here in self.place.items() if here == place]
-            ): place
-            for place in range(len(self))
+                [name for name, block in self.place.items() if block == number]
+            ): number
+            for number in range(len(self))
         }
         # A layer's tensors may have the names of modules outside the layers in theirs.
         order = sorted(begins, key=lambda b: (not _NUMBERED.search(self.names[begins[b]]), -len(b)))
         parts = {begin: begins[begin] for begin in order}
-        if all(parts) and all(
-            _first_part_place(parts, name) == p for name, p in self.place.items()
-        ):
+        if all(parts) and all(_find_first_part(parts, name) == p for name, p in self.place.items()):
             return parts
         # Whole names, of which one that has another in it comes first.
         return {name: self.place[name] for name in sorted(self.place, key=lambda n: -len(n))}
@@ -63,7 +61,9 @@ class Blocks:
 
 def blocks_of(plan: MergePlan) -> Blocks:
     """Return the blocks of a merge: one for each layer, one for all else of a module."""
-    layers = {one.name: plan.layers[one.name] for one in plan.tensors if one.action == "merge"}
+    layers = {
+        tensor.name: plan.layers[tensor.name] for tensor in plan.tensors if tensor.action == "merge"
+    }
     names = layer_order(layers.values())
     return Blocks(names, {name: names.index(layer) for name, layer in layers.items()})
 
@@ -71,12 +71,12 @@ def blocks_of(plan: MergePlan) -> Blocks:
 def _find_common_beginning(names: Sequence[str]) -> str:
     """Return the common beginning of names, word by word; a single name whole."""
     words = zip(*(name.split(".") for name in names), strict=False)
-    shared = [some[0] for some in takewhile(lambda some: len(set(some)) == 1, words)]
+    shared = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, words)]
     return names[0] if len(names) == 1 else "".join(f"{word}." for word in shared)
 
 
-def _first_part_place(parts: Mapping[str, int], name: str) -> int | None:
-    return next((place for part, place in parts.items() if part in name), None)
+def _find_first_part(parts: Mapping[str, int], name: str) -> int | None:
+    return next((number for part, number in parts.items() if part in name), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ def member_tensors(
         CheckpointError: for an encoder whose parameters are not those that a merge takes.
     """
     path = workspace.work / "members.npy"
-    found: MemberTensors | None = None
+    tensors: MemberTensors | None = None
     # The first comes last: its encoder stays, with the prompts that a merge takes from it.
     for done, number in enumerate((*range(1, len(models)), 0), 1):
         model = models[number]
@@ -120,20 +120,20 @@ def member_tensors(
             encoder = before_length_one(backbone).load(
                 folder, device=workspace.machine.device, dtype="float32"
             )
-        found = found or _create_rows(path, len(models), encoder, blocks, model.name)
+        tensors = tensors or _create_rows(path, len(models), encoder, blocks, model.name)
         for name, tensor in encoder.module.named_parameters():
-            found.rows[number, found.parts[name]] = (
+            tensors.rows[number, tensors.parts[name]] = (
                 tensor.detach().reshape(-1).to("cpu", torch.float32).numpy()
             )
         workspace.progress(done, len(models), "models", "reading members")
-    assert found is not None
-    return found, encoder
+    assert tensors is not None
+    return tensors, encoder
 
 
 def _create_rows(
     path: Path, members: int, encoder: Encoder, blocks: Blocks, called: str
 ) -> MemberTensors:
-    place = _place_blocks(encoder, blocks, called)
+    block_of = _place_blocks(encoder, blocks, called)
     parts: dict[str, slice] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     end = 0
@@ -142,18 +142,18 @@ def _create_rows(
         shapes[name] = tuple(tensor.shape)
         end += tensor.numel()
     rows = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(members, end))
-    return MemberTensors(rows, parts, shapes, place)
+    return MemberTensors(rows, parts, shapes, block_of)
 
 
 def _place_blocks(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, int]:
-    """Return the place of each parameter's block.
+    """Return the number of each parameter's block.
 
     Raises:
         CheckpointError: when a parameter is no tensor of the merge.
     """
     stored = encoder.stored_names()
     prefix = prefix_of(list(stored.values()))
-    place = {}
+    block_of = {}
     for name, _ in encoder.module.named_parameters():
         tensor = stored.get(name, name)
         here = blocks.place.get(tensor, blocks.place.get(tensor.removeprefix(prefix)))
@@ -162,8 +162,8 @@ def _place_blocks(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, in
                 f"'{called}': the parameter '{tensor}' of its encoder is no tensor of the merge, so it "
                 "cannot be weighed by layer; leave 'layers' out"
             )
-        place[name] = here
-    return place
+        block_of[name] = here
+    return block_of
 
 
 class MixedForward:

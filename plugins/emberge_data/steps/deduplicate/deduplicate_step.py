@@ -181,7 +181,7 @@ class _Copies:
     def __init__(self, rows: RowsInOrder) -> None:
         import numpy as np
 
-        self._number_rows = rows
+        self._rows = rows
         self._earlier = np.full(len(rows), -1, dtype=np.int64)
         self._way = np.zeros(len(rows), dtype=np.int8)
         self._ways: list[str] = []
@@ -202,7 +202,7 @@ class _Copies:
         """Return the outcome of the row at a place of the numbering over all sets."""
         if self._earlier[place] < 0:
             return Outcome(row, example, example)
-        dataset, earlier = self._number_rows.place(int(self._earlier[place]))
+        dataset, earlier = self._rows.place(int(self._earlier[place]))
         note = f"{self._ways[self._way[place]]} a row of {dataset.info.name}"
         return Outcome(row, example, None, note, f"row {earlier + 1}: {dataset[earlier].anchor}")
 
