@@ -38,15 +38,15 @@ class MaskToken:
             )
 
 
-def find_mask_token(checkpoint: Checkpoint, given: str | int | None) -> MaskToken | None:
-    """Return the mask token of a checkpoint: the `given` token or id, else its tokenizer's own, if any.
+def find_mask_token(checkpoint: Checkpoint, requested: str | int | None) -> MaskToken | None:
+    """Return the mask token of a checkpoint: the `requested` token or id, else its tokenizer's own, if any.
 
     Raises:
         CheckpointError: for one that the tokenizer has not, or that has no row among the embeddings.
     """
     tokenizer = load_tokenizer(checkpoint.trunk)
     vocabulary: dict[str, int] = tokenizer.get_vocab()
-    token = tokenizer.mask_token if given is None else given
+    token = tokenizer.mask_token if requested is None else requested
     if token is None:
         return None
     mask_token = _find_token(checkpoint.folder, token, vocabulary)
@@ -59,21 +59,21 @@ def find_mask_token(checkpoint: Checkpoint, given: str | int | None) -> MaskToke
     return mask_token
 
 
-def _find_token(folder: Path, wanted: str | int, known: Mapping[str, int]) -> MaskToken:
-    if isinstance(wanted, str):
-        if wanted in known:
-            return MaskToken(wanted, known[wanted])
+def _find_token(folder: Path, text_or_id: str | int, vocabulary: Mapping[str, int]) -> MaskToken:
+    if isinstance(text_or_id, str):
+        if text_or_id in vocabulary:
+            return MaskToken(text_or_id, vocabulary[text_or_id])
         raise CheckpointError(
-            f"{folder}: its tokenizer has no token '{wanted}'{suggest(wanted, list(known))}; name an "
-            "existing token as mask_token, or its id"
+            f"{folder}: its tokenizer has no token '{text_or_id}'{suggest(text_or_id, list(vocabulary))}; "
+            "name an existing token as mask_token, or its id"
         )
-    token = next((token for token, id_ in known.items() if id_ == wanted), None)
+    token = next((token for token, id_ in vocabulary.items() if id_ == text_or_id), None)
     if token is None:
         raise CheckpointError(
-            f"{folder}: its tokenizer has no token with the id {wanted}; the highest is "
-            f"{max(known.values())}; name an existing token as mask_token, or its id"
+            f"{folder}: its tokenizer has no token with the id {text_or_id}; the highest is "
+            f"{max(vocabulary.values())}; name an existing token as mask_token, or its id"
         )
-    return MaskToken(token, wanted)
+    return MaskToken(token, text_or_id)
 
 
 def text_config(checkpoint: Checkpoint) -> Any:

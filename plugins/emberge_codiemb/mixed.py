@@ -70,10 +70,10 @@ class _MixedTogether(Batches):
     def __len__(self) -> int:
         return max(1, len(self._drawn[0]) // len(self._drawn))
 
-    def __getitem__(self, place: int) -> Batch:
-        if not 0 <= place < len(self):
-            raise IndexError(f"batch {place} of {len(self)}")
-        return Batch(tuple(part for each in self._drawn for part in each[place].parts))
+    def __getitem__(self, number: int) -> Batch:
+        if not 0 <= number < len(self):
+            raise IndexError(f"batch {number} of {len(self)}")
+        return Batch(tuple(part for each in self._drawn for part in each[number].parts))
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
         return self._drawn[0].kinds()

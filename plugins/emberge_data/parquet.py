@@ -89,13 +89,13 @@ def _unpack_rows(batch: Any) -> Iterable[Mapping[str, Any] | BadRow]:
     return (_unpack_row(batch.slice(number, 1)) for number in range(batch.num_rows))
 
 
-def _unpack_row(one: Any) -> Mapping[str, Any] | BadRow:
+def _unpack_row(record: Any) -> Mapping[str, Any] | BadRow:
     from emberge.wording import human_size
 
-    if one.nbytes > ROW_LIMIT:
+    if record.nbytes > ROW_LIMIT:
         return BadRow(f"the row has more than {human_size(ROW_LIMIT)}; make it smaller")
     try:
-        row: Mapping[str, Any] = one.to_pylist()[0]
+        row: Mapping[str, Any] = record.to_pylist()[0]
     except (ValueError, OverflowError) as error:
         return BadRow(f"a value cannot be read ({_shorten_message(error)}); correct the row")
     return row

@@ -165,8 +165,8 @@ class Tones:
         return wave
 
 
-def _compute_sample(sound: str, place: int) -> int:
-    value = round(2**14 * math.sin(2 * math.pi * place / _PERIOD))
+def _compute_sample(sound: str, number: int) -> int:
+    value = round(2**14 * math.sin(2 * math.pi * number / _PERIOD))
     return value if sound == "soft" else (9000 if value >= 0 else -9000)
 
 
@@ -303,15 +303,15 @@ class _MediaWriter:
     def _rows(self) -> int | None:
         return self.workspace.rehearsal.rows if self.workspace.rehearsal else None
 
-    def _write_media(self, folder: str, one: _Content, copy: int) -> Mapping[str, str]:
+    def _write_media(self, folder: str, content: _Content, copy: int) -> Mapping[str, str]:
         """Write one image or clip, and return the cell of a row that names it."""
         half = "train" if folder == "train" else "test"
-        draws = Draws((str(self.workspace.seed), half, one.caption, str(copy)))
-        name = f"{self.word}/{one.caption.replace(' ', '_')}_{copy}.{one.ending}"
+        draws = Draws((str(self.workspace.seed), half, content.caption, str(copy)))
+        name = f"{self.word}/{content.caption.replace(' ', '_')}_{copy}.{content.ending}"
         path = self.workspace.folder / folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(one.content(draws))
-        return {one.kind: name}
+        path.write_bytes(content.content(draws))
+        return {content.kind: name}
 
     def _shuffle_captions(self, count: int) -> list[int]:
         seed = str(self.workspace.seed)

@@ -116,5 +116,7 @@ class _Shuffled(DerivedTensor):
             into[number] = into[number, torch.from_numpy(order)]
 
 
-def _shuffle_tensor(one: TensorSpec, seed: int) -> _Shuffled:
-    return _Shuffled(one.name, one.shape, one.dtype, one.file, one.offset, origin=one, seed=seed)
+def _shuffle_tensor(spec: TensorSpec, seed: int) -> _Shuffled:
+    return _Shuffled(
+        spec.name, spec.shape, spec.dtype, spec.file, spec.offset, origin=spec, seed=seed
+    )

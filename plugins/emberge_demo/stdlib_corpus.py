@@ -102,9 +102,9 @@ class StdlibCorpus(Step):
             test_documents=min(self.test_documents, 2 * rows),
         )
 
-    def usable(self, found: Iterable[Definition], seen: set[str]) -> Iterator[Definition]:
+    def usable(self, documented: Iterable[Definition], seen: set[str]) -> Iterator[Definition]:
         """Yield definitions with a telling query and a body, each once, cut to length."""
-        for definition in found:
+        for definition in documented:
             document = _cut(definition.document, self.max_characters)
             if not document or not _is_telling(definition, self.min_words):
                 continue
@@ -126,8 +126,8 @@ def _cut(document: str, characters: int) -> str:
     return document[:characters].rpartition("\n")[0].rstrip() or document[:characters]
 
 
-def _sample(found: Sequence[Definition], count: int | None, salt: str) -> list[Definition]:
-    sample = sorted(found, key=lambda d: (even_place(salt, d.id, d.query), d.query))[:count]
+def _sample(documents: Sequence[Definition], count: int | None, salt: str) -> list[Definition]:
+    sample = sorted(documents, key=lambda d: (even_place(salt, d.id, d.query), d.query))[:count]
     return sorted(sample, key=lambda d: (d.id, d.query))
 
 
@@ -197,8 +197,8 @@ class _CorpusWriter:
             {**entry, "scores": False, "labels": False, **_describe_source(package)}
         )
 
-    def evaluation(self, package: str, found: Sequence[Definition], domain: str) -> None:
-        documents = _sample(found, self.options.test_documents, "documents")
+    def evaluation(self, package: str, definitions: Sequence[Definition], domain: str) -> None:
+        documents = _sample(definitions, self.options.test_documents, "documents")
         split = domain == "in"
         dev = [d for d in documents if split and self.is_dev(d.module)]
         others = [d for d in documents if not (split and self.is_dev(d.module))]

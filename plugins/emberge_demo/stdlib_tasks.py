@@ -98,15 +98,15 @@ class StdlibTasks(Step):
                 raise DataError(f"there are too few documented functions in {STDLIB} for {half}")
         return halves
 
-    def _yield_labelled(self, found: Iterable[Definition]) -> Iterator[Mapping[str, Any]]:
-        for definition in found:
+    def _yield_labelled(self, functions: Iterable[Definition]) -> Iterator[Mapping[str, Any]]:
+        for definition in functions:
             labelled = labelled_words(definition.document)[: self.words]
             if len(labelled) >= _SHORTEST:
                 words, labels = zip(*labelled, strict=True)
                 yield {"id": definition.id, "words": words, "labels": labels}
 
-    def _list_modules(self, found: Iterable[Definition]) -> list[Mapping[str, Any]]:
-        texts = {d.query: d for d in found if len(d.query.split()) >= 3}
+    def _list_modules(self, functions: Iterable[Definition]) -> list[Mapping[str, Any]]:
+        texts = {d.query: d for d in functions if len(d.query.split()) >= 3}
         counts = Counter(_find_module(d) for d in texts.values())
         most = {name for name, _ in counts.most_common(self.classes)}
         return [

@@ -213,8 +213,8 @@ def measure_load(
         for _ in embedder.token_states(embedder.tokenise(texts)):
             # None of the texts is padded, so each choice is a token's.
             for layer, routing in taps.taken.items():
-                chosen = routing.chosen.flatten().cpu()
-                counts[layer] += torch.bincount(chosen, minlength=len(counts[layer]))
+                choices = routing.chosen.flatten().cpu()
+                counts[layer] += torch.bincount(choices, minlength=len(counts[layer]))
     return {layer: (count.double() / count.sum()).tolist() for layer, count in counts.items()}
 
 

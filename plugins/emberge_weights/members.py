@@ -41,18 +41,18 @@ class Prompting:
     template: str | None
     own: Mapping[str, str]
 
-    def of(self, one: WeightSet, side: str) -> str:
+    def of(self, weight_set: WeightSet, side: str) -> str:
         """Return the prompt of a side of a set; both sides of a symmetric set have the queries' prompt."""
         if self.template is not None:
-            if side == "document" and not one.alike:
+            if side == "document" and not weight_set.alike:
                 return ""
             text = self.template
-            for name, value in one.asked.items():
+            for name, value in weight_set.asked.items():
                 text = text.replace(f"{{{name}}}", value)
             return text
         names = [side, "passage"] if side == "document" else [side]
         return next(
-            (self.own[name] for name in ([] if one.alike else names) if name in self.own), ""
+            (self.own[name] for name in ([] if weight_set.alike else names) if name in self.own), ""
         )
 
 
@@ -139,13 +139,15 @@ class SetEmbedder:
         """Return the vectors of every set by a merged model, kept until the step is done."""
         return self._embed_sets(folder, key, name, self.workspace.work / "vectors")
 
-    def _embed_sets(self, folder: Path, key: str, name: str, kept: Path) -> list[SideVectors]:
+    def _embed_sets(
+        self, folder: Path, key: str, name: str, store_folder: Path
+    ) -> list[SideVectors]:
         from emberge.encoding import EmbeddingStore
 
         backbone = before_length_one(self.backbone)
         encoder = backbone.load(folder, device=self.workspace.machine.device, dtype="float32")
         store = EmbeddingStore(
-            kept,
+            store_folder,
             encoder,
             model=f"{key} {backbone!r}",
             name=name,

@@ -44,35 +44,35 @@ class RealMerges:
         """Mean real score of each merge over the sets."""
         return mean_score([set_scores.contributions() for set_scores in self.scores])
 
-    def final(self, found: Search) -> int:
+    def final(self, search: Search) -> int:
         """Return the place of the candidate to take, now that the scores of anchors are real."""
-        if not found.choice.gain.clear:
+        if not search.choice.gain.clear:
             return EQUAL
         rows = list(range(self.anchors))
         real = [set_scores.taken(rows).contributions() for set_scores in self.scores]
         places = list(self.places[: self.anchors])
-        return places[simplest(found.weights[places], real)]
+        return places[simplest(search.weights[places], real)]
 
 
-def pick_anchors(found: Search, count: int) -> list[int]:
+def pick_anchors(search: Search, count: int) -> list[int]:
     """Return the places of equal weights, of the choice, and of the best candidates apart from these."""
     picked = [EQUAL] if count else []
-    for candidate in [found.choice.place, *np.argsort(-found.means, kind="stable").tolist()]:
-        distances = [from_equal(found.weights[[other, candidate]])[1] for other in picked]
+    for candidate in [search.choice.place, *np.argsort(-search.means, kind="stable").tolist()]:
+        distances = [from_equal(search.weights[[other, candidate]])[1] for other in picked]
         if len(picked) < count and min(distances, default=0.0) > APART:
             picked.append(candidate)
     return picked
 
 
-def pick_trials(found: Search, count: int, fixed: int, seed: int) -> list[int]:
+def pick_trials(search: Search, count: int, fixed: int, seed: int) -> list[int]:
     """Return the places of `count` random candidates, which come after the `fixed` ones."""
     rng = np.random.default_rng(stable_seed(seed, "trials"))
-    random = rng.permutation(np.arange(fixed, len(found.weights)))
+    random = rng.permutation(np.arange(fixed, len(search.weights)))
     return [int(candidate) for candidate in random[:count]]
 
 
 def score_merges(
-    found: Search,
+    search: Search,
     places: Sequence[int],
     anchors: int,
     sets: Sequence[WeightSet],
@@ -95,8 +95,8 @@ def score_merges(
         )
         for number, weight_set in enumerate(sets)
     ]
-    first = len(found.scores)
-    second = first + len(found.elsewhere)
+    first = len(search.scores)
+    second = first + len(search.elsewhere)
     return RealMerges(places, anchors, scores[:first], scores[first:second], scores[second:])
 
 

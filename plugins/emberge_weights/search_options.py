@@ -228,10 +228,12 @@ def _check_size(sets: Sequence[_SeenSet]) -> Iterator[str]:
             )
 
 
-def _hash_queries(one: WeightSet) -> frozenset[bytes]:
+def _hash_queries(weight_set: WeightSet) -> frozenset[bytes]:
     """Return hashes of a set's queries, of pairs with both texts."""
     pairs = (
-        zip(one.queries, one.documents, strict=True) if one.gold else ((q,) for q in one.queries)
+        zip(weight_set.queries, weight_set.documents, strict=True)
+        if weight_set.gold
+        else ((q,) for q in weight_set.queries)
     )
     return frozenset(hashlib.sha256("\0".join(pair).encode()).digest() for pair in pairs)
 

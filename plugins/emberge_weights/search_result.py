@@ -86,19 +86,19 @@ class Front:
             }
         ]
 
-    def _make_point(self, place: int) -> list[float]:
+    def _make_point(self, candidate: int) -> list[float]:
         return [
-            round(100 * float(self.gains[place]), 3),
-            round(100 * float(self.elsewhere[place]), 3),
+            round(100 * float(self.gains[candidate]), 3),
+            round(100 * float(self.elsewhere[candidate]), 3),
         ]
 
 
-def front_of(found: Search, chosen: int, base: bool) -> Front | None:
+def front_of(search: Search, choice: int, base: bool) -> Front | None:
     """Return the Pareto front of all candidates, least lost elsewhere first; None without such sets."""
-    elsewhere, means = found.means_elsewhere, found.means
+    elsewhere, means = search.means_elsewhere, search.means
     if elsewhere is None:
         return None
-    zero = found.weights.shape[1] if base else EQUAL
+    zero = search.weights.shape[1] if base else EQUAL
     places: list[int] = []
     for candidate in np.lexsort((-means, -elsewhere)).tolist():
         if not places or means[candidate] > means[places[-1]]:
@@ -108,8 +108,8 @@ def front_of(found: Search, chosen: int, base: bool) -> Front | None:
         means - means[zero],
         elsewhere - elsewhere[zero],
         places,
-        chosen,
-        found.weights,
+        choice,
+        search.weights,
         base,
     )
 
@@ -230,8 +230,8 @@ class SearchResult:
     def _names(self) -> list[str]:
         return [model.name for model in self.models]
 
-    def _list_weights(self, place: int) -> list[float]:
-        return [float(weight) for weight in self.found.weights[place]]
+    def _list_weights(self, candidate: int) -> list[float]:
+        return [float(weight) for weight in self.found.weights[candidate]]
 
     def _score_chosen(self) -> tuple[float | None, HeldOut]:
         """Return the real score of the choice, and its difference from equal weights, real if both are."""
@@ -256,16 +256,16 @@ class SearchResult:
             **({"licence": self.licences[number]} if self.licences[number] else {}),
         }
 
-    def _describe_set(self, one: UnitScores) -> dict[str, Any]:
-        equal, chosen_score = one.taken([EQUAL, self.chosen]).contributions().mean(1)
+    def _describe_set(self, set_scores: UnitScores) -> dict[str, Any]:
+        equal, chosen_score = set_scores.taken([EQUAL, self.chosen]).contributions().mean(1)
         return {
-            "name": one.name,
-            "metric": one.statistic,
-            "units": len(one),
-            "unit": one.unit,
+            "name": set_scores.name,
+            "metric": set_scores.statistic,
+            "units": len(set_scores),
+            "unit": set_scores.unit,
             "equal": float(equal),
             "chosen": float(chosen_score),
-            "elsewhere": any(one is other for other in self.found.elsewhere),
+            "elsewhere": any(set_scores is other for other in self.found.elsewhere),
         }
 
     def _describe_anchors(self) -> Sequence[dict[str, Any]]:
@@ -282,7 +282,7 @@ class SearchResult:
         ]
 
 
-def describe_trials(found: Search, real: RealMerges, chosen: int) -> dict[str, Any] | None:
+def describe_trials(search: Search, real: RealMerges, choice: int) -> dict[str, Any] | None:
     """Return the results of the trials as JSON; None without trials.
 
     That is the rank correlation of foretold and real scores in the data, the largest error of what is
@@ -292,13 +292,13 @@ def describe_trials(found: Search, real: RealMerges, chosen: int) -> dict[str, A
     trials = range(real.anchors, len(real.places))
     if not trials:
         return None
-    foretold, means = found.means[list(real.places)], real.means
+    foretold, means = search.means[list(real.places)], real.means
     numbers = list(trials)
     return {
         "count": len(trials),
         "rank_correlation": float(spearmanr(foretold[numbers], means[numbers]).statistic),
         "largest_error": float(np.abs(foretold[numbers] - means[numbers]).max()),
-        "tests": _compare_on_tests(real, list(real.places).index(chosen), numbers)
+        "tests": _compare_on_tests(real, list(real.places).index(choice), numbers)
         if real.tests
         else None,
     }

@@ -94,7 +94,7 @@ def _pack_symmetric(products: Tensor) -> Tensor:
 
 
 def score_set(
-    one: WeightSet,
+    weight_set: WeightSet,
     members: Sequence[SideVectors],
     weights: Array,
     pool: Array,
@@ -108,25 +108,37 @@ def score_set(
     `peers` members, by default all, decide together.
     """
     terms = quadratic(weights)
-    values = np.empty((len(weights), len(one.queries)), np.float32)
-    if one.gold:
-        pairs = np.arange(len(one.queries))[:, None]
+    values = np.empty((len(weights), len(weight_set.queries)), np.float32)
+    if weight_set.gold:
+        pairs = np.arange(len(weight_set.queries))[:, None]
         for part, products in yield_products(members, pairs):
             for rows, cosines in _yield_cosines(products, terms):
                 values[rows, part] = cosines[..., 0].numpy()
-        return UnitScores(one.name, one.statistic, one.unit, values, np.asarray(one.gold))
-    documents, is_document = _pool_documents(one, members, pool)
-    targets = _read_gains(one, documents, is_document) if one.metric == "ndcg_at_10" else None
+        return UnitScores(
+            weight_set.name,
+            weight_set.statistic,
+            weight_set.unit,
+            values,
+            np.asarray(weight_set.gold),
+        )
+    documents, is_document = _pool_documents(weight_set, members, pool)
+    targets = (
+        _read_gains(weight_set, documents, is_document)
+        if weight_set.metric == "ndcg_at_10"
+        else None
+    )
     for part, products in yield_products(members, documents):
         is_known = torch.from_numpy(is_document[part])
         if targets is not None:
             measure = _make_ndcg(targets[0][part], targets[1][part])
         else:
             peer = quadratic(np.eye(len(members))[:peers])
-            measure = _measure_consensus(one.metric, products.cosines(peer).mean(0), is_known)
+            measure = _measure_consensus(
+                weight_set.metric, products.cosines(peer).mean(0), is_known
+            )
         for rows, cosines in _yield_cosines(products, terms):
             values[rows, part] = measure(cosines.masked_fill_(~is_known, -2.0)).numpy()
-    return UnitScores(one.name, one.statistic, one.unit, values)
+    return UnitScores(weight_set.name, weight_set.statistic, weight_set.unit, values)
 
 
 def _yield_cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -138,13 +150,13 @@ def _yield_cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slic
 
 
 def _pool_documents(
-    one: WeightSet, members: Sequence[SideVectors], pool: Array
+    weight_set: WeightSet, members: Sequence[SideVectors], pool: Array
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the pooled documents of each query [queries, most], and the mask without padding."""
-    first = [first_documents(one, members, weights) for weights in pool]
+    first = [first_documents(weight_set, members, weights) for weights in pool]
     rows = []
-    for query in range(len(one.queries)):
-        relevant = list(one.relevant[query]) if one.relevant else []
+    for query in range(len(weight_set.queries)):
+        relevant = list(weight_set.relevant[query]) if weight_set.relevant else []
         rows.append(
             np.unique(np.concatenate([*(f[query] for f in first), np.array(relevant, np.int64)]))
         )
@@ -157,17 +169,22 @@ def _pool_documents(
 
 
 def first_documents(
-    one: WeightSet, members: Sequence[SideVectors], weights: Array
+    weight_set: WeightSet, members: Sequence[SideVectors], weights: Array
 ) -> NDArray[np.int64]:
     """Return the numbers of each query's nearest documents by one weighting [queries, 100 or all]."""
-    count, depth = len(one.documents), min(DEPTH, len(one.documents) - one.itself)
-    queries = _sum_unit_rows([m.queries for m in members], weights, slice(0, len(one.queries)))
+    count, depth = (
+        len(weight_set.documents),
+        min(DEPTH, len(weight_set.documents) - weight_set.itself),
+    )
+    queries = _sum_unit_rows(
+        [m.queries for m in members], weights, slice(0, len(weight_set.queries))
+    )
     best = torch.empty(len(queries), 0)
     places = torch.empty(len(queries), 0, dtype=torch.int64)
     for start in range(0, count, SEARCHED):
         part = slice(start, min(start + SEARCHED, count))
         scores = queries @ _sum_unit_rows([m.documents for m in members], weights, part).T
-        if one.itself:
+        if weight_set.itself:
             query_numbers = torch.arange(part.start, part.stop)
             scores[query_numbers, query_numbers - part.start] = -2.0
         numbers = torch.arange(part.start, part.stop).expand(len(queries), -1)
@@ -186,15 +203,15 @@ def _sum_unit_rows(vectors: Sequence[VectorRows], weights: Array, places: slice)
 
 
 def _read_gains(
-    one: WeightSet, documents: NDArray[np.int64], known: NDArray[np.bool_]
+    weight_set: WeightSet, documents: NDArray[np.int64], is_document: NDArray[np.bool_]
 ) -> tuple[Tensor, Tensor]:
     """Return gains of the documents [queries, of each], and the best possible sum of each query."""
     gains = np.zeros(documents.shape, np.float32)
     ideal = np.zeros(len(documents), np.float32)
     discounts = rank_discounts(TOP)
-    for query, judged in enumerate(one.relevant):
+    for query, judged in enumerate(weight_set.relevant):
         for document, grade in judged.items():
-            gains[query][known[query] & (documents[query] == document)] = max(0, grade)
+            gains[query][is_document[query] & (documents[query] == document)] = max(0, grade)
         top = np.sort([max(0, grade) for grade in judged.values()])[::-1][:TOP]
         ideal[query] = (top * discounts[: len(top)]).sum()
     return torch.from_numpy(gains), torch.from_numpy(ideal)
@@ -213,15 +230,15 @@ def _make_ndcg(gains: Tensor, ideal: Tensor) -> Measure:
     return measure
 
 
-def _measure_consensus(metric: str, kernel: Tensor, known: Tensor) -> Measure:
+def _measure_consensus(metric: str, kernel: Tensor, is_document: Tensor) -> Measure:
     """Return agreement with the members' mean kernel on each query's documents, or of the nearest ten."""
 
     def correlation(cosines: Tensor) -> Tensor:
-        return _compute_correlation(cosines, kernel, known)
+        return _compute_correlation(cosines, kernel, is_document)
 
     def shared(cosines: Tensor) -> Tensor:
-        depth = min(TOP, int(known.sum(1).min()))
-        nearest = kernel.masked_fill(~known, -2.0).topk(depth, dim=1).indices
+        depth = min(TOP, int(is_document.sum(1).min()))
+        nearest = kernel.masked_fill(~is_document, -2.0).topk(depth, dim=1).indices
         among = torch.zeros_like(kernel).scatter_(1, nearest, 1.0)
         order = cosines.topk(depth, dim=2).indices
         return among.expand(len(cosines), -1, -1).gather(2, order).mean(2)
@@ -229,13 +246,13 @@ def _measure_consensus(metric: str, kernel: Tensor, known: Tensor) -> Measure:
     return correlation if metric == "agreement" else shared
 
 
-def _compute_correlation(cosines: Tensor, kernel: Tensor, known: Tensor) -> Tensor:
+def _compute_correlation(cosines: Tensor, kernel: Tensor, is_document: Tensor) -> Tensor:
     """Return the correlation [weightings, queries] of cosines with a kernel over the known documents."""
-    count = known.sum(1)
+    count = is_document.sum(1)
 
     def centred(values: Tensor) -> Tensor:
-        values = values * known
-        return (values - (values.sum(-1) / count)[..., None]) * known
+        values = values * is_document
+        return (values - (values.sum(-1) / count)[..., None]) * is_document
 
     x, y = centred(cosines), centred(kernel)
     spread = x.square().sum(-1) * y.square().sum(-1)

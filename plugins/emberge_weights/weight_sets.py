@@ -106,29 +106,32 @@ def read_sets(
             yield _make_weight_set(eval_set, entry.split, data, metric)
 
 
-def unusable(one: EvalSet, metric: Metric) -> str | None:
+def unusable(eval_set: EvalSet, metric: Metric) -> str | None:
     """Return the reason why a set cannot be scored from similarities, None without one."""
     if metric != "task":
-        return None if one.task != "reranking" else f"set '{one.name}' is for reranking"
-    metrics = _METRICS.get(one.task)
+        return None if eval_set.task != "reranking" else f"set '{eval_set.name}' is for reranking"
+    metrics = _METRICS.get(eval_set.task)
     if metrics is None:
         return (
-            f"set '{one.name}' is of kind {one.task}, whose score takes more than similarities; leave it out "
-            f"with `only`, take sets of {', '.join(_METRICS)}, or write `metric: agreement`"
+            f"set '{eval_set.name}' is of kind {eval_set.task}, whose score takes more than similarities; "
+            f"leave it out with `only`, take sets of {', '.join(_METRICS)}, or write `metric: agreement`"
         )
-    if one.metric is not None and one.metric not in metrics:
-        return f"set '{one.name}' is judged by {one.metric}; from similarities {metrics[0]} is computed"
+    if eval_set.metric is not None and eval_set.metric not in metrics:
+        return (
+            f"set '{eval_set.name}' is judged by {eval_set.metric}; from similarities {metrics[0]} is "
+            "computed"
+        )
     return None
 
 
-def _make_weight_set(one: EvalSet, split: Split, data: EvalData, metric: Metric) -> WeightSet:
-    name = one.name if split == "test" else f"{one.name}-{split}"
-    asked = {"instruction": one.instruction, "prompt": one.prompt}
+def _make_weight_set(eval_set: EvalSet, split: Split, data: EvalData, metric: Metric) -> WeightSet:
+    name = eval_set.name if split == "test" else f"{eval_set.name}-{split}"
+    asked = {"instruction": eval_set.instruction, "prompt": eval_set.prompt}
     if metric != "task":
         queries, documents = _list_unlabelled_texts(data)
         alike = not isinstance(data, RetrievalData)
         return WeightSet(
-            name, one.task, "mean", metric, queries, documents, alike=alike, asked=asked
+            name, eval_set.task, "mean", metric, queries, documents, alike=alike, asked=asked
         )
     if isinstance(data, RetrievalData):
         places = {document: number for number, document in enumerate(data.corpus)}
@@ -138,14 +141,14 @@ def _make_weight_set(one: EvalSet, split: Split, data: EvalData, metric: Metric)
         ]
         queries, documents = list(data.queries.values()), list(data.corpus.values())
         return WeightSet(
-            name, one.task, "mean", "ndcg_at_10", queries, documents, judged, asked=asked
+            name, eval_set.task, "mean", "ndcg_at_10", queries, documents, judged, asked=asked
         )
     assert isinstance(data, PairData)
-    statistic: Statistic = "spearman" if one.task == "sts" else "average_precision"
-    gold = [score if one.task == "sts" else float(round(score)) for score in data.scores]
+    statistic: Statistic = "spearman" if eval_set.task == "sts" else "average_precision"
+    gold = [score if eval_set.task == "sts" else float(round(score)) for score in data.scores]
     return WeightSet(
         name,
-        one.task,
+        eval_set.task,
         statistic,
         statistic,
         list(data.texts1),

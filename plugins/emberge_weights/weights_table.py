@@ -176,9 +176,9 @@ def _format_points(score: float) -> str:
     return f"{100 * score:.2f}"
 
 
-def _show_change(one: Mapping[str, float]) -> Markdown:
-    low, high = 100 * one["low"], 100 * one["high"]
-    return Markdown(f"{100 * one['difference']:+.2f} [{low:+.2f}, {high:+.2f}]")
+def _show_change(gain: Mapping[str, float]) -> Markdown:
+    low, high = 100 * gain["low"], 100 * gain["high"]
+    return Markdown(f"{100 * gain['difference']:+.2f} [{low:+.2f}, {high:+.2f}]")
 
 
 def _write_rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -116,10 +116,10 @@ class Compose(Step):
             yield from self._check_together(Checkpoint(text), specialists, context)
 
     def _check_together(
-        self, text: Checkpoint, found: Mapping[Kind, Specialist], context: Preflight
+        self, text: Checkpoint, specialists: Mapping[Kind, Specialist], context: Preflight
     ) -> Iterator[Problem]:
         try:
-            plan = Composition(text, found, self.rope_from, self.names)
+            plan = Composition(text, specialists, self.rope_from, self.names)
         except EmbergeError as error:
             yield context.problem(str(error), "text")
             return
@@ -149,10 +149,10 @@ class Compose(Step):
         )
 
 
-def _check_specialist(one: Specialist) -> Specialist:
+def _check_specialist(specialist: Specialist) -> Specialist:
     """Return the specialist, if its tokens and processors are there."""
-    _ = one.tokens, processor_config({one.kind: one}, "")
-    return one
+    _ = specialist.tokens, processor_config({specialist.kind: specialist}, "")
+    return specialist
 
 
 def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
@@ -202,23 +202,23 @@ def _summarise(plan: Composition) -> list[str]:
     return [*lines, *plan.tokens.lines]
 
 
-def prove_tower(one: Specialist, target: ComposedClass, result: Path) -> dict[str, Any]:
+def prove_tower(specialist: Specialist, target: ComposedClass, result: Path) -> dict[str, Any]:
     """Return size and hash of a specialist's tower, which is the same in a finished result.
 
     Raises:
         CheckpointError: when a tensor is another there.
     """
     specs = Checkpoint(result).specs
-    copies = {name: specs[target.name(name)] for name in one.tower}
-    before, after = tower_hash(one.tower), tower_hash(copies)
+    copies = {name: specs[target.name(name)] for name in specialist.tower}
+    before, after = tower_hash(specialist.tower), tower_hash(copies)
     if before != after:
         raise CheckpointError(
-            f"{result}: its {one.kind} tower is not that of {one.checkpoint.folder}; remove the result and "
-            "run again"
+            f"{result}: its {specialist.kind} tower is not that of {specialist.checkpoint.folder}; remove "
+            "the result and run again"
         )
     return {
-        "tensors": len(one.tower),
-        "parameters": sum(spec.elements for spec in one.tower.values()),
+        "tensors": len(specialist.tower),
+        "parameters": sum(spec.elements for spec in specialist.tower.values()),
         "sha256": before,
     }
 

@@ -83,10 +83,10 @@ class Composition:
         if self.text.has_weights:
             self._require_same_tensors()
 
-    def _compare(self, one: Specialist) -> None:
+    def _compare(self, specialist: Specialist) -> None:
         """Refuse a specialist whose tower was trained for another trunk."""
-        names = f"'{self.names['text']}' and '{self.names[one.kind]}': "
-        pair = ModelPair(self.text, one.checkpoint)
+        names = f"'{self.names['text']}' and '{self.names[specialist.kind]}': "
+        pair = ModelPair(self.text, specialist.checkpoint)
         differences = list(pair.incomparable_trunks(positions=False))
         if differences:
             raise CheckpointError(
@@ -97,10 +97,10 @@ class Composition:
         if ropes and self.rope_from is None:
             raise CheckpointError(f"{names}{ropes[0]}; choose whose counts with 'rope_from'")
         width = int(text_config(self.text).hidden_size)
-        if one.width != width:
+        if specialist.width != width:
             raise CheckpointError(
-                f"{names}the projector of one gives vectors of {one.width} numbers, and the trunk of the "
-                f"other has {width}; get the models again"
+                f"{names}the projector of one gives vectors of {specialist.width} numbers, and the trunk "
+                f"of the other has {width}; get the models again"
             )
 
     @cached_property

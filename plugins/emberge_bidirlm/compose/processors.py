@@ -47,8 +47,8 @@ def processor_config(specialists: Mapping[Kind, Specialist], processor: str) -> 
     return content
 
 
-def _read_part(one: Specialist, part: str) -> dict[str, Any]:
-    folder, alone = one.checkpoint.trunk, _PARTS[one.kind][part]
+def _read_part(specialist: Specialist, part: str) -> dict[str, Any]:
+    folder, alone = specialist.checkpoint.trunk, _PARTS[specialist.kind][part]
     for name in (_WHOLE, alone):
         content = read_object(folder / name) if (folder / name).is_file() else {}
         inside = content.get(part) if name == _WHOLE else content
@@ -59,12 +59,12 @@ def _read_part(one: Specialist, part: str) -> dict[str, Any]:
     )
 
 
-def _make_spectrum_config(audio: Specialist, own: Mapping[str, Any]) -> dict[str, Any]:
+def _make_spectrum_config(audio: Specialist, extractor: Mapping[str, Any]) -> dict[str, Any]:
     """Return Whisper's way to a spectrum, which the thinker reads, with Qwen3-ASR's numbers.
 
     Both are equal from half a second on; Qwen3-ASR pads shorter clips to that first.
     """
-    numbers = {key: own[key] for key in _SPECTRA if key in own}
+    numbers = {key: extractor[key] for key in _SPECTRA if key in extractor}
     return {
         "feature_extractor_type": "WhisperFeatureExtractor",
         **numbers,

@@ -77,13 +77,15 @@ class Cluster(StudySampler):
             return f"at threshold {self.threshold:g}"
         return f"where {self.clusters} are asked for"
 
-    def _explain_misfit(self, found: tuple[tuple[str, ...], ...], wanted: int | None) -> str:
-        count = len(found)
-        request = f"cluster {self.number}" if self.number > count else f"{wanted} clusters"
+    def _explain_misfit(
+        self, clusters: tuple[tuple[str, ...], ...], expected_count: int | None
+    ) -> str:
+        count = len(clusters)
+        request = f"cluster {self.number}" if self.number > count else f"{expected_count} clusters"
         numbers = ", ".join(str(number) for number in range(1, count + 1))
         also = f" and count: {count}" if self.count is not None else ""
         return (
             f"the recipe asks for {request}, and the study has {count} {self._where} "
-            f"({'; '.join(cluster_lines(found))}); write foreach: {{cluster: [{numbers}]}}{also}, "
+            f"({'; '.join(cluster_lines(clusters))}); write foreach: {{cluster: [{numbers}]}}{also}, "
             "or cut elsewhere"
         )

@@ -53,8 +53,8 @@ class Keep(Sampler):
             if info.task in self.tasks or info.name in self.datasets
         }
 
-    def _refuse_unknown(self, what: str, asked: Sequence[str], known: Sequence[str]) -> None:
+    def _refuse_unknown(self, what: str, asked: Sequence[str], valid_names: Sequence[str]) -> None:
         for word in asked:
-            if word not in known:
-                hint = suggest(word, known) or f"; there are {', '.join(known)}"
+            if word not in valid_names:
+                hint = suggest(word, valid_names) or f"; there are {', '.join(valid_names)}"
                 raise DataError(f"keep: no {what} '{word}'{hint}")

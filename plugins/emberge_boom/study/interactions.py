@@ -198,5 +198,6 @@ def table_of(study: Study) -> str:
     )
 
 
-def _show_change(one: Interaction) -> str:
-    return f"{prose(' + '.join(one.pair))} {one.delta:+.4f} ({100 * one.change:+.1f} %)"
+def _show_change(interaction: Interaction) -> str:
+    pair = prose(" + ".join(interaction.pair))
+    return f"{pair} {interaction.delta:+.4f} ({100 * interaction.change:+.1f} %)"

@@ -76,9 +76,9 @@ class Study:
         """All pairs, the one with the largest `ranking` first; of equals, the alphabet decides."""
         return tuple(sorted(self.interactions, key=lambda one: (-self.strength(one), one.pair)))
 
-    def strength(self, one: Interaction) -> float:
+    def strength(self, interaction: Interaction) -> float:
         """Return how much a pair harms each other: LC - LA, or LC / LA - 1 with `ranking: ratio`."""
-        return one.delta if self.ranking == "difference" else one.change
+        return interaction.delta if self.ranking == "difference" else interaction.change
 
     def between(self, a: str, b: str) -> Interaction:
         """Return the interaction of two datasets."""
@@ -157,13 +157,13 @@ def _convert_to_json(study: Study) -> dict[str, Any]:
     }
 
 
-def read_study(place: Path) -> Study:
+def read_study(location: Path) -> Study:
     """Read a study, given its file or the folder of it.
 
     Raises:
         DataError: for a place without a study.
     """
-    path = place / FILE if place.is_dir() else place
+    path = location / FILE if location.is_dir() else location
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
@@ -171,21 +171,21 @@ def read_study(place: Path) -> Study:
         return _read_from_json(content)
     except OSError as error:
         raise DataError(
-            f"{place.name} has no study of interactions ({error.strerror}: {FILE}); name a step "
+            f"{location.name} has no study of interactions ({error.strerror}: {FILE}); name a step "
             "`interactions`, or what one left"
         ) from None
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path.name} is no study of interactions: {error!r}") from None
 
 
-def _read_from_json(found: Mapping[str, Any]) -> Study:
-    pairs: Sequence[Mapping[str, Any]] = found["pairs"]
+def _read_from_json(content: Mapping[str, Any]) -> Study:
+    pairs: Sequence[Mapping[str, Any]] = content["pairs"]
     return Study(
-        names=tuple(found["names"]),
-        tasks=found["tasks"],
-        sizes=found["sizes"],
-        rows=found["rows"],
-        singles=found["singles"],
+        names=tuple(content["names"]),
+        tasks=content["tasks"],
+        sizes=content["sizes"],
+        rows=content["rows"],
+        singles=content["singles"],
         interactions=tuple(
             Interaction(
                 (values["pair"][0], values["pair"][1]),
@@ -195,11 +195,11 @@ def _read_from_json(found: Mapping[str, Any]) -> Study:
             )
             for values in pairs
         ),
-        tree=tuple((int(a), int(b), float(h), int(n)) for a, b, h, n in found["tree"]),
-        linkage=found["linkage"],
-        distance=found["distance"],
-        loss_protocol=found["loss_protocol"],
-        scale=found["scale"],
-        ranking=found["ranking"],
-        rehearsed=found["rehearsed"],
+        tree=tuple((int(a), int(b), float(h), int(n)) for a, b, h, n in content["tree"]),
+        linkage=content["linkage"],
+        distance=content["distance"],
+        loss_protocol=content["loss_protocol"],
+        scale=content["scale"],
+        ranking=content["ranking"],
+        rehearsed=content["rehearsed"],
     )

@@ -149,7 +149,7 @@ def narrow_options(options: T, names: Collection[str]) -> T:
     return replace(options, **changes)  # type: ignore[type-var]
 
 
-def sample_size(wanted: int | None, sizes: Mapping[str, int]) -> int:
+def sample_size(rows: int | None, sizes: Mapping[str, int]) -> int:
     """Return the number of rows of every sample, given the number of rows of each dataset.
 
     Raises:
@@ -157,12 +157,12 @@ def sample_size(wanted: int | None, sizes: Mapping[str, int]) -> int:
     """
     smallest = min(sizes, key=lambda name: (sizes[name], name))
     least = sizes[smallest]
-    if wanted is not None and wanted > least:
+    if rows is not None and rows > least:
         raise DataError(
-            f"the study samples {wanted} rows of every dataset, and '{smallest}' has {least}; write "
+            f"the study samples {rows} rows of every dataset, and '{smallest}' has {least}; write "
             f"rows: {least}, or leave that dataset out"
         )
-    return wanted or least
+    return rows or least
 
 
 def _write_steps(folder: Path, steps: Steps) -> None:

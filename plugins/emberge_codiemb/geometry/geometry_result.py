@@ -34,12 +34,12 @@ class MeasuredSet:
     median: Mapping[str, float]
 
     @classmethod
-    def of(cls, found: Mapping[str, NDArray[np.float64]], states: str) -> MeasuredSet:
+    def of(cls, values_by_measure: Mapping[str, NDArray[np.float64]], states: str) -> MeasuredSet:
         """Return the set of measures by text, NaN for skipped texts."""
         import numpy as np
 
-        measured = ~np.isnan(found[MEASURES[0]])
-        measures = {name: values[measured] for name, values in found.items()}
+        measured = ~np.isnan(values_by_measure[MEASURES[0]])
+        measures = {name: values[measured] for name, values in values_by_measure.items()}
         return cls(
             texts=int(measured.sum()),
             skipped=int((~measured).sum()),
@@ -65,10 +65,10 @@ class MeasuredModel:
         )
 
     @classmethod
-    def read(cls, found: Mapping[str, Any]) -> MeasuredModel:
+    def read(cls, content: Mapping[str, Any]) -> MeasuredModel:
         """Return the model of its plain values."""
-        sets = {name: MeasuredSet(**values) for name, values in found["sets"].items()}
-        return cls(found["name"], found["fingerprint"], sets, found["probe"])
+        sets = {name: MeasuredSet(**values) for name, values in content["sets"].items()}
+        return cls(content["name"], content["fingerprint"], sets, content["probe"])
 
 
 @dataclass(frozen=True)

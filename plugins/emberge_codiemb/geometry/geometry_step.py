@@ -233,10 +233,10 @@ class GeometryStep(GeometryOptions, Step):
         return replace(result, drift=drift_by_model, probe=probe)
 
 
-def _explain_dimensions(parent: str, dimension: int, model: str, own: int) -> str:
+def _explain_dimensions(parent: str, dimension: int, model: str, model_dimension: int) -> str:
     return (
-        f"'{parent}' has embeddings of {dimension} numbers and '{model}' of {own}, so it is no parent of "
-        "that one; leave one of them out"
+        f"'{parent}' has embeddings of {dimension} numbers and '{model}' of {model_dimension}, so it is no "
+        "parent of that one; leave one of them out"
     )
 
 

@@ -196,7 +196,7 @@ def measure_texts(
     measure: TokenGeometry,
     embedder: TextEmbedder,
     texts: Sequence[TokenisedText],
-    kept: Kept,
+    masks: Kept,
     where: str,
 ) -> MeasuredSet:
     """Return the measures of one model over texts; `where` names both in errors.
@@ -208,7 +208,7 @@ def measure_texts(
 
     values_by_measure = {name: np.full(len(texts), np.nan) for name in MEASURES}
     dtype = ""
-    for places, states in embedder.token_states(texts, kept):
+    for places, states in embedder.token_states(texts, masks):
         if states.shape[1] < 2:
             break  # nor has any text after it more tokens
         if not bool(states.isfinite().all()):

@@ -171,7 +171,7 @@ def _choose_candidates(
 
 
 def _fill_empty_places(
-    chosen: NDArray[np.int64],
+    negatives: NDArray[np.int64],
     spaces: Sequence[Space],
     queries: NDArray[np.int64],
     passages: Passages,
@@ -180,15 +180,15 @@ def _fill_empty_places(
     """Draw passages for empty places: any that is allowed, passes and is not chosen yet."""
     import numpy as np
 
-    for row in np.flatnonzero((chosen == EMPTY).any(axis=1)):
+    for row in np.flatnonzero((negatives == EMPTY).any(axis=1)):
         query = int(queries[row])
-        drawn = _draw_places(passages, query, DRAWS * chosen.shape[1])
-        drawn = drawn[passages.excluded.allows(query, drawn) & ~np.isin(drawn, chosen[row])]
+        drawn = _draw_places(passages, query, DRAWS * negatives.shape[1])
+        drawn = drawn[passages.excluded.allows(query, drawn) & ~np.isin(drawn, negatives[row])]
         limit = None if ceilings is None else ceilings[:, row : row + 1]
         passing = _move_passing(spaces, queries[row : row + 1], drawn[None], limit)[0]
-        empty = np.flatnonzero(chosen[row] == EMPTY)
+        empty = np.flatnonzero(negatives[row] == EMPTY)
         added = passing[passing != EMPTY][: len(empty)]
-        chosen[row, empty[: len(added)]] = added
+        negatives[row, empty[: len(added)]] = added
 
 
 def _draw_places(passages: Passages, query: int, most: int) -> NDArray[np.int64]:

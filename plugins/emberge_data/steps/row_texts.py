@@ -71,14 +71,14 @@ class RowTexts:
 
 
 def _read_texts(
-    datasets: Sequence[StoredDataset], own: array[int], ends: array[int]
+    datasets: Sequence[StoredDataset], own_counts: array[int], ends: array[int]
 ) -> Iterator[str]:
     """Yield all texts; append each row's number of own texts, and the end of its texts."""
     for dataset in datasets:
         for row in range(len(dataset)):
             example = dataset[row]
             texts = [example.anchor, *(() if dataset.draws else example.positives)]
-            own.append(len(texts))
+            own_counts.append(len(texts))
             texts += () if dataset.draws else example.negatives
             ends.append(len(texts) + (ends[-1] if ends else 0))
             yield from map(normalise, texts)

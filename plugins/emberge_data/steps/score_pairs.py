@@ -196,12 +196,12 @@ class _Figures:
     sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
-    def add(self, side: str, own: Sequence[float], scaled: Sequence[float]) -> None:
+    def add(self, side: str, unscaled: Sequence[float], scaled: Sequence[float]) -> None:
         """Count scores of one side, as the teacher gave them and as they are written."""
-        if own:
-            self.lowest, self.highest = min(self.lowest, *own), max(self.highest, *own)
+        if unscaled:
+            self.lowest, self.highest = min(self.lowest, *unscaled), max(self.highest, *unscaled)
             self.sums[side] = self.sums.get(side, 0.0) + sum(scaled)
-            self.counts[side] = self.counts.get(side, 0) + len(own)
+            self.counts[side] = self.counts.get(side, 0) + len(unscaled)
 
     def plain(self) -> dict[str, float]:
         """Return the extremes of the teacher's own scores, and the means of the written ones by side."""

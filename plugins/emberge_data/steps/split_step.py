@@ -149,16 +149,16 @@ class Split(DataStep):
 class _Parts:
     """Rows of both parts, without negatives that are an anchor or a positive of the other part."""
 
-    def __init__(self, texts: RowTexts, chosen: NDArray[np.bool_]) -> None:
+    def __init__(self, texts: RowTexts, in_development: NDArray[np.bool_]) -> None:
         import numpy as np
 
         self._texts = texts
-        self._chosen = chosen
+        self._chosen = in_development
         rows, own_texts = texts.own()
         self._in_dev = np.zeros(len(texts.distinct), dtype=bool)
-        self._in_dev[own_texts[chosen[rows]]] = True
+        self._in_dev[own_texts[in_development[rows]]] = True
         self._in_train = np.zeros(len(texts.distinct), dtype=bool)
-        self._in_train[own_texts[~chosen[rows]]] = True
+        self._in_train[own_texts[~in_development[rows]]] = True
 
     def development(self, dataset: StoredDataset) -> int:
         """Return how many rows of a set are in the development part."""
@@ -228,9 +228,9 @@ def group_rows(count: int, rows: Numbers, things: Numbers) -> Numbers:
 
 
 def choose_rows(
-    groups: Numbers, sets: Numbers, wanted: Sequence[int], seed: int
+    groups: Numbers, sets: Numbers, limits: Sequence[int], seed: int
 ) -> NDArray[np.bool_]:
-    """Return flags of rows in a random choice of whole groups, with at most `wanted` rows of each set.
+    """Return flags of rows in a random choice of whole groups, with at most `limits` rows of each set.
 
     Groups come in random order, and one that is too large for what is still wanted of any of its sets is
     passed over.
@@ -240,7 +240,7 @@ def choose_rows(
     order = np.argsort(groups, kind="stable")
     count = int(groups.max()) + 1
     ends = np.cumsum(np.bincount(groups, minlength=count))
-    left = np.array(wanted)
+    left = np.array(limits)
     is_chosen = np.zeros(len(groups), dtype=bool)
     for group in shuffled(count, stable_seed("split", seed)).tolist():
         rows = order[ends[group - 1] if group else 0 : ends[group]]

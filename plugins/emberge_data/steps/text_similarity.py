@@ -70,10 +70,10 @@ def shingles(normalised: str, size: int) -> frozenset[str]:
     return frozenset(normalised[start : start + size] for start in range(last))
 
 
-def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+def jaccard(first: frozenset[str], other: frozenset[str]) -> float:
     """Return the share of two sets' elements that both have."""
-    both = len(one & other)
-    return both / (len(one) + len(other) - both)
+    both = len(first & other)
+    return both / (len(first) + len(other) - both)
 
 
 def character_hashes(normalised: Sequence[str], size: int) -> tuple[Hashes, Counts]:
@@ -166,8 +166,8 @@ class MinHash:
         bits = random_bits(2 * HASHES, stable_seed("minhash"))
         lowest = np.empty((HASHES, len(normalised)), dtype=np.uint32)
         for row, (factor, shift) in enumerate(zip(bits[::2] | 1, bits[1::2], strict=True)):
-            found = np.minimum.reduceat(hashes * factor + shift, starts)
-            lowest[row] = found >> np.uint64(32)
+            minima = np.minimum.reduceat(hashes * factor + shift, starts)
+            lowest[row] = minima >> np.uint64(32)
         return lowest.T
 
     def keys(self, signatures: NDArray[np.uint32]) -> NDArray[np.uint64]:

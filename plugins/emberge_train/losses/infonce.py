@@ -307,11 +307,11 @@ class InfoNCE(Loss):
         return terms.sum() / valid.sum().clamp(min=1)
 
 
-def _compute_terms(own: Tensor, against: Tensor) -> Tensor:
+def _compute_terms(positive: Tensor, against: Tensor) -> Tensor:
     """Return -own + log(e^own + e^against), exact where the second is far the smaller."""
     import torch
 
-    gap = against - own
+    gap = against - positive
     return torch.logaddexp(torch.zeros_like(gap), gap)
 
 

@@ -95,6 +95,6 @@ class KeepSpace(Loss):
         return rows.sum() / max(1, len(rows))
 
 
-def _compute_squared_distances(own: Tensor, old: Tensor) -> Tensor:
+def _compute_squared_distances(new: Tensor, old: Tensor) -> Tensor:
     """Return the squared distances of embeddings at length one."""
-    return ((unit_vectors(own) - unit_vectors(old)) ** 2).sum(-1)
+    return ((unit_vectors(new) - unit_vectors(old)) ** 2).sum(-1)

@@ -100,13 +100,13 @@ def _is_fusible(states: Tensor, head: LinearHead) -> bool:
     return plain and not small and not torch.is_autocast_enabled("cpu")
 
 
-def _compute_fused_loss(states: Tensor, wanted: Tensor, head: LinearHead) -> Tensor:
+def _compute_fused_loss(states: Tensor, labels: Tensor, head: LinearHead) -> Tensor:
     import torch
 
     rows = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_LOGITS // len(head.weight)))
     options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=rows, chunking_method=None)
     return torch.nn.functional.linear_cross_entropy(
-        head.transform(states), head.weight, wanted, linear_bias=head.bias, options=options
+        head.transform(states), head.weight, labels, linear_bias=head.bias, options=options
     )
 
 

@@ -118,8 +118,8 @@ class _JoinedBatches(Batches):
     def __len__(self) -> int:
         return len(self._parts[0])
 
-    def __getitem__(self, place: int) -> Batch:
-        return Batch(tuple(part for sequence in self._parts for part in sequence[place].parts))
+    def __getitem__(self, number: int) -> Batch:
+        return Batch(tuple(part for sequence in self._parts for part in sequence[number].parts))
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
         return frozenset[tuple[str, Negatives]]().union(

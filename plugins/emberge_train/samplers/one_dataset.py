@@ -173,6 +173,6 @@ class Shares(OneDataset):
         ]
         return Shuffled(resized, stable_seed(seed, "batches"))
 
-    def _find_weight(self, one: DatasetBatches) -> float:
-        weight = self.weight.of(one.info.name, one.info.task)
-        return one.info.weight * (1.0 if weight is None else weight)
+    def _find_weight(self, dataset: DatasetBatches) -> float:
+        weight = self.weight.of(dataset.info.name, dataset.info.task)
+        return dataset.info.weight * (1.0 if weight is None else weight)

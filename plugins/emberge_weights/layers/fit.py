@@ -138,12 +138,14 @@ class _Coefficients(Trainee):
             self.values.copy_(nearest_on_simplex(self.values))
 
 
-def _require_finite_loss(one: LabelledTexts, embed: Embed, batch: Places, step: int) -> Tensor:
-    loss = one.loss(embed, batch)
+def _require_finite_loss(
+    fitted_set: LabelledTexts, embed: Embed, batch: Places, step: int
+) -> Tensor:
+    loss = fitted_set.loss(embed, batch)
     if not torch.isfinite(loss):
         raise CheckpointError(
-            f"the loss of step {step + 1} on set '{one.name}' is not finite: a member embeds its texts as no "
-            "numbers, or its scores are too large; look at the models, or leave the set out"
+            f"the loss of step {step + 1} on set '{fitted_set.name}' is not finite: a member embeds its "
+            "texts as no numbers, or its scores are too large; look at the models, or leave the set out"
         )
     return loss
 

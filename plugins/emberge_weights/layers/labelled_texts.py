@@ -30,7 +30,7 @@ class LabelledTexts:
 
     def __init__(
         self,
-        one: WeightSet,
+        weight_set: WeightSet,
         members: Sequence[SideVectors],
         weights: NDArray[np.float64],
         encoder: Encoder,
@@ -38,14 +38,14 @@ class LabelledTexts:
         max_length: int | None,
     ) -> None:
         def tokens(texts: Sequence[str], side: str) -> list[TokenisedText]:
-            prompt = prompting.of(one, side)
+            prompt = prompting.of(weight_set, side)
             return list(encoder.tokenise(texts, prompt=prompt, max_length=max_length))
 
-        self._set = one
-        self.name = one.name
-        self.queries = tokens(one.queries, "query")
-        self.documents = tokens(one.documents, "document")
-        self._candidates = [] if one.gold else _list_candidates(one, members, weights)
+        self._set = weight_set
+        self.name = weight_set.name
+        self.queries = tokens(weight_set.queries, "query")
+        self.documents = tokens(weight_set.documents, "document")
+        self._candidates = [] if weight_set.gold else _list_candidates(weight_set, members, weights)
 
     def batches(self, units: Places, rng: np.random.Generator) -> Iterator[Places]:
         """Yield batches of the labelled units without end, shuffled anew for each pass."""
@@ -81,11 +81,13 @@ class LabelledTexts:
 
 
 def _list_candidates(
-    one: WeightSet, members: Sequence[SideVectors], weights: NDArray[np.float64]
+    weight_set: WeightSet, members: Sequence[SideVectors], weights: NDArray[np.float64]
 ) -> list[list[int]]:
     """Return for each query the numbers of its best relevant and its nearest other documents."""
     candidates = []
-    for judged, first in zip(one.relevant, first_documents(one, members, weights), strict=True):
+    for judged, first in zip(
+        weight_set.relevant, first_documents(weight_set, members, weights), strict=True
+    ):
         best = sorted((p for p, grade in judged.items() if grade > 0), key=lambda p: -judged[p])
         near = [int(document) for document in first if judged.get(int(document), 0) <= 0]
         candidates.append([*best[:OWN], *near[:NEAR]])

@@ -113,14 +113,14 @@ class Findings:
                     *use, match.way, match.similarity, tests.originals[match.test]
                 )
 
-    def _count(self, task: str, side: Side, found: bool) -> None:
+    def _count(self, task: str, side: Side, in_data: bool) -> None:
         counts = self.tasks[task]
         if side == "query":
             counts.queries += 1
-            counts.queries_found += found
+            counts.queries_found += in_data
         else:
             counts.documents += 1
-            counts.documents_found += found
+            counts.documents_found += in_data
 
     def verdict(self, training: RowTexts, row: int, drop: Collection[Side]) -> RowFate:
         """Return the fate of a row, where `drop` names the sides of tests whose texts are removed."""

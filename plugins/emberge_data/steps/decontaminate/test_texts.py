@@ -47,8 +47,8 @@ class EvalSets:
                 data = load_eval_set(eval_set, readers=workspace.readers, split=half, limit=limit)
                 yield from ((eval_set.name, side, text) for side, text in eval_texts(data))
 
-    def _yield_halves(self, one: EvalSet) -> list[Split]:
-        return [half for half in _HALVES if half == "test" or lacking_half(one, half) is None]
+    def _yield_halves(self, eval_set: EvalSet) -> list[Split]:
+        return [half for half in _HALVES if half == "test" or lacking_half(eval_set, half) is None]
 
 
 def read_test_texts(

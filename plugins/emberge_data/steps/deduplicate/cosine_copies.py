@@ -120,14 +120,18 @@ def _embed_positives(
 
 
 def cosine_copies(
-    rows: RowsInOrder, kept: NDArray[np.bool_], vectors: RowVectors, threshold: float, device: str
+    rows: RowsInOrder,
+    is_kept: NDArray[np.bool_],
+    vectors: RowVectors,
+    threshold: float,
+    device: str,
 ) -> Iterator[tuple[int, int]]:
     """Yield (row, earlier row) of rows whose anchors have a cosine of `threshold` or more.
 
     The tags of both are equal, and each positive has such a cosine with one of the earlier row's. The earlier
     row is no copy itself.
     """
-    numbers = np.flatnonzero(kept)
+    numbers = np.flatnonzero(is_kept)
     stays = np.ones(len(numbers), dtype=bool)
     positives = Space(vectors.positives, vectors.positives, device)
 

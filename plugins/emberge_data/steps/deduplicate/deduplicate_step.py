@@ -198,12 +198,12 @@ class _Copies:
             self._earlier[row], self._way[row] = earlier, len(self._ways)
         self._ways.append(way)
 
-    def outcome(self, place: int, row: int, example: Example) -> Outcome:
+    def outcome(self, number: int, row: int, example: Example) -> Outcome:
         """Return the outcome of the row at a place of the numbering over all sets."""
-        if self._earlier[place] < 0:
+        if self._earlier[number] < 0:
             return Outcome(row, example, example)
-        dataset, earlier = self._rows.place(int(self._earlier[place]))
-        note = f"{self._ways[self._way[place]]} a row of {dataset.info.name}"
+        dataset, earlier = self._rows.place(int(self._earlier[number]))
+        note = f"{self._ways[self._way[number]]} a row of {dataset.info.name}"
         return Outcome(row, example, None, note, f"row {earlier + 1}: {dataset[earlier].anchor}")
 
 

@@ -113,12 +113,12 @@ def first_copies(
 
 
 def equal_copies(
-    rows: RowsInOrder, kept: NDArray[np.bool_], folder: Path
+    rows: RowsInOrder, is_kept: NDArray[np.bool_], folder: Path
 ) -> Iterator[tuple[int, int]]:
     """Yield (row, earlier row) of rows that equal an earlier one."""
 
     def keys() -> Iterator[tuple[list[int], NDArray[np.uint64]]]:
-        for numbers, units in _split_blocks(rows.every_unit(kept)):
+        for numbers, units in _split_blocks(rows.every_unit(is_kept)):
             hashes = [_hash("\x1f".join((unit.tag, *unit.parts))) for unit in units]
             yield numbers, np.array([hashes], dtype=np.uint64)
 
@@ -129,7 +129,7 @@ def equal_copies(
 
 def near_copies(
     rows: RowsInOrder,
-    kept: NDArray[np.bool_],
+    is_kept: NDArray[np.bool_],
     folder: Path,
     *,
     threshold: float,
@@ -144,11 +144,11 @@ def near_copies(
     minhash = MinHash(threshold, size)
 
     def keys() -> Iterator[tuple[list[int], NDArray[np.uint64]]]:
-        for numbers, units in _split_blocks(rows.every_unit(kept)):
+        for numbers, units in _split_blocks(rows.every_unit(is_kept)):
             signatures = minhash.signatures([unit.parts[0] for unit in units])
-            more = [place for place, unit in enumerate(units) if len(unit.parts) > 1]
+            more = [number for number, unit in enumerate(units) if len(unit.parts) > 1]
             if more:
-                others = minhash.signatures([units[place].parts[1] for place in more], part=1)
+                others = minhash.signatures([units[number].parts[1] for number in more], part=1)
                 signatures[more] = np.minimum(signatures[more], others)
             tags = np.array([_hash(unit.tag) for unit in units], dtype=np.uint64)
             yield numbers, mix_bits(minhash.keys(signatures) + tags)
@@ -157,12 +157,12 @@ def near_copies(
     unit = _UnitAt(rows, shared)
 
     @functools.lru_cache(maxsize=4096)
-    def sets(place: int) -> tuple[str, list[frozenset[str]]]:
-        texts = unit(place)
+    def sets(number: int) -> tuple[str, list[frozenset[str]]]:
+        texts = unit(number)
         return texts.tag, [shingles(part, size) for part in texts.parts]
 
-    def same(one: int, other: int) -> bool:
-        (tag, mine), (other_tag, theirs) = sets(one), sets(other)
+    def same(unit_number: int, other: int) -> bool:
+        (tag, mine), (other_tag, theirs) = sets(unit_number), sets(other)
         alike = tag == other_tag and len(mine) == len(theirs)
         return alike and all(map(lambda a, b: jaccard(a, b) >= threshold, mine, theirs))
 

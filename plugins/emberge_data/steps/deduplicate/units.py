@@ -76,7 +76,7 @@ class RowsInOrder:
         tag = "" if self._across else dataset.info.name
         return units_of(dataset, dataset[number], self._of, tag)
 
-    def every_unit(self, kept: NDArray[np.bool_]) -> Iterator[tuple[int, ComparedTexts]]:
+    def every_unit(self, is_kept: NDArray[np.bool_]) -> Iterator[tuple[int, ComparedTexts]]:
         """Yield (row, unit) of all kept rows."""
-        for row in kept.nonzero()[0].tolist():
+        for row in is_kept.nonzero()[0].tolist():
             yield from ((row, unit) for unit in self._read_units(row))

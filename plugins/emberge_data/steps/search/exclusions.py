@@ -24,7 +24,7 @@ class Lists:
         """Return these lists, each sorted and without repetitions."""
         import numpy as np
 
-        pairs = [(number, place) for number, entries in enumerate(lists) for place in entries]
+        pairs = [(number, item) for number, entries in enumerate(lists) for item in entries]
         numbers, places = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         return cls.of_pairs(numbers, places, len(lists))
 

@@ -142,8 +142,8 @@ class _Search:
             parts = [tile[rows] for tile in tiles]
             above = [t > limit[rows, None] for t, limit in zip(parts, highest, strict=True)]
             forbidden = torch.stack(above).any(dim=0)
-            for tile, chosen in zip(tiles, parts, strict=True):
-                tile[rows] = chosen.masked_fill_(forbidden, -torch.inf)
+            for tile, products in zip(tiles, parts, strict=True):
+                tile[rows] = products.masked_fill_(forbidden, -torch.inf)
         if excluded is not None:
             for tile in tiles:
                 excluded.fill(tile, self.queries[part], first, -torch.inf)
