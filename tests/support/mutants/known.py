@@ -35,8 +35,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "split_step.py",
-        "_, found = connected_components(edges, directed=False)",
-        "_, found = connected_components(edges, directed=True)",
+        "_, components = connected_components(edges, directed=False)",
+        "_, components = connected_components(edges, directed=True)",
         "SciPy's own kind of connection takes edges either way",
     ),
     (
@@ -252,20 +252,20 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "score_arithmetic.py",
-        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=True)",
-        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=None)",
+        "score, order = torch.where(scored, score, -torch.inf).sort(descending=True, stable=True)",
+        "score, order = torch.where(scored, score, -torch.inf).sort(descending=True, stable=None)",
         "equal scores are summed together, in whatever order",
     ),
     (
         "score_arithmetic.py",
-        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=True)",
-        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=False)",
+        "score, order = torch.where(scored, score, -torch.inf).sort(descending=True, stable=True)",
+        "score, order = torch.where(scored, score, -torch.inf).sort(descending=True, stable=False)",
         "equal scores are summed together, in whatever order",
     ),
     (
         "score_arithmetic.py",
-        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, stable=True)",
-        "score, order = torch.where(there, score, -torch.inf).sort(descending=True, )",
+        "score, order = torch.where(scored, score, -torch.inf).sort(descending=True, stable=True)",
+        "score, order = torch.where(scored, score, -torch.inf).sort(descending=True, )",
         "equal scores are summed together, in whatever order",
     ),
     (
@@ -300,8 +300,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "token_geometry.py",
-        "total = (rows.sum(-2) ** 2).sum(-1) - own",
-        "total = (rows.sum(-2) ** 2).sum(+1) - own",
+        "total = (rows.sum(-2) ** 2).sum(-1) - self_products",
+        "total = (rows.sum(-2) ** 2).sum(+1) - self_products",
         "of two dimensions the last is the second",
     ),
     (
@@ -312,8 +312,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "token_prediction.py",
-        "hidden = chosen & (chance[1] < self.masked)",
-        "hidden = chosen & (chance[1] <= self.masked)",
+        "hidden = is_chosen & (chance[1] < self.masked)",
+        "hidden = is_chosen & (chance[1] <= self.masked)",
         "no drawn number is just the share",
     ),
     (
