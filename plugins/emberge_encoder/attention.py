@@ -1,4 +1,4 @@
-"""Attention of a loaded model: which modules that mix tokens read later ones."""
+"""Checks of a loaded model's attention: whether its modules read earlier and later tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LENGTH, _MIDDLE = 5, 2
 
 @dataclass(frozen=True, slots=True)
 class Mixer:
-    """Module that carries information between tokens: from earlier ones, from later ones, or both."""
+    """A module that mixes tokens: it reads earlier ones, later ones, or both."""
 
     name: str
     kind: str
@@ -26,7 +26,7 @@ class Mixer:
 
 
 def attention_problem(model: Any, mixers: Sequence[Mixer], *, bidirectional: bool) -> str:
-    """Return the problem of mixers that do not attend as asked; empty if all do."""
+    """Return the problem of mixers that do not attend as requested; "" if all do."""
     attention = f"attention: {'bidirectional' if bidirectional else 'causal'}"
     kind = type(model).__name__
     if not mixers:
@@ -44,7 +44,7 @@ def attention_problem(model: Any, mixers: Sequence[Mixer], *, bidirectional: boo
 
 
 def find_mixers(model: Any, vocabulary: int) -> list[Mixer]:
-    """Return the innermost modules of a model that carry information between tokens, deepest first.
+    """Return the innermost modules of a model that mix tokens, deepest first.
 
     A short text goes through the model once. The derivative of a module's output at one token by its input
     at another is exactly zero where the module does not read it, in any precision. Outputs of two texts are

@@ -46,7 +46,7 @@ class BlockInputs:
 
 
 def find_blocks(trunk: Any) -> nn.ModuleList:
-    """Return the blocks of a transformer that text goes through, first to last.
+    """Return the blocks of a transformer's text stack, from first to last.
 
     A vision or audio tower may have as many: its list is farther from the word embeddings.
 

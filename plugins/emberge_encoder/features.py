@@ -39,7 +39,7 @@ class ImageReader:
 
     @property
     def limit(self) -> int:
-        """Number of pixels that an image may have."""
+        """The largest number of pixels of an image."""
         return int(self._processor.size["longest_edge"])
 
     def count_tokens(self, width: int, height: int) -> int:
@@ -48,7 +48,7 @@ class ImageReader:
         return int(patches // self._processor.merge_size**2)
 
     def problem(self, width: int, height: int, where: str) -> str | None:
-        """Return the reason why an image is not read; None for one that is."""
+        """Return the reason why an image cannot be read; None if it can."""
         if max(width, height) > 200 * min(width, height):
             return (
                 f"{where}: an image of {width} x {height} pixels is too narrow; cut or replace it"
@@ -83,7 +83,7 @@ class ImageReader:
 
     @staticmethod
     def join(images: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-        """Return the features of several images as one batch has them."""
+        """Join the features of several images into one batch."""
         return {name: np.concatenate([image[name] for image in images]) for name in images[0]}
 
 
@@ -118,11 +118,11 @@ class ClipReader:
 
     @property
     def rate(self) -> int:
-        """Samples a second that the model reads."""
+        """The sampling rate that the model reads, in samples a second."""
         return int(self._extractor.sampling_rate)
 
     def problem(self, rate: int, where: str) -> str | None:
-        """Return the reason why a clip of this sampling rate is not read; None for one that is."""
+        """Return the reason why a clip of this sampling rate cannot be read; None if it can."""
         if rate == self.rate or self._resample:
             return None
         return (
@@ -162,7 +162,7 @@ class ClipReader:
         return {"frames": self._log_mel(self._read_samples(media))}
 
     def _log_mel(self, samples: NDArray[np.float32]) -> Array:
-        """Return the extractor's frames; its own call takes twice as long, as much as a tiny model."""
+        """Return the extractor's log-mel frames, twice as fast as its own call."""
         import torch
 
         spectrum = torch.stft(
@@ -178,7 +178,7 @@ class ClipReader:
         return scaled
 
     def join(self, clips: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-        """Return the frames of several clips as one padded batch, with the mask of frames that count."""
+        """Join the frames of several clips into one padded batch, with the mask of real frames."""
         frames = [clip["frames"] for clip in clips]
         longest = max(clip.shape[1] for clip in frames)
         if self._asr:  # its tower reads whole chunks
@@ -229,7 +229,7 @@ def pad_whole_chunks(
 
 
 class RecentFeatures:
-    """Features of the media read last, kept in memory for the second pass over a batch."""
+    """A cache of the last media's features, for the second pass over a batch."""
 
     def __init__(self, limit: int = KEPT_BYTES) -> None:
         self._limit = limit
@@ -240,7 +240,7 @@ class RecentFeatures:
     def get(
         self, media: Media, make: Callable[[Media], Mapping[str, Array]]
     ) -> Mapping[str, Array]:
-        """Return a medium's features, from memory or made by `make`."""
+        """Return a medium's features, from the cache or computed by `make`."""
         with self._lock:
             if media.hash in self._found:
                 self._found.move_to_end(media.hash)

@@ -21,7 +21,7 @@ def locate(
     limit: int | None,
     stride: int | None,
 ) -> list[LocatedText]:
-    """Return the tokens of texts, or of pairs, with their places; see `TokenEncoder.locate`.
+    """Return the tokens of texts or pairs, with their character positions; see `TokenEncoder.locate`.
 
     Raises:
         CheckpointError: for a tokenizer that does not know them.
@@ -72,7 +72,7 @@ def _locate_rows(encoded: Any, before: tuple[int, int]) -> Iterator[LocatedText]
 
 
 def _cut_text(tokenizer: Any, text: str, limit: int) -> str:
-    """Return a text cut to `limit` tokens, so that a second text has room after it."""
+    """Return a text cut to `limit` tokens, to leave room for a second text."""
     if len(text) <= limit:
         return text
     spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]

@@ -18,7 +18,7 @@ _OUTER = "base_model.model."
 
 @dataclass(frozen=True, kw_only=True)
 class Lora:
-    """Low-rank factors that are trained beside frozen weights: W + s · B A with a frozen W.
+    """Low-rank factors that are trained on top of frozen weights: W + s · B A with a frozen W.
 
     Hu et al., 2021, arXiv:2106.09685. `rank` is that of the product; s is `alpha` / rank, by default 1, or
     alpha / √rank with `rslora` (Kalajdzievski, 2023, arXiv:2312.03732). `dora` trains the length of every row
@@ -48,7 +48,7 @@ class Lora:
             raise ValueError(f"dropout is a share from 0 to below 1, not {self.dropout:g}")
 
     def insert_into(self, trunk: Any, source: Path) -> LoraTrunk:
-        """Insert factors into a transformer and freeze its own weights; return both.
+        """Insert factors into a transformer, freeze its weights, and return both as one trunk.
 
         Raises:
             CheckpointError: for targets that the transformer does not have, or that take no factors.
@@ -140,7 +140,7 @@ class LoraTrunk:
 
 
 def _to_json(value: Any) -> Any:
-    """Return a value of peft's config as JSON has it, sets in order."""
+    """Convert a value of peft's config to JSON, with sets sorted."""
     if isinstance(value, dict):
         return {str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

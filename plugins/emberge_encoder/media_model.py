@@ -55,7 +55,7 @@ class Rendering:
         self._media_ids = frozenset(id_ for id_ in ids if id_ is not None)
 
     def tokenise(self, texts: Sequence[str], prompt: str, limit: int | None) -> list[TokenisedText]:
-        """Return the token ids of texts that have media, cut to `limit` by dropping text from their ends.
+        """Return the token ids of texts with media, truncated to `limit` by dropping text at the end.
 
         Raises:
             DataError: for media that the model does not read, or that are longer than the limit.
@@ -121,7 +121,7 @@ class Rendering:
 
 
 def _build_message(parts: Sequence[str | Media]) -> list[dict[str, str]]:
-    """Return the parts of an input as those of a message."""
+    """Convert the parts of an input to the parts of a chat message."""
     return [
         {"type": "text", "text": part} if isinstance(part, str) else {"type": part.kind}
         for part in parts
@@ -129,7 +129,7 @@ def _build_message(parts: Sequence[str | Media]) -> list[dict[str, str]]:
 
 
 class MediaModel(TextModel):
-    """An encoder of text and of media within it (see `Encoder`); `support` has the media that it reads."""
+    """An encoder of texts with media (see `Encoder`); `support` describes the media that it reads."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Rows of several texts for one pass of a transformer, which do not see each other."""
+"""Packed rows: several texts in one row of a transformer's input, which do not see each other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
 
 
 def _find_first_position(trunk: Any) -> int:
-    """Return the position of a text's first token; RoBERTa and its kin count on from the padding's."""
+    """Return the position id of a text's first token; RoBERTa models start after the padding id."""
     embeddings: Any = getattr(trunk, "embeddings", None)
     counted = hasattr(embeddings, "create_position_ids_from_input_ids")
     return int(embeddings.padding_idx) + 1 if counted else 0
@@ -58,7 +58,7 @@ def _find_first_position(trunk: Any) -> int:
 
 @contextlib.contextmanager
 def _separate_documents(kernel: str, documents: Tensor) -> Iterator[None]:
-    """Narrow every mask that a model builds inside the block to tokens of the same document.
+    """Restrict the attention masks that a model builds inside the block to tokens of one document.
 
     transformers finds packed texts by their positions where attention is causal, and not where it is
     bidirectional. The mask is the model's own, with its windows, and only narrowed, so that it has the form
@@ -86,7 +86,7 @@ def _separate_documents(kernel: str, documents: Tensor) -> Iterator[None]:
 
 
 def _compute_flash_states(trunk: Any, ids: Tensor, places: Tensor, documents: Tensor) -> Tensor:
-    """Return the states [b, t, d] from a flash kernel, which gets all texts in one row with their bounds."""
+    """Return the states [b, t, d] of a flash kernel, called with all texts in one row and their bounds."""
     real = documents != _NO_TEXT
     places = places[real]
     starts = (places == _find_first_position(trunk)).nonzero()[:, 0]

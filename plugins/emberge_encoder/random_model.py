@@ -213,7 +213,7 @@ def _refuse_unknown(config: Mapping[str, Any]) -> None:
 
 
 def _refuse_size(name: str, value: object) -> None:
-    """Refuse a size below 1 or larger than that of any model, in parts of a config, too."""
+    """Refuse a size in a config or its parts that is below 1 or larger than any model's."""
     if isinstance(value, Mapping):
         for inner, part in value.items():
             _refuse_size(str(inner), part)
@@ -247,7 +247,7 @@ def _build_model(config: Mapping[str, Any], *, weights: bool) -> Any:
 
 
 def _train_tokenizer(texts: Iterator[str], size: int) -> Any:
-    """Return a fast tokenizer of at most `size` tokens, the most frequent pairs of bytes in the texts.
+    """Train a byte-pair tokenizer of at most `size` tokens on the texts.
 
     Words and spaces are cut as GPT-2 cuts them. No special token is added to a text.
     """

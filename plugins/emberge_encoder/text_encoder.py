@@ -151,7 +151,7 @@ class TextEncoder(Backbone):
     def _check_options(
         self, checkpoint: Path, layout: Layout, config: Mapping[str, Any]
     ) -> list[str]:
-        """Return reasons why a checkpoint is not loaded with these options, in this environment."""
+        """Return reasons why a checkpoint cannot be loaded with these options in this environment."""
         if not Checkpoint(checkpoint).has_tokenizer:
             return [f"{checkpoint}: has no tokenizer; get its files"]
         if problem := self._check_experts(checkpoint):
@@ -187,7 +187,7 @@ class TextEncoder(Backbone):
         )
 
     def _describe_prediction(self, layout: Layout, config: Mapping[str, Any]) -> PredictionFacts:
-        """Return problems of head, attention and tokens for losses over tokens."""
+        """Return problems of head, attention and tokens for token losses."""
         from emberge_encoder.token_head import head_problems
 
         if self.lora is not None:
@@ -219,7 +219,7 @@ class TextEncoder(Backbone):
         return find_mask_id(layout.folder, tokenizer, self.mask_token, int(text.vocab_size))
 
     def _prompt_problems(self, layout: Layout) -> tuple[str, ...]:
-        """Return the problem of leaving prompts out of a model that has none."""
+        """Return the problem of excluding prompts from pooling in a model without prompts."""
         named = any(layout.prompts.get(name) for name in ("query", "document", "passage"))
         # Of the model's prompts a training takes no others.
         return () if self.include_prompt is not False or named else (_NO_PROMPT,)
@@ -240,7 +240,7 @@ class TextEncoder(Backbone):
         )
 
     def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
-        """Return the kinds, images and clips of a data set that the model does not read, with places."""
+        """Return problems of a data set's media that the model cannot read, with file and line."""
         if problems := super().check_media(checkpoint, media):
             return problems
         try:
@@ -325,7 +325,7 @@ class TextEncoder(Backbone):
         return whole.base_model, whole
 
     def _check_experts(self, checkpoint: Path, device: str | None = None) -> str | None:
-        """Return the problem of experts that only a GPU can run; None as `device` is this machine's."""
+        """Return the problem of experts that only a GPU can run; `device` None is this machine's."""
         layout = Layout.read(checkpoint)
         path = layout.trunk_folder / "config.json"
         if read_object(path).get("experts_implementation") != "batched_mm":
@@ -370,7 +370,7 @@ class TextEncoder(Backbone):
         )
 
     def _require_own_layout(self, layout: Layout) -> None:
-        """Refuse an adapter with options that change more than weights, which it could not store."""
+        """Refuse options that change more than weights, which an adapter cannot store."""
         if not self.leaves_adapter:
             return
         options = ("pooling", "normalize", "prompts", "include_prompt", "max_length", "attention")
@@ -384,7 +384,7 @@ class TextEncoder(Backbone):
             )
 
     def _set_pooling(self, layout: Layout, config: Mapping[str, Any]) -> Layout:
-        """Return the layout with the modules after the transformer that the options ask for.
+        """Return the layout with pooling as in the options.
 
         Raises:
             CheckpointError: for pooling that is not known, or that does not fit the attention.
@@ -412,7 +412,7 @@ class TextEncoder(Backbone):
         return self._set_normalization(self._set_prompt_pooling(layout))
 
     def _set_prompt_pooling(self, layout: Layout) -> Layout:
-        """Return the layout with prompts pooled or left out, as the option asks.
+        """Return the layout with prompts included in pooling or not, as in the options.
 
         Raises:
             CheckpointError: for pooling that leaves no prompt out.
@@ -432,7 +432,7 @@ class TextEncoder(Backbone):
         return dataclasses.replace(layout, include_prompt=self.include_prompt)
 
     def _set_normalization(self, layout: Layout) -> Layout:
-        """Return the layout with a Normalize module or without, as the option asks."""
+        """Return the layout with or without a Normalize module, as in the options."""
         has = any(m.kind == "Normalize" for m in layout.modules)
         normalized = self.normalize if self.normalize is not None else has or layout.bare
         if normalized == has:
@@ -443,7 +443,7 @@ class TextEncoder(Backbone):
         return dataclasses.replace(layout, modules=modules)
 
     def _require_attention(self, layout: Layout, config: Mapping[str, Any], trunk: Any) -> None:
-        """Refuse a model whose layers do not all attend as the option or config.json asks.
+        """Refuse a model if a layer does not attend as the option or config.json requires.
 
         Pooling that needs later tokens is refused, too, where a layer does not read them.
         """
@@ -463,7 +463,7 @@ class TextEncoder(Backbone):
 
 
 def _find_embedding_size(layout: Layout, hidden_size: int) -> int:
-    """Return the last Dense's outputs, or the hidden size once for each kind of pooling."""
+    """Return the embedding's dimension: the last Dense's, or the hidden size times the pooling modes."""
     size = hidden_size
     for entry in layout.modules:
         if entry.kind == "Pooling":
@@ -474,7 +474,7 @@ def _find_embedding_size(layout: Layout, hidden_size: int) -> int:
 
 
 def _check_routers(layout: Layout, built: Any) -> tuple[str, ...]:
-    """Return the problem of a model with routers, which would be trained without a balance."""
+    """Return the problem of a model with routers, which would be trained without load balancing."""
     experts = expert_count(built.to_dict())
     if experts < 2:
         return ()
@@ -486,14 +486,14 @@ def _check_routers(layout: Layout, built: Any) -> tuple[str, ...]:
 
 
 def _suggest_attention(attention: Attention) -> str:
-    """Return the advice for a model whose layers do not attend as asked."""
+    """Return the advice for a model whose layers do not attend as requested."""
     if attention == "as is":
         return "take is_causal and use_bidirectional_attention out of its config.json"
     return "it cannot be switched"
 
 
 def _refuse_blind_pooling(layout: Layout, config: Mapping[str, Any]) -> None:
-    """Refuse pooling over tokens that do not read later ones, which `attention: causal` would allow."""
+    """Refuse pooling modes that would see little of a text under causal attention."""
     if not layout.pooling or not set(layout.pooling) <= _BLIND:
         return
     try:

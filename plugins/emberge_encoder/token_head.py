@@ -23,7 +23,7 @@ from emberge_encoder.trunk_weights import build_config, load_weights, tensor_nam
 
 
 class PredictingModel(TextModel):
-    """An encoder of text that predicts tokens, too (see `TokenPredictor`); `language_model` has its trunk.
+    """An encoder that can also predict tokens (see `TokenPredictor`); `language_model` has its trunk.
 
     It is saved with the head under the names that transformers gives it, or without if `keep_head` is False.
     """
@@ -129,7 +129,7 @@ def load_language_model(
 
 
 def _explain_missing_head(missing: list[str]) -> str:
-    """Return the problem of a checkpoint without these weights of a head, with two remedies."""
+    """Return the problem of a checkpoint that lacks these head weights, with two remedies."""
     return (
         f"has no head that predicts tokens: it lacks {join_some(missing, 1)}; start from a checkpoint with "
         "its language model's head, or train a new one with backbone: {text_encoder: {fresh_head: true}}"
@@ -153,7 +153,7 @@ def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
 
 
 def find_mask_id(folder: Path, tokenizer: Any, given: str | None, vocabulary: int) -> int | None:
-    """Return the id of the token that hides others: the `given` one, or the tokenizer's own, if it has one.
+    """Return the id of the mask token: the `given` one, or the tokenizer's; None without one.
 
     Raises:
         CheckpointError: for a token that the tokenizer does not have, or the embeddings have no row for.
@@ -177,7 +177,7 @@ def find_mask_id(folder: Path, tokenizer: Any, given: str | None, vocabulary: in
 
 
 def language_model_loader(folder: Path, config: Mapping[str, Any]) -> Any:
-    """Return transformers' loader of the language model, the masked one if it exists."""
+    """Return transformers' loader class for the language model, a masked one if it exists."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
         MODEL_FOR_MASKED_LM_MAPPING,
@@ -204,12 +204,12 @@ def _list_head_names(model: Any) -> list[str]:
 
 
 def _build_head(model: Any) -> nn.Sequential:
-    """Return a language model's parts other than its trunk as one module."""
+    """Join a language model's parts other than its trunk into one module."""
     return nn.Sequential(*[model.get_submodule(name) for name in _list_head_names(model)])
 
 
 def _is_head_whole(model: Any) -> bool:
-    """Return whether the head's parts, one after another, give the model's logits from its states."""
+    """Return whether the head's parts, run in sequence, reproduce the model's logits."""
     device = next(model.parameters()).device
     ids = torch.arange(1, 5, device=device)[None] % model.config.get_text_config().vocab_size
     training = model.training

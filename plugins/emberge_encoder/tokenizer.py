@@ -17,7 +17,7 @@ _TASKS = ("query", "document")
 
 
 def load_tokenizer(layout: Layout) -> Any:
-    """Return the tokenizer of a folder; it makes texts lower case where the folder asks for that.
+    """Return the tokenizer of a folder; it lowercases texts if the folder's settings require it.
 
     Raises:
         CheckpointError: for a tokenizer that is missing, cannot be loaded, or has no words.
@@ -29,7 +29,7 @@ def load_tokenizer(layout: Layout) -> Any:
 
 
 def _lower_texts(tokenizer: Any) -> None:
-    """Put a normalizer that makes texts lower case before those of the tokenizer."""
+    """Put a lowercasing normalizer before those of the tokenizer."""
     from tokenizers import normalizers
 
     backend = tokenizer.backend_tokenizer
@@ -38,7 +38,7 @@ def _lower_texts(tokenizer: Any) -> None:
 
 
 def prompt_lengths(tokenizer: Any, encoded: Any, texts: Sequence[str], prompt: str) -> list[int]:
-    """Return the number of tokens at the beginning of each text that belong to the prompt before it.
+    """Return the number of each text's leading tokens that belong to its prompt.
 
     They are the special tokens at the beginning and those that end inside the prompt, by character offsets: a
     token across the end of the prompt belongs to the text (CoDiEmb, arXiv:2508.11442). Tokenizers without
@@ -120,7 +120,7 @@ class ChatFormat:
 
     @property
     def key(self) -> str:
-        """Text that is equal for formats that turn every text into the same conversation."""
+        """A key that is equal for formats that turn every text into the same conversation."""
         form = (self._formatter.message_format, self._options, self._restores)
         return repr((self._tokenizer.chat_template, *form))
 
@@ -182,7 +182,7 @@ class ChatFormat:
             ) from error
 
     def require_prompts(self) -> None:
-        """Refuse a template that does not take a text alone and after each of the model's prompts.
+        """Refuse a template that cannot format a text alone and after each of the model's prompts.
 
         Raises:
             CheckpointError: with the prompt.
@@ -191,7 +191,7 @@ class ChatFormat:
             self._format_texts(_FILLERS, prompt, tokenize=False)
 
     def refuse_task_formats(self) -> None:
-        """Refuse a template that formats a query or a document in a way of its own.
+        """Refuse a template that formats queries and documents differently.
 
         Raises:
             CheckpointError: naming the kind of text.

@@ -1,4 +1,4 @@
-"""A transformer's weights: loaded whole or refused, frozen in parts, saved under the names they came with."""
+"""A transformer's weights: loading without gaps, freezing of parts, and saving under original names."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def build_config(folder: Path, config: Mapping[str, Any]) -> Any:
 
 
 def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
-    """Refuse weights that lack a tensor of the transformer, or have one that it does not know."""
+    """Refuse weights that lack a tensor of the transformer or have an unknown one."""
     trunk = model.base_model
     prefix = f"{model.base_model_prefix}."
     missing = sorted(
@@ -147,7 +147,7 @@ def _take_first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Suppress transformers' loading bar and report; all that matters is raised."""
+    """Suppress transformers' loading bar and report."""
     from transformers.utils import logging
 
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -205,7 +205,7 @@ def save_trunk(
 def _rename_to_source(
     trained: Mapping[str, Tensor], source: Mapping[str, Tensor], model: Any
 ) -> dict[str, Tensor]:
-    """Return the source's tensors, the trained ones in place of those of the same weight."""
+    """Return the source's tensors, with trained ones replacing those of the same weight."""
     prefix = f"{model.base_model_prefix}."
     named = dict(source)
     for name, tensor in trained.items():
@@ -259,7 +259,7 @@ def freezing_problems(folder: Path, config: Mapping[str, Any], parts: Sequence[s
 
 
 def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:
-    """Take parts of a transformer out of training: they get no gradient and no optimiser state.
+    """Freeze parts of a transformer, so that they get no gradient and no optimiser state.
 
     Raises:
         CheckpointError: for a name that it does not have, or when nothing is left to train.
@@ -271,7 +271,7 @@ def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:
 
 
 def _freeze_problems(trunk: Any, folder: Path, parts: Sequence[str]) -> list[str]:
-    """Return the parts that the transformer does not have; else the problem that nothing is left to train."""
+    """Return the problems of freezing these parts: unknown ones, or nothing left to train."""
     module_names = {name for name, _ in trunk.named_modules() if name}
     top = [name for name, _ in trunk.named_children()]
     problems = [

@@ -84,7 +84,7 @@ class Cut:
         )
 
     def with_count(self, keep: int) -> Cut:
-        """Return the cut with the number that stays, when it is known."""
+        """Return the cut with the number of values to keep."""
         row = math.inf if keep in (0, self.total) else self.row
         return dataclasses.replace(self, keep_count=keep, sure=True, row=row)
 
@@ -99,7 +99,7 @@ class Cut:
         return max(0, (self.high - self.low).bit_length() - _BINS.bit_length() + 1)
 
     def bracket(self, row: int) -> Bracket:
-        """Return what is to be counted of the magnitudes of model number `row`."""
+        """Return the bracket in which the magnitudes of model number `row` are counted."""
         return Bracket(row, self.low, self.high, self.frequent)
 
     def tally(self, counted: BracketCount, start: int, size: int, width: int) -> Tally:
@@ -159,7 +159,7 @@ class Cut:
         return dataclasses.replace(self, low=low, high=high, collect=bool(bins[bin_index] <= _MANY))
 
     def _find_limit(self, runs: Sequence[Run], keep: int) -> tuple[int, int]:
-        """Return (the limit, how many values that equal it stay), if `keep` of those inside stay."""
+        """Return the limit and the number of ties kept at it, if `keep` of the values inside are kept."""
         others = np.concatenate([run.values for run in runs])
         counts = np.sum([run.ties.sum(1) for run in runs], axis=0).tolist()
         for pattern, count in sorted(zip(self.frequent, counts, strict=True), reverse=True):
@@ -250,7 +250,7 @@ class Tally:
 
 
 def off_heap(values: np.ndarray) -> np.ndarray:
-    """Return a copy in memory of its own.
+    """Return a copy in memory outside the heap.
 
     What stays from every block must not be on the heap: between blocks of megabytes that come and go it
     would keep the heap from closing up, and memory would grow by a block for each small array.

@@ -149,7 +149,7 @@ def _split_groups(block: Block) -> list[tuple[str, Block]]:
 
 
 def _spread_factors(block: Block, label: str, factors: Sequence[float]) -> list[float]:
-    """Return a factor for every model of the block: the group's own for its members, and 0."""
+    """Return a factor for every model of the block: the group's for its members, 0 for others."""
     remaining = iter(factors)
     return [next(remaining) if group == label else 0.0 for group in block.groups]
 

@@ -49,7 +49,7 @@ class Ranking(MergeTransform):
 
     @property
     def counts_nonzero(self) -> bool:
-        """True if `keeps` needs the number of values that are not zero."""
+        """True if `keeps` needs the number of nonzero values."""
         return False
 
     def needs_rows(self, start: int, size: int, stats: Stats) -> bool:

@@ -222,7 +222,7 @@ class Merge(Step):
         return [self.strategy, *(rule.strategy for rule in self.rules), *slice_strategies]
 
     def _list_measured_models(self) -> list[ModelRef]:
-        """Return the models whose content statistics files know, of those that exist before the run."""
+        """Return the models to fingerprint: those that statistics files identify by content."""
         links = [link for strategy in self._list_strategies() for link in strategy]
         named = [
             stage

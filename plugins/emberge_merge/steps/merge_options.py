@@ -239,7 +239,7 @@ def statistics_paths(
 
 
 def require_keep(keep: float, base: ModelRef | None) -> None:
-    """Refuse a share of the base that leaves nothing of the models, and one of a base that is not named.
+    """Refuse a share of the base that is not valid, or that is given without a base.
 
     Raises:
         ValueError: with what to do.
@@ -279,7 +279,7 @@ def require_weights(weights: Weights | FileRef) -> None:
 def weight_problems(
     entries: Sequence[ModelEntry], context: Preflight, weights: Weights | FileRef
 ) -> Iterator[Problem]:
-    """Yield problems of weights that the models' own are multiplied by.
+    """Yield problems of found weights, which multiply the models' own weights.
 
     These are models whose number of examples is not known, and models that a file of weights is not for,
     of those that are in folders here.
@@ -311,7 +311,7 @@ def weight_problems(
 def _check_expected(
     entries: Sequence[ModelEntry], context: Preflight, weights: FileRef
 ) -> Iterator[Problem]:
-    """Yield what shows of weights that are yet to be found: other models than those of the merge."""
+    """Yield problems of weights that a step has yet to find, such as for other models."""
     expected = context.expected(weights)
     searched = expected.artifact.details.get("models", ()) if expected is not None else ()
     merged = [entry.model.text for entry in entries]
@@ -340,7 +340,7 @@ def _size_problems(entries: Sequence[ModelEntry], context: Preflight) -> Iterato
 def _choose_weight(
     entry: ModelEntry, model: FoundModel, weights: Weights | FoundWeights
 ) -> PerTensor:
-    """Return a model's weight: its own, times its examples if sizes count, or what was found for it."""
+    """Return a model's weight: its own, times its number of examples or the found weight if asked for."""
     if isinstance(weights, FoundWeights):
         return _multiply_weights(entry, weights.of(model.fingerprint))
     if weights == "equal":
@@ -351,7 +351,7 @@ def _choose_weight(
 
 
 def _multiply_weights(entry: ModelEntry, found: PerTensor) -> PerTensor:
-    """Return the product of a model's own weight and the found one; only one of them may vary by tensor.
+    """Return a model's own weight times the found one, of which only one may vary by tensor.
 
     Raises:
         CheckpointError: where both do.

@@ -80,7 +80,7 @@ class Overlap:
 
 
 def training_cost(trained: Trained) -> MembersCost | None:
-    """Compute the cost of trainings by their artifacts; None without any, or of unknown size.
+    """Compute the cost of trainings from their artifacts; None without any, or if sizes are unknown.
 
     All data are the union of the trainings' datasets by name, each of the largest size that one names.
     """
@@ -117,7 +117,7 @@ def _add_up(trained: Trained, key: str) -> Any:
 
 
 def _find_trainings(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[str, Any]]:
-    """Return the trainings behind models that steps leave; nothing, if those behind one are not known."""
+    """Return the trainings behind the models of steps; none if those behind one are unknown."""
     trainings = [_list_trainings(step, artifact) for step, artifact in models.items()]
     return (
         {name: training for each in trainings for name, training in each.items()}
@@ -127,7 +127,7 @@ def _find_trainings(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[
 
 
 def _list_trainings(name: str, artifact: Artifact | None) -> dict[str, Mapping[str, Any]]:
-    """Return the trainings behind a model that the step `name` leaves: itself, or those that a merge names.
+    """Return the trainings behind the model of step `name`: the step itself, or those of a merge.
 
     Trainings that a member itself started from are not among them, nor models from outside the run.
     """

@@ -24,7 +24,7 @@ _CANCELLED = "directions cancel out; the weighted mean was taken"
 
 @dataclass(frozen=True)
 class Span:
-    """Vectors known by Gram matrices [..., n, n] alone; anything in their span is coefficients [..., n].
+    """Vectors given by Gram matrices [..., n, n]; a vector in their span is coefficients [..., n].
 
     `basis` spans the same: where `turned` it is the first vector and the others' differences to it, whose
     products keep the small angles of models that were tuned from one base; elsewhere it is the vectors,
@@ -37,7 +37,7 @@ class Span:
 
     @classmethod
     def of(cls, products: Tensor, differences: Tensor) -> Span:
-        """Build from the products of the vectors, and those of the first one and the differences to it."""
+        """Build a span from the vectors' products, and those of the first one and the differences from it."""
         plain, other = products.cpu().numpy(), differences.cpu().numpy()
         squares = plain.diagonal(axis1=-2, axis2=-1)
         apart = other.diagonal(axis1=-2, axis2=-1)[..., 1:].max(-1, initial=0.0)
@@ -69,7 +69,7 @@ class Span:
         return self.lengths(coefficients[..., None, :])
 
     def normalised(self, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return combinations scaled to length 1, and their lengths [..., 1]; those of length 0 stay."""
+        """Return combinations scaled to length 1, and their lengths [..., 1]; zero vectors stay zero."""
         length = self.length(coefficients)
         return coefficients / np.where(length > 0, length, 1.0), length
 
