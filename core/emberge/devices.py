@@ -30,12 +30,12 @@ def find_machine(
         raise RecipeError(f"--workers {workers}: at least one worker is needed")
     return Machine(
         devices=_find_devices(devices),
-        workers=workers or usable_cores(),
+        workers=workers or count_usable_cores(),
         memory=parse_size(memory) if isinstance(memory, str) else memory,
     )
 
 
-def usable_cores() -> int:
+def count_usable_cores() -> int:
     """Return the number of cores that this process may use, by its affinity and a container's quota."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
@@ -46,7 +46,7 @@ def usable_cores() -> int:
     return max(1, count or 1)
 
 
-def memory_here() -> int:
+def measure_memory() -> int:
     """Return the bytes of memory that this machine, or its container, has."""
     count = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
@@ -55,7 +55,7 @@ def memory_here() -> int:
         return count  # no cgroup, or `max`: no limit
 
 
-def dtype_for(device: str) -> str:
+def choose_training_dtype(device: str) -> str:
     """Return the dtype to train in on a device: bfloat16 where it is fast, else float32."""
     if not device.startswith("cuda"):
         return "float32"
@@ -66,7 +66,7 @@ def dtype_for(device: str) -> str:
 
 
 @contextmanager
-def torch_threads(count: int) -> Iterator[None]:
+def limit_torch_threads(count: int) -> Iterator[None]:
     """Let torch use `count` threads in the block, and as many as before after it."""
     import torch
 
@@ -78,23 +78,23 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _find_devices(wanted: str | None) -> tuple[str, ...]:
-    if wanted == "cpu":
+def _find_devices(requested: str | None) -> tuple[str, ...]:
+    if requested == "cpu":
         return ("cpu",)
-    if wanted is None and not any(Path(file).exists() for file in _ACCELERATOR_FILES):
+    if requested is None and not any(Path(file).exists() for file in _ACCELERATOR_FILES):
         return ("cpu",)
     import torch
 
     cuda = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count()))
-    if wanted is None:
+    if requested is None:
         return cuda or ("cpu",)
-    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    names = [name.strip() for name in requested.split(",") if name.strip()]
     present = ("cpu", *cuda)
     devices = [d for name in names for d in (cuda if name == "cuda" else (name,))]
     unknown = [name for name in devices if name not in present]
     if unknown or not devices:
         raise RecipeError(
-            f"--devices {wanted}: {', '.join(unknown) or 'no such device'} is not here; "
+            f"--devices {requested}: {', '.join(unknown) or 'no such device'} is not here; "
             f"this machine has {', '.join(present)}"
         )
     return tuple(dict.fromkeys(devices))

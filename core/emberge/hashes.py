@@ -179,7 +179,7 @@ class UserHashes:
         self._new = {}
 
 
-def file_pieces(path: Path, size: int = _READ) -> Iterator[memoryview]:
+def read_file_pieces(path: Path, size: int = _READ) -> Iterator[memoryview]:
     """Yield a file's bytes in order, at most `size` at once, mapped: a copy takes longer than hashing."""
     with path.open("rb") as stream:
         left = os.fstat(stream.fileno()).st_size
@@ -227,7 +227,7 @@ def _hash_file(file: Path) -> str:
     # XXH3 because hashing must not cost more than merging does: SHA-256 reads a sixteenth as fast. It tells
     # contents apart; it does not defend against forgery.
     hasher = xxhash.xxh3_128()
-    for piece in file_pieces(file, _MAPPED):
+    for piece in read_file_pieces(file, _MAPPED):
         hasher.update(piece)
     return str(hasher.hexdigest())
 

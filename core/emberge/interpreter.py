@@ -21,7 +21,7 @@ def python_command(*words: str) -> list[str]:
     return [sys.executable, "-P", *words]
 
 
-def safe_paths() -> list[str]:
+def list_import_paths() -> list[str]:
     """Return the folders that this process imports from, but for the current one."""
     here = os.path.realpath(os.curdir)
     return [path for path in sys.path if path and os.path.realpath(path) != here]

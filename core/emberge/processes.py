@@ -54,7 +54,7 @@ def last_lines(printed: Iterable[str]) -> list[str]:
     return [line for line in lines if line.startswith(_ERROR)] or lines[-1:]
 
 
-def ended_how(code: int, printed: Iterable[str]) -> str:
+def describe_end(code: int, printed: Iterable[str]) -> str:
     """Return why a child ended: the last error that it printed, else its signal or exit code."""
     last = [line for line in last_lines(printed) if line.startswith(_ERROR)][-1:]
     if last:
@@ -200,15 +200,13 @@ def _join_team(
         others.leave()
 
 
-def _require_possible(wanted: int, started: int, machine: Machine) -> None:
-    if wanted < 1:
-        raise RecipeError(f"--ranks {wanted}: at least one rank is needed")
-    if started not in (1, wanted):
-        raise RecipeError(
-            f"--ranks {wanted}, and the launcher started {started}; leave --ranks out"
-        )
+def _require_possible(count: int, started: int, machine: Machine) -> None:
+    if count < 1:
+        raise RecipeError(f"--ranks {count}: at least one rank is needed")
+    if started not in (1, count):
+        raise RecipeError(f"--ranks {count}, and the launcher started {started}; leave --ranks out")
     gpus = len(machine.devices)
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", wanted))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
     if machine.device.startswith("cuda") and here > gpus:
         raise RecipeError(
             f"{here} ranks on this machine, which has {gpus} GPUs for them; take as many, or --devices cpu"
@@ -292,7 +290,7 @@ class RankProcesses:
         process.wait()
         if self._over.is_set():
             return
-        why = ended_how(process.returncode, printed.splitlines())
+        why = describe_end(process.returncode, printed.splitlines())
         self._ended[rank] = f"rank {rank} has ended ({why})"
         if not self._over.wait(GRACE):
             # The first rank hangs in a call that no signal interrupts.

@@ -158,7 +158,7 @@ def _sort_key(layer: str) -> tuple[int, str, int]:
     return (3 if layer == FINAL_LAYER else 4), layer, 0
 
 
-def outer_prefix(names: Iterable[str]) -> str:
+def find_outer_prefix(names: Iterable[str]) -> str:
     """Return the prefix that wrappers put before every single name."""
     names = list(names)
     prefix = ""
@@ -259,7 +259,7 @@ class Names:
             CheckpointError: when two tensors would get one name.
         """
         trunk = [n for n in stored if not (modules and n.startswith(modules))]
-        outer = outer_prefix(trunk)
+        outer = find_outer_prefix(trunk)
         prefix = outer + prefix_of(name.removeprefix(outer) for name in trunk)
         specs: dict[str, TensorSpec] = {}
         inside: list[str] = []

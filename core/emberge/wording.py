@@ -130,10 +130,10 @@ def prose(text: str) -> Markdown:
     return Markdown(_OPENING.sub(_escape_opening, escaped, count=1) if escaped else "")
 
 
-def _escape_opening(found: re.Match[str]) -> str:
-    if found.start():
-        return found[0]
-    return f"\\{found[1]}" if found[1] else f"{found[2]}\\{found[3]}"
+def _escape_opening(match: re.Match[str]) -> str:
+    if match.start():
+        return match[0]
+    return f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}"
 
 
 def bold(text: str) -> Markdown:

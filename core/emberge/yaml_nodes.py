@@ -4,7 +4,7 @@ PyYAML reads YAML 1.1, where `on` is true and `12:30` is 750. Only its scanner a
 the meaning of a plain word follows the core schema of YAML 1.2, with `<<` kept for merging anchors.
 
 The composer keeps what an alias repeats as one shared node, so a text of a few lines may mean billions of
-values, and a walk through them would not end. `alias_problem` counts them while it visits each node once.
+values, and a walk through them would not end. `find_alias_problem` counts them, visiting each node once.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def read_yaml(
         if root is None:
             problems.append(Problem(f"{what} is empty", place(1)))
             return None
-        repeated = alias_problem(root)
+        repeated = find_alias_problem(root)
         if repeated is None:
             return _Reading(place, problems).node(root)
         problems.append(Problem(repeated[1], place(repeated[0])))
@@ -151,7 +151,7 @@ def _describe_syntax_error(error: yaml.MarkedYAMLError) -> str:
     return f"this is not YAML: {context}{message}"
 
 
-def alias_problem(root: yaml.Node | None) -> tuple[int, str] | None:
+def find_alias_problem(root: yaml.Node | None) -> tuple[int, str] | None:
     """Return line and message for a document that repeats too much, None for any other.
 
     `<<` counts like every other use of an alias. The line is that of the list or mapping in which the limit

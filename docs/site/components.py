@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberge.plugins import KINDS, Plugins
-from emberge.recipes.docs.describe import component_page, component_rows, option_line
+from emberge.recipes.docs.describe import build_component_pages, list_component_rows, option_line
 from emberge.wording import Markdown, code_span, table_lines
 
 __all__ = ["PAPER", "anchor", "component_pages", "kind_path", "kind_title", "prose"]
@@ -50,7 +50,7 @@ def anchor(row: Mapping[str, Any]) -> str:
 
 def component_pages(plugins: Plugins) -> dict[str, str]:
     """Return the Markdown of every kind's page, by its path."""
-    rows = component_rows(plugins)
+    rows = list_component_rows(plugins)
     return {
         kind_path(kind): "\n".join(_page(plugins, kind, [r for r in rows if r["kind"] == kind]))
         for kind in KINDS
@@ -71,7 +71,7 @@ def _page(plugins: Plugins, kind: str, rows: list[dict[str, Any]]) -> Iterator[s
     yield from table_lines(["name", "plugin", "summary"], table)
     shown = _Shown({})
     for row in rows:
-        (full,) = [p for p in component_page(plugins, row["full_name"]) if p["kind"] == kind]
+        (full,) = [p for p in build_component_pages(plugins, row["full_name"]) if p["kind"] == kind]
         yield from _component(full, shown)
 
 

@@ -24,7 +24,7 @@ from emberge import (
     stable_seed,
     suggest,
 )
-from emberge.devices import memory_here
+from emberge.devices import measure_memory
 from emberge.model_folder import load_tokenizer
 from emberge.wording import human_size
 
@@ -101,7 +101,7 @@ class RandomModel(Step):
             yield context.problem(str(error), "config")
             return
         needed = 4 * sum(weight.numel() for weight in model.parameters())
-        if needed > (memory := memory_here()):
+        if needed > (memory := measure_memory()):
             yield context.problem(
                 f"its weights take {human_size(needed)}, and this machine has {human_size(memory)} of "
                 "memory; make it smaller",

@@ -20,7 +20,14 @@ from emberge.files import fill_once
 from emberge.network import Stop, request_threads
 from emberge.tensor_files import ServerFile
 
-from emberge_hub.hub import PICKLE, Files, commit_of, metadata_among, on_hub, weights_among
+from emberge_hub.hub import (
+    PICKLE,
+    Files,
+    commit_of,
+    fetch_from_hub,
+    select_metadata,
+    select_weights,
+)
 
 _HUB = "hf://"
 _WEB = ("http://", "https://")
@@ -72,7 +79,7 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
     if reference.startswith(_HUB):
         name = reference.removeprefix(_HUB).rstrip("/")
         if files == "all":
-            return on_hub(name, revision, files)
+            return fetch_from_hub(name, revision, files)
         root = f"{_HUB}{name}@{commit_of(name, revision)}"
     else:
         root = (reference if revision is None else f"{reference}@{revision}").rstrip("/")
@@ -83,7 +90,7 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
             if root.startswith(_WEB)
             else _list_files(root, stop)
         )
-        model_files = [*metadata_among(server_files), *weights_among(server_files)]
+        model_files = [*select_metadata(server_files), *select_weights(server_files)]
         _require_model(root, model_files, files)
         files_by_name = {name: server_files[name] for name in dict.fromkeys(model_files)}
         for name in files_by_name:

@@ -26,7 +26,7 @@ def locate_model(reference: str, revision: str | None, files: Files) -> Path | N
 
         return at_address(reference, revision, files)
     if _HUB_ID.fullmatch(reference):
-        from emberge_hub.hub import on_hub
+        from emberge_hub.hub import fetch_from_hub
 
-        return on_hub(reference, revision, files)
+        return fetch_from_hub(reference, revision, files)
     return None

@@ -34,14 +34,14 @@ OTHER_FORMATS = ("onnx/*", "openvino/*", "coreml/*", "original/*", "gguf/*")
 PICKLE = ".bin"
 
 
-def metadata_among(names: Iterable[str]) -> list[str]:
+def select_metadata(names: Iterable[str]) -> list[str]:
     """Return the names of configs, tokenizers, code and licences."""
     return [
         str(p) for p in _skip_other_formats(names) if any(p.match(pattern) for pattern in METADATA)
     ]
 
 
-def weights_among(names: Iterable[str]) -> list[str]:
+def select_weights(names: Iterable[str]) -> list[str]:
     """Return the names of each folder's safetensors, or of its pickles if it has none."""
     paths = _skip_other_formats(names)
     safe = [p for p in paths if p.suffix == ".safetensors"]
@@ -59,7 +59,7 @@ _LONGEST = 64 << 20  # bytes of a config or tokenizer; the largest known has 33 
 _PATIENCE = {"metadata": 3.0, "all": 20.0, "ranges": 20.0}  # seconds to wait for a hub's answer
 
 
-def on_hub(reference: str, revision: str | None, files: Files) -> Path:
+def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
     """Return a folder with the files of a model on the hub, downloaded once into the hub's own cache.
 
     Of several formats safetensors are taken; a pickle only where there is nothing else.
@@ -128,7 +128,7 @@ def _require_sizes(reference: str, sizes: Mapping[str, int | None]) -> None:
     Raises:
         CheckpointError: naming the file, or the sizes.
     """
-    for name in metadata_among(sizes):
+    for name in select_metadata(sizes):
         if (sizes[name] or 0) > _LONGEST:
             raise CheckpointError(
                 f"'{reference}': {name} has {human_size(sizes[name] or 0)}; of files that are no weights at "
@@ -153,8 +153,8 @@ def _find_largest(sizes: Sequence[int | None]) -> int | None:
 
 
 def _select_files(names: Sequence[str], files: str) -> list[str]:
-    metadata = metadata_among(names)
-    return metadata if files == "metadata" else [*metadata, *weights_among(names)]
+    metadata = select_metadata(names)
+    return metadata if files == "metadata" else [*metadata, *select_weights(names)]
 
 
 def _escape_patterns(names: Iterable[str]) -> list[str]:

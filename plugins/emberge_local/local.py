@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from emberge import Count, Launch, Launcher, Machine
 from emberge.contracts import Launched, StepPool
-from emberge.devices import memory_here
+from emberge.devices import measure_memory
 from emberge.processes import StepProcess
 from emberge.wording import parse_size
 
@@ -45,7 +45,7 @@ class Local(Launcher):
         count = self.workers or len(gpus) or max(1, machine.workers // max(2, self.threads))
         each = parse_size(self.memory) if self.memory else None
         if each is not None:
-            count = max(1, min(count, (machine.memory or memory_here()) // each))
+            count = max(1, min(count, (machine.memory or measure_memory()) // each))
         elif machine.memory is not None:
             each = machine.memory // count
         part = dataclasses.replace(machine, workers=max(1, machine.workers // count), memory=each)

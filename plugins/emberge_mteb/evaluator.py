@@ -35,10 +35,20 @@ from emberge.contracts import KeptIndex, Side
 from emberge.data import check_eval_sets, eval_texts, pick_eval_sets
 
 from emberge_mteb.hub_tasks import Domains
-from emberge_mteb.kept_index import index_contents, index_faults, index_widths, unsearched
+from emberge_mteb.kept_index import (
+    find_unsearched_tasks,
+    index_contents,
+    index_faults,
+    index_widths,
+)
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets
 from emberge_mteb.model import Prompts
-from emberge_mteb.task_media import first_tasks, local_media, missing_packages, unread_media
+from emberge_mteb.task_media import (
+    find_first_tasks,
+    find_local_media,
+    find_missing_packages,
+    find_unread_media,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -140,7 +150,9 @@ class Mteb(Evaluator):
         yield from self._check_data(context)
         if self.tasks or self.benchmark:
             yield from self._check_named(context)
-        for fault in unsearched(self.preview(context) or ()) if self.documents_of else ():
+        for fault in (
+            find_unsearched_tasks(self.preview(context) or ()) if self.documents_of else ()
+        ):
             yield context.problem(fault, "documents_of")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
@@ -169,7 +181,7 @@ class Mteb(Evaluator):
         except DataError as error:
             yield context.problem(str(error), option)
             return
-        yield from (context.problem(fault, option) for fault in missing_packages(tasks))
+        yield from (context.problem(fault, option) for fault in find_missing_packages(tasks))
         self._build_domains().show([task.metadata.name for task in tasks], context)
         missing = [task.metadata.name for task in tasks if not cached(task)]
         if missing:
@@ -208,8 +220,8 @@ class Mteb(Evaluator):
             tasks = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
         except DataError:
             return  # `check` reports it
-        for kind, name in first_tasks(tasks).items():
-            yield from unread_media(backbone, checkpoint, [kind], f"mteb task '{name}'")
+        for kind, name in find_first_tasks(tasks).items():
+            yield from find_unread_media(backbone, checkpoint, [kind], f"mteb task '{name}'")
 
     def _check_widths(self, dimension: int | None) -> Iterator[str]:
         wide = [size for size in self.dims if dimension is not None and size > dimension]
@@ -298,8 +310,8 @@ class Mteb(Evaluator):
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
         for local in local_sets(self.data, workspace.data, rows):
             name = _build_local_name(local.set.name, local.split)
-            kinds = local_media(local.load(workspace.readers)) if name in named else ()
-            for fault in unread_media(self.backbone, model.folder, kinds, f"set '{name}'"):
+            kinds = find_local_media(local.load(workspace.readers)) if name in named else ()
+            for fault in find_unread_media(self.backbone, model.folder, kinds, f"set '{name}'"):
                 raise DataError(f"{model.name}: {fault}")
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[Side, str]]:
@@ -320,24 +332,24 @@ class Mteb(Evaluator):
             raise problem
         return sources
 
-    def _build_local_source(self, one: LocalSet, workspace: Workspace) -> _Source:
-        from emberge_mteb.local_tasks import local_task, text_count
+    def _build_local_source(self, local: LocalSet, workspace: Workspace) -> _Source:
+        from emberge_mteb.local_tasks import count_texts, local_task
 
-        fingerprint = self._hash_task(one.fingerprint)
-        info = _build_local_info(one.set, one.split)
+        fingerprint = self._hash_task(local.fingerprint)
+        info = _build_local_info(local.set, local.split)
 
         def make() -> tuple[Any, int]:
-            data = one.load(workspace.readers)
-            named = replace(one.set, name=info.name)
-            task = local_task(named, data, split=one.split, revision=fingerprint)
-            return task, text_count(data)
+            data = local.load(workspace.readers)
+            named = replace(local.set, name=info.name)
+            task = local_task(named, data, split=local.split, revision=fingerprint)
+            return task, count_texts(data)
 
-        info = replace(info, note=one.limits.note, fingerprint=fingerprint)
-        asked = {"instruction": one.set.instruction, "prompt": one.set.prompt}
-        return _Source(info, make, lambda: eval_texts(one.load(workspace.readers)), asked)
+        info = replace(info, note=local.limits.note, fingerprint=fingerprint)
+        asked = {"instruction": local.set.instruction, "prompt": local.set.prompt}
+        return _Source(info, make, lambda: eval_texts(local.load(workspace.readers)), asked)
 
     def _build_named_source(self, task: Any, rows: int | None, inside: Collection[str]) -> _Source:
-        from emberge_mteb.hub_tasks import instruction_of, load_task, task_texts
+        from emberge_mteb.hub_tasks import instruction_of, load_task, read_task_texts
 
         def make() -> tuple[Any, int]:
             load_task(task, rows)
@@ -345,7 +357,7 @@ class Mteb(Evaluator):
 
         def texts() -> Iterator[tuple[Side, str]]:
             load_task(task, rows)
-            return task_texts(task)
+            return read_task_texts(task)
 
         metadata = task.metadata
         domain: Literal["in", "out"] | None = None
@@ -470,15 +482,15 @@ def _build_local_name(name: str, split: str) -> str:
     return name if split == "test" else f"{name}-{split}"
 
 
-def _build_local_info(one: EvalSet, split: Split) -> TaskInfo:
-    from emberge_mteb.local_tasks import main_metric
+def _build_local_info(eval_set: EvalSet, split: Split) -> TaskInfo:
+    from emberge_mteb.local_tasks import choose_main_metric
 
     return TaskInfo(
-        name=_build_local_name(one.name, split),
-        kind=one.task,
-        metric=main_metric(one),
-        languages=(one.language,),
-        domain=one.domain,
+        name=_build_local_name(eval_set.name, split),
+        kind=eval_set.task,
+        metric=choose_main_metric(eval_set),
+        languages=(eval_set.language,),
+        domain=eval_set.domain,
         split=split,
     )
 

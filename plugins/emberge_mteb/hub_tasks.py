@@ -56,7 +56,7 @@ def hub_tasks(
             try:
                 tasks.append(mteb.get_task(name, languages=list(languages) or None))
             except KeyError as error:
-                raise DataError(f"mteb has no task '{name}'{nearest_tasks(name)}") from error
+                raise DataError(f"mteb has no task '{name}'{suggest_tasks(name)}") from error
             except ValueError as error:
                 raise DataError(f"mteb task '{name}': {error}") from error
     for task in tasks:
@@ -74,7 +74,7 @@ def _find_benchmark(name: str) -> Any:
     try:
         return mteb.get_benchmark(name)
     except KeyError as error:
-        raise DataError(f"mteb has no benchmark '{name}'{nearest_benchmarks(name)}") from error
+        raise DataError(f"mteb has no benchmark '{name}'{suggest_benchmarks(name)}") from error
 
 
 def _pin_revision(benchmark: str, only: Sequence[str]) -> list[Any]:
@@ -82,7 +82,7 @@ def _pin_revision(benchmark: str, only: Sequence[str]) -> list[Any]:
     for name in only:
         if name not in tasks:
             raise DataError(
-                f"mteb's benchmark '{benchmark}' has no task '{name}'{nearest_names(name, tasks)}; its "
+                f"mteb's benchmark '{benchmark}' has no task '{name}'{suggest_names(name, tasks)}; its "
                 "release here may have another list"
             )
     return [tasks[name] for name in only or tasks]
@@ -100,7 +100,7 @@ def find_unknown(names: Sequence[str]) -> dict[str, str]:
             try:
                 mteb.get_task(name)
             except KeyError:
-                nearest[name] = nearest_tasks(name)
+                nearest[name] = suggest_tasks(name)
     return nearest
 
 
@@ -242,24 +242,24 @@ def _cut_search(half: dict[str, Any], rows: int) -> dict[str, Any]:
     }
 
 
-def nearest_tasks(name: str) -> str:
+def suggest_tasks(name: str) -> str:
     """Return `"; did you mean 'X', 'Y' or 'Z'?"` for mteb's tasks of text, or nothing."""
     import mteb
 
     tasks = mteb.get_tasks(
         modalities=["text"], exclusive_modality_filter=True, exclude_superseded=False
     )
-    return nearest_names(name, (task.metadata.name for task in tasks))
+    return suggest_names(name, (task.metadata.name for task in tasks))
 
 
-def nearest_benchmarks(name: str) -> str:
+def suggest_benchmarks(name: str) -> str:
     """Return `"; did you mean 'X' or 'Y'?"` for mteb's benchmarks, or nothing."""
     import mteb
 
-    return nearest_names(name, (benchmark.name for benchmark in mteb.get_benchmarks()))
+    return suggest_names(name, (benchmark.name for benchmark in mteb.get_benchmarks()))
 
 
-def nearest_names(name: str, known: Iterable[str]) -> str:
+def suggest_names(name: str, known: Iterable[str]) -> str:
     """Return up to three known names as a hint, nearest first; nothing where none is near.
 
     A name of which only a part was written comes before one that is spelt alike: `Banking77` is
@@ -320,7 +320,7 @@ class Domains:
             context.note("in domain", [f"{counted}: {', '.join(inside)}" if inside else counted])
 
 
-def task_texts(task: Any) -> Iterator[tuple[Side, str]]:
+def read_task_texts(task: Any) -> Iterator[tuple[Side, str]]:
     """Yield the texts of a loaded task's evaluation splits; those of an aggregate are its parts'."""
     for part in getattr(task, "tasks", None) or [task]:
         for half in _yield_halves(part):

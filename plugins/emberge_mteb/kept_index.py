@@ -47,7 +47,7 @@ def index_faults(
             yield f"{index.model}: {problem}"
 
 
-def unsearched(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+def find_unsearched_tasks(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield the problem with each task that has no documents, once."""
     for name, kind in {task.plain_name: task.kind for task in tasks}.items():
         if not kind.endswith(_SEARCHED):
@@ -66,10 +66,10 @@ def index_widths(
         folder = None if index.translations else context.model(index.model)
         width = None if folder is None else backbone.describe(folder).dimension
         if None not in (width, dimension) and width != dimension:
-            yield width_problem(index.label, width, dimension)
+            yield describe_width_problem(index.label, width, dimension)
 
 
-def width_problem(label: str, width: int | None, wanted: int | None) -> str:
+def describe_width_problem(label: str, width: int | None, wanted: int | None) -> str:
     """Return the problem with an index whose vectors have another size than a model's queries."""
     return (
         f"the index '{label}' has vectors of {width} numbers and the queries have {wanted}; give "
@@ -158,12 +158,12 @@ class Indexes:
         )
 
 
-def _find_way(found: Sequence[Any], source: str, target: str) -> list[Any] | None:
+def _find_way(translations: Sequence[Any], source: str, target: str) -> list[Any] | None:
     """Return the fewest translations that lead from one model to another, in order; None without a way."""
     ways: dict[str, list[Any]] = {source: []}
-    for _ in found:
+    for _ in translations:
         for reached, way in list(ways.items()):
-            for translation in found:
+            for translation in translations:
                 if translation.source == reached:
                     ways.setdefault(translation.target, [*way, translation])
     return ways.get(target)
@@ -208,7 +208,9 @@ class OnIndex:
         if self._translate is not None:
             rows = self._translate(rows)
         if rows.shape[1] != self._queries.dimension:
-            raise DataError(width_problem(self._label, rows.shape[1], self._queries.dimension))
+            raise DataError(
+                describe_width_problem(self._label, rows.shape[1], self._queries.dimension)
+            )
         return cut_rows(rows, self._size)
 
 
@@ -249,8 +251,8 @@ def _list_first_names(hits: Mapping[str, float], count: int) -> list[str]:
     return sorted(hits, key=lambda name: (-hits[name], name))[:count]
 
 
-def _join_scores(found: Mapping[str, float], anew: Mapping[str, float]) -> dict[str, float]:
+def _join_scores(hits: Mapping[str, float], anew: Mapping[str, float]) -> dict[str, float]:
     """Return scores that rank the reordered hits first, then the others in their old order."""
-    others = {name: score for name, score in found.items() if name not in anew}
+    others = {name: score for name, score in hits.items() if name not in anew}
     above = max(others.values(), default=0.0) - min(anew.values(), default=0.0) + 1.0
     return others | {name: score + above for name, score in anew.items()}

@@ -16,7 +16,7 @@ from emberge import (
     TaskKind,
 )
 
-from emberge_mteb.task_media import Sides, media_sides
+from emberge_mteb.task_media import Sides, find_media_sides
 
 # Main metric of each kind of task unless its catalogue names another, in mteb's words.
 METRICS: Mapping[TaskKind, str] = {
@@ -67,14 +67,14 @@ _LANGUAGES = {
 }
 
 
-def main_metric(one: EvalSet) -> str:
+def choose_main_metric(one: EvalSet) -> str:
     """Return mteb's name of the metric that a set is judged by."""
     if one.metric is None:
         return METRICS[one.task]
     return _PLAIN_WORDS.get(one.metric, one.metric)
 
 
-def text_count(data: EvalData) -> int:
+def count_texts(data: EvalData) -> int:
     """Return about how many texts a model embeds for the set."""
     match data:
         case RetrievalData():
@@ -98,7 +98,7 @@ def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> An
     """
     import mteb
 
-    sides = media_sides(data)
+    sides = find_media_sides(data)
     fields, dataset = _build_task_content(one, data, split, sides)
     metadata = mteb.TaskMetadata(
         name=one.name,
@@ -112,7 +112,7 @@ def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> An
         eval_langs=[
             _LANGUAGES.get(one.language.lower()[:2], _LANGUAGES.get(one.language, "und-Zyyy"))
         ],
-        main_score=main_metric(one),
+        main_score=choose_main_metric(one),
     )
     parent = fields.pop("parent")
     kind = type(f"Local{_TYPES[one.task]}", (parent,), {"metadata": metadata, **fields})
@@ -123,7 +123,7 @@ def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> An
 
 
 def _build_task_content(
-    one: EvalSet, data: EvalData, split: str, sides: Sides | None
+    eval_set: EvalSet, data: EvalData, split: str, sides: Sides | None
 ) -> tuple[dict[str, Any], Any]:
     """Return (the task's class and its attributes, the dataset in the layout that class reads)."""
     from datasets import Dataset, DatasetDict
@@ -146,7 +146,7 @@ def _build_task_content(
             }
         case PairData():
             texts = {"sentence1": list(data.texts1), "sentence2": list(data.texts2)}
-            if one.task == "sts":
+            if eval_set.task == "sts":
                 rows = Dataset.from_dict({**texts, "score": list(data.scores)})
                 fields = {"parent": AbsTaskSTS, "min_score": 0, "max_score": 1}
                 return fields, DatasetDict({split: rows})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import MediaKind
 from emberge.numerics import unit_rows
 
-from emberge_mteb.task_media import batch_inputs
+from emberge_mteb.task_media import read_batch_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,7 +120,7 @@ class MtebModel:
         from emberge.media import MediaFolder
 
         folder = MediaFolder(self._media)
-        texts = [text for batch in inputs for text in batch_inputs(batch, folder)]
+        texts = [text for batch in inputs for text in read_batch_inputs(batch, folder)]
         side = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
         prompt = self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
         return self._embed_new(texts, prompt)

@@ -52,17 +52,17 @@ class Sides(NamedTuple):
         return category if category in get_args(TaskCategory) else None
 
 
-def local_media(data: EvalData) -> tuple[MediaKind, ...]:
+def find_local_media(data: EvalData) -> tuple[MediaKind, ...]:
     """Return the kinds of media that a set has anywhere."""
     return media_kinds(text for _, text in eval_texts(data))
 
 
-def media_sides(data: EvalData) -> Sides | None:
+def find_media_sides(data: EvalData) -> Sides | None:
     """Return the modalities of a set to search in; None for one of text alone, and for other sets.
 
     In other sets, which mteb gives to a model as they are, references to media are in the texts.
     """
-    if not isinstance(data, RetrievalData | RerankingData) or not local_media(data):
+    if not isinstance(data, RetrievalData | RerankingData) or not find_local_media(data):
         return None
     if isinstance(data, RetrievalData):
         queries: Iterable[str] = data.queries.values()
@@ -83,7 +83,7 @@ def _list_modalities(texts: Iterable[str]) -> list[str]:
     return [*media_kinds(text_list), *(["text"] if worded else [])]
 
 
-def batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str]:
+def read_batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str]:
     """Return the inputs of a batch with `image`, `audio` and `text`, or some of them, in that order.
 
     A column of media has Pillow images or `{array, sampling_rate}`, lists of them, or, from a local set,
@@ -121,7 +121,7 @@ def _yield_parts(column: Any, value: Any, folder: MediaFolder) -> Iterator[str |
         yield folder.add_clip(value["array"], value["sampling_rate"])
 
 
-def first_tasks(tasks: Sequence[Any]) -> dict[MediaKind, str]:
+def find_first_tasks(tasks: Sequence[Any]) -> dict[MediaKind, str]:
     """Return the kinds of media that mteb's tasks have, each with the name of the first that has it."""
     first_by_kind: dict[MediaKind, str] = {}
     for kind in _KINDS:
@@ -131,9 +131,9 @@ def first_tasks(tasks: Sequence[Any]) -> dict[MediaKind, str]:
     return first_by_kind
 
 
-def missing_packages(tasks: Sequence[Any]) -> Iterator[str]:
+def find_missing_packages(tasks: Sequence[Any]) -> Iterator[str]:
     """Yield the packages to install for the data of mteb's tasks, with the first task that needs each."""
-    for kind, name in first_tasks(tasks).items():
+    for kind, name in find_first_tasks(tasks).items():
         module, package = _PACKAGES[kind]
         if find_spec(module) is None:
             yield (
@@ -142,7 +142,7 @@ def missing_packages(tasks: Sequence[Any]) -> Iterator[str]:
             )
 
 
-def unread_media(
+def find_unread_media(
     backbone: Backbone, checkpoint: Path, kinds: Sequence[MediaKind], where: str
 ) -> list[str]:
     """Return reasons why a model does not read the media of a task; none where it does."""

@@ -67,7 +67,7 @@ def connected(address: str, machine: Machine) -> Iterator[None]:
         gpus = [device for device in machine.devices if device != "cpu"]
         options |= {"num_cpus": machine.workers, "num_gpus": len(gpus), "include_dashboard": False}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with closed_cluster() if starts_cluster else contextlib.nullcontext():
+    with keep_cluster_local() if starts_cluster else contextlib.nullcontext():
         with _keep_signal_handler():
             try:
                 _require_answer(address)
@@ -95,7 +95,7 @@ def _build_job() -> Any:
 
 
 @contextlib.contextmanager
-def closed_cluster() -> Iterator[None]:
+def keep_cluster_local() -> Iterator[None]:
     """Make a cluster that is started in this block listen on the loopback interface, with a token of its own.
 
     Ray knows a switch for it, meant for systems whose firewall would ask: its value at import is kept in a
@@ -157,7 +157,7 @@ def _require_answer(address: str) -> None:
 
 
 @contextlib.contextmanager
-def on_cluster(resources: Resources) -> Iterator[_Queue]:
+def open_pool(resources: Resources) -> Iterator[_Queue]:
     """Open a pool on the connected cluster, and stop all its tasks after the block."""
     queue = _Queue(resources)
     try:

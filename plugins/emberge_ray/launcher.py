@@ -42,7 +42,7 @@ class Ray(Launcher):
 
     @contextlib.contextmanager
     def open(self, machine: Machine) -> Iterator[StepPool]:
-        from emberge_ray.cluster import Resources, connected, on_cluster
+        from emberge_ray.cluster import Resources, connected, open_pool
 
         devices = [device for device in machine.devices if device != "cpu"]
         resources = Resources(
@@ -52,5 +52,5 @@ class Ray(Launcher):
             threads=self.threads,
         )
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
-        with connected(address, machine), on_cluster(resources) as pool:
+        with connected(address, machine), open_pool(resources) as pool:
             yield pool

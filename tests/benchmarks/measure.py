@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from emberge.devices import usable_cores
+from emberge.devices import count_usable_cores
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def machine_lines(packages: Sequence[str]) -> list[str]:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     busy = os.getloadavg()[0]
     return [
-        f"{names[0] if names else platform.machine()} ({vectors}), {usable_cores()} cores, "
+        f"{names[0] if names else platform.machine()} ({vectors}), {count_usable_cores()} cores, "
         f"{memory / 2**30:.0f} GiB, {platform.system()} {platform.release()}, load {busy:.1f}",
         ", ".join(
             [f"Python {platform.python_version()}", *(f"{n} {_version(n)}" for n in packages)]

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from emberge.devices import usable_cores
+from emberge.devices import count_usable_cores
 
 from tests.benchmarks.measure import Cost, chill, machine_lines, median, run, warm
 from tests.benchmarks.merge_fusion import MODELS, compare_fusion
@@ -230,7 +230,7 @@ def command(
     """The command line of a peer, and its environment."""
     base, *models = checkpoints
     environment = {
-        "OMP_NUM_THREADS": str(usable_cores()),
+        "OMP_NUM_THREADS": str(count_usable_cores()),
         "HF_HUB_OFFLINE": "1",
         "EMBERGE_HASH_CACHE": "never",  # a first merge of these models
     }

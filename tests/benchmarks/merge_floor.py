@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
-from emberge.devices import usable_cores
+from emberge.devices import count_usable_cores
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorReader, TensorSpec, TensorWriter, bytes_of, scratch
 
@@ -27,7 +27,7 @@ def copy(out: Path, models: Sequence[Path]) -> None:
     checkpoints = [Checkpoint(model).specs for model in models]
     writer = TensorWriter(out, list(checkpoints[0].values()), {})
     writer.begin()
-    with TensorReader() as reader, ThreadPoolExecutor(usable_cores()) as pool:
+    with TensorReader() as reader, ThreadPoolExecutor(count_usable_cores()) as pool:
 
         def block(name: str, start: int, size: int) -> None:
             pieces = [_read(reader, specs, name, start, size) for specs in checkpoints[::-1]]

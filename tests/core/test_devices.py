@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from emberge import RecipeError
-from emberge.devices import dtype_for, find_machine, torch_threads
+from emberge.devices import choose_training_dtype, find_machine, limit_torch_threads
 
 
 def test_memory_is_given_as_a_size() -> None:
@@ -26,13 +26,13 @@ def test_a_device_that_is_not_here_is_named() -> None:
 
 
 def test_a_cpu_computes_in_float32() -> None:
-    assert dtype_for("cpu") == "float32"
+    assert choose_training_dtype("cpu") == "float32"
 
 
 def test_threads_are_as_many_as_before_afterwards() -> None:
     import torch
 
     before = torch.get_num_threads()
-    with torch_threads(before + 1):
+    with limit_torch_threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before

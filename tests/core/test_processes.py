@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from emberge.processes import ended_how, last_lines
+from emberge.processes import describe_end, last_lines
 
 CODE = (
     "import time; from emberge.processes import read_call; "
@@ -57,8 +57,8 @@ def test_errors_that_were_named_count_more_than_the_last_line(
     printed: list[str], last: list[str], how: str
 ) -> None:
     assert last_lines(printed) == last
-    assert ended_how(3, printed) == how
+    assert describe_end(3, printed) == how
 
 
 def test_a_signal_is_named() -> None:
-    assert ended_how(-9, ["half a word"]) == "killed by signal 9"
+    assert describe_end(-9, ["half a word"]) == "killed by signal 9"

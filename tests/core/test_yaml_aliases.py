@@ -8,7 +8,7 @@ import pytest
 import yaml
 from emberge import DataError, RecipeError, load_plugins, load_recipe
 from emberge.data import load_catalogue
-from emberge.yaml_nodes import MOST_REPEATED, alias_problem
+from emberge.yaml_nodes import MOST_REPEATED, find_alias_problem
 
 
 def nested(depth: int, width: int = 9, key: str = "x-a{}") -> list[str]:
@@ -21,7 +21,7 @@ def nested(depth: int, width: int = 9, key: str = "x-a{}") -> list[str]:
 
 
 def problem(*lines: str) -> tuple[int, str] | None:
-    return alias_problem(yaml.compose("\n".join(lines), Loader=yaml.SafeLoader))
+    return find_alias_problem(yaml.compose("\n".join(lines), Loader=yaml.SafeLoader))
 
 
 def test_what_aliases_repeat_is_counted_as_if_it_were_written_out() -> None:
@@ -45,7 +45,7 @@ def test_depth_costs_nothing_and_neither_do_many_values_without_an_alias() -> No
     assert problem(*nested(60)) is not None
     assert problem(f"a: [{', '.join(['x'] * (MOST_REPEATED + 10))}]") is None
     assert problem("a: &a [*a, *a]") is None, "it is the reader's to refuse"
-    assert alias_problem(None) is None
+    assert find_alias_problem(None) is None
 
 
 def test_merged_mappings_count_too() -> None:

@@ -10,7 +10,7 @@ from emberge import EmbergeError, load_plugins
 from emberge.cli.main import main
 from emberge.plugins import Plugins
 from emberge.recipes import load_recipe, shipped_recipes
-from emberge.recipes.run.workspace import plugins_behind
+from emberge.recipes.run.workspace import list_plugins_behind
 
 PLUGINS = sorted(name for name, _ in load_plugins(block=()).manager.list_name_plugin())
 RECIPES = {name: one.path for name, one in shipped_recipes().items()}
@@ -26,7 +26,7 @@ def needs(recipe: str) -> frozenset[str]:
     """The plugins that the components of a shipped recipe come from."""
     plugins = without("")
     steps = load_recipe(RECIPES[recipe], plugins).steps
-    return frozenset(name for step in steps for name in plugins_behind(step.step, plugins))
+    return frozenset(name for step in steps for name in list_plugins_behind(step.step, plugins))
 
 
 def few(plugin: str) -> list[str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from emberge import Artifact, DataError, EmbergeError, run_recipe
 from emberge.cli import verbs
-from emberge.cli.main import guarded_output, main
-from emberge.recipes.checks.status import result_table
+from emberge.cli.main import guard_output, main
+from emberge.recipes.checks.status import read_result_table
 from emberge_terminal import open_view, progress
 
 from tests.support.places import SUPPORT
@@ -71,7 +71,7 @@ def test_a_warning_of_a_check_steers_no_terminal(capsys: Capture) -> None:
 
 def test_output_is_as_it_was_after_a_verb(capsys: Capture) -> None:
     before = sys.stdout
-    with pytest.raises(KeyError), guarded_output():
+    with pytest.raises(KeyError), guard_output():
         raise KeyError
     assert sys.stdout is before
 
@@ -105,8 +105,8 @@ def test_a_record_shows_no_table_of_elsewhere(tmp_path: Path, named: object) -> 
     (result / "own.md").write_text("| own |")
     (result / "link.md").symlink_to(tmp_path / "secret.md")
     name = named.format(place=tmp_path) if isinstance(named, str) else named
-    assert result_table(result, Artifact("file", details={"table": name})) == ""
-    assert result_table(result, Artifact("file", details={"table": "own.md"})) == "| own |"
+    assert read_result_table(result, Artifact("file", details={"table": name})) == ""
+    assert read_result_table(result, Artifact("file", details={"table": "own.md"})) == "| own |"
 
 
 class Terminal(io.StringIO):
@@ -122,7 +122,7 @@ def test_the_live_table_has_our_colours_and_no_escapes_of_a_step(
     monkeypatch.setenv("TERM", "xterm-256color")
     stream = Terminal()
     monkeypatch.setattr(sys, "stdout", stream)
-    with guarded_output():
+    with guard_output():
         out = Path("out")
         progress.run_started(out, [f"a{STEERING}"], False)
         progress.step_started(out, f"a{STEERING}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from emberge import load_plugins
 from emberge.recipes import describe_component
-from emberge.recipes.docs.describe import component_rows
+from emberge.recipes.docs.describe import list_component_rows
 
 PLUGINS = load_plugins(block=())
-ROWS = {row["full_name"]: row for row in component_rows(PLUGINS)}
+ROWS = {row["full_name"]: row for row in list_component_rows(PLUGINS)}
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))

@@ -149,7 +149,7 @@ def requires_plugins(words: Sequence[str]) -> bool:
     return "--version" not in words and next(_find_positional(words), "") not in VERBS
 
 
-def plugin_files(words: Sequence[str]) -> list[Path]:
+def list_plugin_files(words: Sequence[str]) -> list[Path]:
     """Return the files given by --plugin, which may add a verb of their own."""
     pairs = itertools.pairwise(words)
     named = [after for word, after in pairs if word == "--plugin"]
@@ -429,13 +429,13 @@ def _add_machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return group
 
 
-def _require_known_verb(words: Sequence[str], parser: _Parser, known: Sequence[str]) -> None:
+def _require_known_verb(words: Sequence[str], parser: _Parser, verbs: Sequence[str]) -> None:
     """Refuse an unknown verb and name the one that was meant; argparse would list all verbs."""
     for option in _take_options_before_verb(words):
         parser.require_known_option(option)
     word = next(_find_positional(words), None)
-    if word is not None and word not in known:
-        hint = suggest(word, known) or f"; verbs: {', '.join(known)}"
+    if word is not None and word not in verbs:
+        hint = suggest(word, verbs) or f"; verbs: {', '.join(verbs)}"
         raise RecipeError(f"there is no verb '{word}'{hint}")
 
 

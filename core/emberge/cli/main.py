@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from emberge.cli.arguments import parse, plugin_files, requires_plugins
+from emberge.cli.arguments import list_plugin_files, parse, requires_plugins
 from emberge.cli.ended_by_signal import Terminated, ended_by_signal
 from emberge.errors import EmbergeError, exits_refused
 from emberge.wording import printable, printable_lines
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with (
             ended_by_signal(lambda number: _show_interruption(128 + number, words)),
-            guarded_output(),
+            guard_output(),
         ):
             return _run_verb(words)
     except EmbergeError as error:
@@ -108,7 +108,9 @@ def _load_plugins(words: list[str]) -> Plugins | None:
     """Load the plugins where the verb may be one of theirs; emberge's own load them when they need them."""
     if not requires_plugins(words):
         return None
-    loaded: Plugins = importlib.import_module("emberge.plugins").load_plugins(plugin_files(words))
+    loaded: Plugins = importlib.import_module("emberge.plugins").load_plugins(
+        list_plugin_files(words)
+    )
     return loaded
 
 
@@ -166,7 +168,7 @@ class _GuardedStream:
 
 
 @contextmanager
-def guarded_output() -> Iterator[None]:
+def guard_output() -> Iterator[None]:
     """Guard standard output inside the block.
 
     A listener that draws with escapes of its own takes `sys.stdout.unguarded`, and guards its texts itself.

@@ -47,8 +47,8 @@ def run_one_diff(wanted: OneDiff, plugins: Plugins, machine: Machine) -> Iterato
         yield f"written: {wanted.page}"
 
 
-def _list_references(wanted: OneDiff) -> list[str]:
-    return [text for text in (wanted.first, wanted.second, wanted.base) if text is not None]
+def _list_references(request: OneDiff) -> list[str]:
+    return [text for text in (request.first, request.second, request.base) if text is not None]
 
 
 def _find_model(text: str, plugins: Plugins) -> Model:

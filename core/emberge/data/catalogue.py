@@ -24,7 +24,7 @@ from emberge.data.file_summary import shown
 from emberge.errors import DataError, suggest
 from emberge.files import UnsoundFileError, read_regular
 from emberge.wording import printable
-from emberge.yaml_nodes import alias_problem
+from emberge.yaml_nodes import find_alias_problem
 
 CATALOGUE_BYTES = 4 << 20
 """Bytes that a catalogue may have; one of a thousand sets has a tenth of them."""
@@ -76,7 +76,7 @@ def _parse(
     """Return the catalogue of a file's text; the steps of a recipe share few of them."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        repeated = alias_problem(root)
+        repeated = find_alias_problem(root)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise DataError(f"{shown(path)}:{line}: not YAML: {error.problem}") from None

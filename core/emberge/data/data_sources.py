@@ -17,7 +17,7 @@ from emberge.data.catalogue import instruction_prompt, load_catalogue
 from emberge.data.dataset_store import FORMAT
 from emberge.data.entry import Catalogue, DataEntry
 from emberge.data.file_summary import shown
-from emberge.data.hub_datasets import hub_key, hub_name, hub_rows
+from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hub_rows
 from emberge.errors import DataError, suggest
 from emberge.wording import printable
 
@@ -36,20 +36,20 @@ class DataSource:
     @property
     def place(self) -> str:
         """The file, or the hub dataset, as messages name it."""
-        return shown(self.path) if self.path is not None else hub_name(self.entry)
+        return shown(self.path) if self.path is not None else describe_hub_entry(self.entry)
 
     def rows(self, *, head: bool = False) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
         """Yield the rows with their numbers; with `head` only the first ones will be taken."""
         if self.path is not None and self.reader is not None:
             return islice(self.reader.rows(self.path), self.entry.first)
-        return islice(hub_rows(self.entry, head=head), self.entry.first)
+        return islice(read_hub_rows(self.entry, head=head), self.entry.first)
 
     def key(self) -> str:
         """Hash the content and the choices that decide how a row is understood, as 32 hex digits."""
         parts = [
             FORMAT,
             self.place if self.path is None else _hash_file(self.path),
-            "" if self.path is not None else hub_key(self.entry),
+            "" if self.path is not None else hash_hub_rows(self.entry),
             [type(self.reader).__name__, getattr(self.reader, "revision", 1)],
             dataclasses.asdict(self.entry.columns),
             self.entry.score_range,

@@ -50,12 +50,12 @@ def pick_eval_sets(path: Path, only: Sequence[str] = ()) -> list[EvalSet]:
     return _pick_named(catalogue.eval, only, str(catalogue.path))
 
 
-def _pick_named(sets: Sequence[EvalSet], only: Sequence[str], place: str) -> list[EvalSet]:
+def _pick_named(sets: Sequence[EvalSet], only: Sequence[str], label: str) -> list[EvalSet]:
     sets_by_name = {one.name: one for one in sets}
     for name in only:
         if name not in sets_by_name:
             hint = suggest(name, sets_by_name) or f"; there are {', '.join(sets_by_name)}"
-            raise DataError(f"{place}: there is no evaluation set '{name}'{hint}")
+            raise DataError(f"{label}: there is no evaluation set '{name}'{hint}")
     return [sets_by_name[name] for name in (only or tuple(sets_by_name))]
 
 

@@ -18,14 +18,16 @@ _PATIENCE = 3.0  # seconds to wait for a hub's answer
 _REMEMBERED = 300.0  # seconds that an answer is good for
 
 
-def hub_name(entry: DataEntry) -> str:
+def describe_hub_entry(entry: DataEntry) -> str:
     """Return the entry's name for messages: `owner/name/subset[split]@revision`."""
     subset = f"/{entry.subset}" if entry.subset else ""
     revision = f"@{entry.revision}" if entry.revision else ""
     return f"{entry.hub}{subset}[{entry.split}]{revision}"
 
 
-def hub_rows(entry: DataEntry, *, head: bool = False) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def read_hub_rows(
+    entry: DataEntry, *, head: bool = False
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield rows from 1; with `head`, or an entry's `first`, they are streamed as they are taken.
 
     Raises:
@@ -37,7 +39,7 @@ def hub_rows(entry: DataEntry, *, head: bool = False) -> Iterator[tuple[int, Map
     yield from enumerate(_load_stream(entry, streaming=head or entry.first is not None), start=1)
 
 
-def hub_key(entry: DataEntry) -> str:
+def hash_hub_rows(entry: DataEntry) -> str:
     """Return a hash of the rows, which `datasets` derives from the files' revision and the split.
 
     Of an entry's `first` rows it is found without downloading any.
@@ -62,8 +64,8 @@ def _require_answer(entry: DataEntry) -> None:
         return
     if not _does_answer(str(entry.hub), entry.revision, recently()):
         raise ConnectionError(
-            f"dataset {hub_name(entry)} cannot be looked up: the hub cannot be reached; connect, or give a "
-            "file as path"
+            f"dataset {describe_hub_entry(entry)} cannot be looked up: the hub cannot be reached; "
+            "connect, or give a file as path"
         )
 
 
@@ -125,12 +127,12 @@ def _explain_error(entry: DataEntry) -> Iterator[None]:
         yield
     except ConnectionError as error:  # OfflineModeIsEnabled is one
         raise ConnectionError(
-            f"dataset {hub_name(entry)} cannot be looked up: the hub cannot be reached and it was not "
-            "downloaded before; connect, or give a file as path"
+            f"dataset {describe_hub_entry(entry)} cannot be looked up: the hub cannot be reached "
+            "and it was not downloaded before; connect, or give a file as path"
         ) from error
     except (FileNotFoundError, ValueError, RuntimeError) as error:
         text = " ".join(str(error).split())
         raise DataError(
-            f"dataset {hub_name(entry)} cannot be loaded: {text[:300]}; correct hub, subset, split or "
-            "revision"
+            f"dataset {describe_hub_entry(entry)} cannot be loaded: {text[:300]}; "
+            "correct hub, subset, split or revision"
         ) from error

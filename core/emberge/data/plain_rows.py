@@ -63,9 +63,9 @@ def read_plain_rows(
 
 
 def _refuse_bad_rows(
-    source: DataSource, found: Sequence[tuple[int, Mapping[str, Any] | BadRow]]
+    source: DataSource, rows: Sequence[tuple[int, Mapping[str, Any] | BadRow]]
 ) -> None:
-    bad = [(number, row.message) for number, row in found if isinstance(row, BadRow)]
+    bad = [(number, row.message) for number, row in rows if isinstance(row, BadRow)]
     if bad:
         lines = [
             f"{source.place}:{number}: {printable(message)}" for number, message in bad[:_SHOWN]

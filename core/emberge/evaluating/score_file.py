@@ -146,40 +146,40 @@ def read_scores(folder: Path) -> Scores:
         ) from error
 
 
-def _read_all(found: Mapping[str, Any]) -> Scores:
-    around = _read_intervals(found.get("intervals"))
-    for model, means in _read_intervals(found.get("mean_intervals")).items():
+def _read_all(content: Mapping[str, Any]) -> Scores:
+    around = _read_intervals(content.get("intervals"))
+    for model, means in _read_intervals(content.get("mean_intervals")).items():
         around[model] = {**around.get(model, {}), **means}
     scores = Scores(
-        fingerprints={m["name"]: m.get("fingerprint", "") for m in found["models"]},
-        tasks=tuple(_read_task(task) for task in found["tasks"]),
-        values=_select_finite(found["scores"]),
+        fingerprints={m["name"]: m.get("fingerprint", "") for m in content["models"]},
+        tasks=tuple(_read_task(task) for task in content["tasks"]),
+        values=_select_finite(content["scores"]),
         intervals=around,
-        means=_select_finite(found.get("means") or {}),
-        comparisons=_read_comparisons(found.get("comparisons")),
-        forgetting=_read_comparisons(found.get("forgetting")),
-        gains_kept=tuple(GainKept(**one) for one in found.get("gains_kept") or ()),
-        against_linear=_read_comparisons(found.get("against_linear")),
-        headroom=tuple(found.get("headroom") or ()),
-        requirements=tuple(Verdict(**one) for one in found.get("requirements") or ()),
+        means=_select_finite(content.get("means") or {}),
+        comparisons=_read_comparisons(content.get("comparisons")),
+        forgetting=_read_comparisons(content.get("forgetting")),
+        gains_kept=tuple(GainKept(**one) for one in content.get("gains_kept") or ()),
+        against_linear=_read_comparisons(content.get("against_linear")),
+        headroom=tuple(content.get("headroom") or ()),
+        requirements=tuple(Verdict(**one) for one in content.get("requirements") or ()),
         costs={
             m["name"]: TrainingCost(**m["training_cost"])
-            for m in found["models"]
+            for m in content["models"]
             if m.get("training_cost")
         },
-        curves=tuple(_read_curve(curve) for curve in found.get("curves") or ()),
-        sizes={m["name"]: int(m["size"]) for m in found["models"] if m.get("size")},
+        curves=tuple(_read_curve(curve) for curve in content.get("curves") or ()),
+        sizes={m["name"]: int(m["size"]) for m in content["models"] if m.get("size")},
         parameters={
             m["name"]: ParameterCount(**m["parameters"])
-            for m in found["models"]
+            for m in content["models"]
             if m.get("parameters")
         },
     )
-    arms = found.get("arms") or ()
-    return replace(scores, pooled=_read_pooled(scores, arms, found)) if arms else scores
+    arms = content.get("arms") or ()
+    return replace(scores, pooled=_read_pooled(scores, arms, content)) if arms else scores
 
 
-def _read_pooled(scores: Scores, arms: Sequence[Any], found: Mapping[str, Any]) -> Scores:
+def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]) -> Scores:
     """Return the scores of arms, as those of models are."""
     estimates = {
         arm["name"]: {on: Estimate(**one) for on, one in {**arm["scores"], **arm["means"]}.items()}
@@ -199,10 +199,10 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], found: Mapping[str, Any]) 
             for name, row in estimates.items()
         },
         members={arm["name"]: dict(zip(arm["seeds"], arm["models"], strict=True)) for arm in arms},
-        comparisons=_read_comparisons(found.get("arm_comparisons")),
-        forgetting=_read_comparisons(found.get("arm_forgetting")),
-        against_linear=_read_comparisons(found.get("arm_against_linear")),
-        headroom=tuple(found.get("arm_headroom") or ()),
+        comparisons=_read_comparisons(content.get("arm_comparisons")),
+        forgetting=_read_comparisons(content.get("arm_forgetting")),
+        against_linear=_read_comparisons(content.get("arm_against_linear")),
+        headroom=tuple(content.get("arm_headroom") or ()),
         requirements=(),
         costs=_map_arms_to_facts(scores.costs, arms),
         parameters=_map_arms_to_facts(scores.parameters, arms),
@@ -210,10 +210,12 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], found: Mapping[str, Any]) 
     )
 
 
-def _map_arms_to_facts(known: Mapping[str, _Fact], arms: Sequence[Any]) -> dict[str, _Fact]:
+def _map_arms_to_facts(
+    facts_by_model: Mapping[str, _Fact], arms: Sequence[Any]
+) -> dict[str, _Fact]:
     """Return the facts of each arm's first model, by arm."""
     first = {arm["name"]: arm["models"][0] for arm in arms}
-    return {name: known[model] for name, model in first.items() if model in known}
+    return {name: facts_by_model[model] for name, model in first.items() if model in facts_by_model}
 
 
 def _select_numbers(row: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, float]:
@@ -224,46 +226,46 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _select_finite(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+def _select_finite(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     return {
         model: {on: float(v) for on, v in row.items() if _is_finite(v)}
-        for model, row in found.items()
+        for model, row in scores.items()
     }
 
 
-def _read_curve(found: Mapping[str, Any]) -> ScoreCurve:
+def _read_curve(entry: Mapping[str, Any]) -> ScoreCurve:
     places = tuple(
         CurvePlace(
             float(point["at"]),
             tuple(point["models"]),
             {on: Estimate(**one) for on, one in point["means"].items()},
         )
-        for point in found["points"]
+        for point in entry["points"]
     )
-    return ScoreCurve(str(found["name"]), str(found["variable"]), places)
+    return ScoreCurve(str(entry["name"]), str(entry["variable"]), places)
 
 
-def _read_task(found: Mapping[str, Any]) -> Task:
+def _read_task(entry: Mapping[str, Any]) -> Task:
     return Task(
-        name=found["name"],
-        kind=found.get("kind") or "",
-        metric=found.get("metric") or "",
-        languages=tuple(found.get("languages") or ()),
-        domain=found.get("domain"),
-        note=found.get("note") or "",
-        unit=found.get("unit") or "",
-        units=found.get("units"),
+        name=entry["name"],
+        kind=entry.get("kind") or "",
+        metric=entry.get("metric") or "",
+        languages=tuple(entry.get("languages") or ()),
+        domain=entry.get("domain"),
+        note=entry.get("note") or "",
+        unit=entry.get("unit") or "",
+        units=entry.get("units"),
     )
 
 
-def _read_intervals(found: Mapping[str, Any] | None) -> dict[str, dict[str, Interval]]:
+def _read_intervals(entries: Mapping[str, Any] | None) -> dict[str, dict[str, Interval]]:
     return {
         model: {on: (float(v[0]), float(v[1])) for on, v in row.items() if all(map(_is_finite, v))}
-        for model, row in (found or {}).items()
+        for model, row in (entries or {}).items()
     }
 
 
-def _read_comparisons(found: Iterable[Mapping[str, Any]] | None) -> tuple[Comparison, ...]:
+def _read_comparisons(entries: Iterable[Mapping[str, Any]] | None) -> tuple[Comparison, ...]:
     return tuple(
         Comparison(
             model=entry["model"],
@@ -276,5 +278,5 @@ def _read_comparisons(found: Iterable[Mapping[str, Any]] | None) -> tuple[Compar
             by_seed=entry.get("by_seed"),
             less=bool(entry.get("less")),
         )
-        for entry in found or ()
+        for entry in entries or ()
     )

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emberge.interpreter import python_command, safe_paths
+from emberge.interpreter import list_import_paths, python_command
 from emberge.numerics.compiling import can_keep, kept_in
 from emberge.numerics.delta_changes import (
     DeltaChange,
@@ -81,7 +81,7 @@ def _compile_in_process() -> None:
 
     If that fails, they are compiled in this one, which shows why.
     """
-    paths = {"PYTHONPATH": os.pathsep.join(safe_paths())}
+    paths = {"PYTHONPATH": os.pathsep.join(list_import_paths())}
     code = f"import {__name__} as tested; tested.compile_all()"
     subprocess.run(
         python_command("-c", code), env={**os.environ, **paths}, check=False, capture_output=True

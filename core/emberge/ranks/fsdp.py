@@ -139,7 +139,7 @@ def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
         if grads:
             norm = torch.nn.utils.get_total_norm(grads)
             squares = (
-                squares + whole_here(norm).to(torch.promote_types(norm.dtype, torch.float32)) ** 2
+                squares + gather_whole(norm).to(torch.promote_types(norm.dtype, torch.float32)) ** 2
             )
     total = squares.sqrt()
     factor = torch.clamp(limit / (total + 1e-6), max=1.0)
@@ -150,7 +150,7 @@ def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
     return total
 
 
-def whole_here(tensor: Tensor) -> Tensor:
+def gather_whole(tensor: Tensor) -> Tensor:
     """Return the whole of a split tensor on its device; every rank must call it."""
     full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full

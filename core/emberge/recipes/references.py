@@ -44,7 +44,7 @@ def locate_model(reference: ModelRef, plugins: Plugins, files: Files = "all") ->
         CheckpointError: saying where it was looked for and what to do.
         ConnectionError: when it could not be looked for.
     """
-    whole = outside_folder(reference.text, reference) if is_folder(reference.text) else None
+    whole = resolve_outside_path(reference.text, reference) if is_folder(reference.text) else None
     if whole is not None and whole.is_dir():  # even one with a plus sign in its name
         return LocatedModel(whole.name, _require_model(whole, reference.text))
     folder = _locate_folder(reference.main, reference, plugins, files)
@@ -75,20 +75,20 @@ def locate_file(reference: DataRef | FileRef) -> Path:
     Raises:
         DataError: saying where it was looked for.
     """
-    path = outside_folder(reference.text, reference)
+    path = resolve_outside_path(reference.text, reference)
     if not path.exists():
         close = _suggest_name(path)
         raise DataError(f"'{reference.text}' is missing (looked for {path.absolute()}){close}")
     return path
 
 
-def outside_folder(text: str, reference: Reference) -> Path:
+def resolve_outside_path(text: str, reference: Reference) -> Path:
     """Return the path that a text means, relative to the folder of its recipe."""
     path = Path(text).expanduser()
     return path if path.is_absolute() else reference.folder / path
 
 
-def kept_checkpoints(folder: Path) -> list[Path]:
+def list_kept_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints that a step kept in `folder`, in the order of their numbers."""
     inside = folder / "checkpoints"
     folders = [p for p in inside.iterdir() if p.is_dir()] if inside.is_dir() else []
@@ -102,7 +102,7 @@ def _number_key(path: Path) -> tuple[int, str]:
 
 def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: Files) -> Path:
     if is_folder(text):
-        folder = outside_folder(text, reference)
+        folder = resolve_outside_path(text, reference)
         if not folder.is_dir():
             hint = _suggest_name(folder)
             raise CheckpointError(
@@ -273,7 +273,7 @@ class Targets:
         if reference.part is None:
             named = [(str(reference.step), result.folder)]
         else:
-            checkpoints = kept_checkpoints(result.folder)
+            checkpoints = list_kept_checkpoints(result.folder)
             named = [(f"{reference.step}/{folder.name}", folder) for folder in checkpoints]
         if not named:
             raise CheckpointError(f"'{reference}': the step kept no checkpoints; see its keep_last")

@@ -139,8 +139,8 @@ def _find_interrupted_merge(out: Path) -> Iterator[Path]:
             yield path
 
 
-def _is_run(place: OutFolder) -> bool:
-    return _is_folder(place.work) or place.status.is_file()
+def _is_run(out_folder: OutFolder) -> bool:
+    return _is_folder(out_folder.work) or out_folder.status.is_file()
 
 
 def _is_folder(path: Path) -> bool:
@@ -169,14 +169,14 @@ def _find_all(out: Path) -> Leftovers:
 # ── results ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _find_old_results(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[Leftover]:
-    linked = {path.resolve() for path in place.path.iterdir() if path.is_symlink()}
+def _find_old_results(out_folder: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[Leftover]:
+    linked = {path.resolve() for path in out_folder.path.iterdir() if path.is_symlink()}
     # A run that was killed as it published a result finds it again, link or not.
     current = {str(step.get(key)) for step in last for key in ("folder", "work")}
     steps = {folder_name(step["id"]) for step in last}
-    links = [path for path in place.path.iterdir() if path.is_symlink()]
+    links = [path for path in out_folder.path.iterdir() if path.is_symlink()]
     steps |= {path.name for path in links if (path / ARTIFACT).is_file()}
-    for path in sorted(place.path.iterdir()):
+    for path in sorted(out_folder.path.iterdir()):
         if not _is_folder(path) or path.name in current:
             continue
         whole = path.resolve()
@@ -201,9 +201,9 @@ def _name_kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
     return "partial result" if not record and named["step"] in steps else None
 
 
-def _find_links(place: OutFolder) -> Iterator[Leftover]:
+def _find_links(out_folder: OutFolder) -> Iterator[Leftover]:
     """Yield the folders of OUT that are links, which no run makes; what is behind them is not looked at."""
-    for path in (place.work, place.store):
+    for path in (out_folder.work, out_folder.store):
         if path.is_symlink():
             yield _build_leftover(
                 path, f"a link to {printable(path.resolve())}, not entered", path.name
@@ -213,32 +213,40 @@ def _find_links(place: OutFolder) -> Iterator[Leftover]:
 # ── work and caches ─────────────────────────────────────────────────────────────────────────────
 
 
-def _find_work(place: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[tuple[Leftover, bool]]:
+def _find_work(
+    out_folder: OutFolder, last: Sequence[dict[str, Any]]
+) -> Iterator[tuple[Leftover, bool]]:
     """Yield each leftover in `.work`, and whether an unfinished step still needs it."""
     goes_on = {str(step.get("work")) for step in last if step["state"] != "done"}
     # The fingerprint under which such a step goes on is not known.
     undecided = {folder_name(s["id"]) for s in last if s["state"] != "done" and "work" not in s}
-    for path in sorted(place.work.iterdir()) if _is_folder(place.work) else ():
+    for path in sorted(out_folder.work.iterdir()) if _is_folder(out_folder.work) else ():
         named = _RESULT.fullmatch(path.name)
-        name = f"{place.work.name}/{printable(path.name)}"
+        name = f"{out_folder.work.name}/{printable(path.name)}"
         if not _is_folder(path) or not (named or path.name.startswith(_GOING)):
             yield _build_leftover(path, "no run made it", name), True
         elif _is_locked(path):
             yield _build_leftover(path, "a process works there", name), True
         elif not last:
-            yield _build_leftover(path, f"{place.status.name} cannot be read", name), True
+            yield _build_leftover(path, f"{out_folder.status.name} cannot be read", name), True
         elif path.name in goes_on or (named is not None and named["step"] in undecided):
             yield _build_leftover(path, "the next run goes on from it", name), True
         else:
             yield _build_leftover(path, "old work", name), False
 
 
-def _find_unfinished_caches(place: OutFolder) -> Iterator[Leftover]:
+def _find_unfinished_caches(out_folder: OutFolder) -> Iterator[Leftover]:
     """Yield one leftover of all files that caches were still writing when a run was killed."""
-    paths = tuple(sorted(_find_unfinished_files(place.store))) if _is_folder(place.store) else ()
+    paths = (
+        tuple(sorted(_find_unfinished_files(out_folder.store)))
+        if _is_folder(out_folder.store)
+        else ()
+    )
     if paths:
         files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
-        yield _build_leftover_group(paths, "unfinished caches", f"{place.store.name} ({files})")
+        yield _build_leftover_group(
+            paths, "unfinished caches", f"{out_folder.store.name} ({files})"
+        )
 
 
 def _find_unfinished_files(folder: Path) -> Iterator[Path]:
@@ -256,9 +264,9 @@ def _is_locked(path: Path) -> bool:
     return lock_holder(path / ".lock") is not None if _is_folder(path) else False
 
 
-def _read_last_run(place: OutFolder) -> list[dict[str, Any]]:
+def _read_last_run(out_folder: OutFolder) -> list[dict[str, Any]]:
     """Return the entries of the last run's steps; an empty list if they cannot be read."""
-    steps = _read_json(place.status).get("steps")
+    steps = _read_json(out_folder.status).get("steps")
     entries = steps if isinstance(steps, list) else []
     return [s for s in entries if isinstance(s, dict) and {"id", "state"} <= s.keys()]
 

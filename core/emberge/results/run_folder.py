@@ -214,9 +214,9 @@ def artifact_record(
     return record
 
 
-def _build_input_entry(one: Input) -> dict[str, Any]:
-    entry = dataclasses.asdict(one)
-    return entry if one.only else {k: v for k, v in entry.items() if k != "only"}
+def _build_input_entry(input_: Input) -> dict[str, Any]:
+    entry = dataclasses.asdict(input_)
+    return entry if input_.only else {k: v for k, v in entry.items() if k != "only"}
 
 
 def with_contents(record: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 import xxhash
 
 from emberge.errors import CheckpointError
-from emberge.hashes import file_pieces
+from emberge.hashes import read_file_pieces
 from emberge.tensor_files.safetensors_header import TensorSpec, read_header
 from emberge.tensor_files.write_queue import BUFFERS, DirectFile, Filled
 
@@ -53,7 +53,7 @@ class FileContent:
     def of_file(cls, path: Path) -> FileContent:
         """Return a file's hash and, for sound weights, its tensors' hashes, from one reading."""
         hasher = ContentHasher(_read_specs(path))
-        for piece in file_pieces(path):
+        for piece in read_file_pieces(path):
             hasher.see(piece)
         return hasher.content()
 

@@ -186,10 +186,10 @@ class _MergeTrial:
     def _scale_weights(self) -> list[float]:
         return [w / sum(self.weights) for w in self.weights]
 
-    def _require_close(self, law: str, found: Model, expected: Model) -> None:
+    def _require_close(self, law: str, result: Model, expected: Model) -> None:
         for name, tensor in expected.items():
             size = float(tensor.abs().max()) or 1.0
-            off = float((found[name] - tensor).abs().max()) / size
+            off = float((result[name] - tensor).abs().max()) / size
             assert off <= self.tolerance, f"{law} ({name} is off by {off:.1e} of its size)"
 
 

@@ -54,7 +54,7 @@ def check_sampler(sampler: Sampler, pool: Pool | None = None, *, repeats: bool =
 
 
 def _check_batches(
-    batches: Sequence[Batch], known: Mapping[str, Sequence[int]], repeats: bool
+    batches: Sequence[Batch], rows_by_dataset: Mapping[str, Sequence[int]], repeats: bool
 ) -> None:
     seen: set[tuple[str, int]] = set()
     for batch in batches:
@@ -65,7 +65,7 @@ def _check_batches(
         assert len(set(rows)) == len(rows), "a row is in a batch twice"
         assert repeats or not seen & set(rows), "a row is in two batches of an epoch"
         for name, row in rows:
-            assert row in known[name], f"row {row} of '{name}' is not in the pool"
+            assert row in rows_by_dataset[name], f"row {row} of '{name}' is not in the pool"
         seen |= set(rows)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from emberge import Problem, RecipeError, suggest
-from emberge.yaml_nodes import alias_problem
+from emberge.yaml_nodes import find_alias_problem
 
 
 @dataclass
@@ -84,7 +84,9 @@ def documents(text: str, faults: Faults) -> list[ConfigValue]:
     """Return the non-empty documents of a YAML text; report a problem if it is not YAML."""
     try:
         nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-        alias_problems = [problem for problem in map(alias_problem, nodes) if problem is not None]
+        alias_problems = [
+            problem for problem in map(find_alias_problem, nodes) if problem is not None
+        ]
         if alias_problems:
             faults.add(*alias_problems[0])
             return []

@@ -340,7 +340,7 @@ def test_heads_alone_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(head)
         return iter([(1, {"text": "a"}), (2, {"text": "b"})])
 
-    monkeypatch.setattr(data_sources, "hub_rows", rows)
+    monkeypatch.setattr(data_sources, "read_hub_rows", rows)
     (source,) = expand(DataEntry(hub="owner/name", first=1), readers=READERS, resolve=resolve)
     assert source.name == "name"
     assert list(source.rows()) == [(1, {"text": "a"})]
@@ -350,8 +350,8 @@ def test_heads_alone_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_hub_set_is_named_with_all_that_chooses_it() -> None:
     entry = DataEntry(hub="o/n", subset="s", split="t", revision="r")
-    assert hub_datasets.hub_name(entry) == "o/n/s[t]@r"
-    assert hub_datasets.hub_name(DataEntry(hub="o/n")) == "o/n[train]"
+    assert hub_datasets.describe_hub_entry(entry) == "o/n/s[t]@r"
+    assert hub_datasets.describe_hub_entry(DataEntry(hub="o/n")) == "o/n[train]"
 
 
 def test_the_reader_of_the_longest_ending_is_taken(tmp_path: Path) -> None:

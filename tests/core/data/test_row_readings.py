@@ -451,12 +451,12 @@ def test_the_key_of_the_first_rows_of_a_hub_set_is_found_without_them(
     monkeypatch.setattr(datasets, "load_dataset_builder", build)
     monkeypatch.setattr(datasets, "load_dataset", load)
     entry = DataEntry(hub="o/n", subset="small", split="dev", revision="v1")
-    assert hub_datasets.hub_key(dataclasses.replace(entry, first=5)) == "small-x/12ab[dev]"
-    assert hub_datasets.hub_key(entry) == "34cd"
+    assert hub_datasets.hash_hub_rows(dataclasses.replace(entry, first=5)) == "small-x/12ab[dev]"
+    assert hub_datasets.hash_hub_rows(entry) == "34cd"
     whole = {"split": "dev", "revision": "v1", "streaming": False}
     assert asked == [(("o/n", "small"), {"revision": "v1"}), (("o/n", "small"), whole)]
-    assert hub_datasets.hub_name(entry) == "o/n/small[dev]@v1"
-    assert hub_datasets.hub_name(DataEntry(hub="o/n")) == "o/n[train]"
+    assert hub_datasets.describe_hub_entry(entry) == "o/n/small[dev]@v1"
+    assert hub_datasets.describe_hub_entry(DataEntry(hub="o/n")) == "o/n[train]"
 
 
 def test_a_source_reads_as_many_rows_as_are_asked_for(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from emberge import CheckpointError, DataError, DataRef, ModelRef, Plugins, hook
 from emberge.hashes import HashCache
 from emberge.model_folder import model_fingerprint
 from emberge.recipes import locate_model
-from emberge.recipes.references import Targets, kept_checkpoints, locate_file
+from emberge.recipes.references import Targets, list_kept_checkpoints, locate_file
 
 
 @pytest.fixture
@@ -132,8 +132,8 @@ def test_no_network_is_an_error_when_a_model_is_needed() -> None:
 def test_checkpoints_are_ordered_by_number(tmp_path: Path) -> None:
     for name in ("step-100", "step-9", "step-20", ".part-1"):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
-    assert [p.name for p in kept_checkpoints(tmp_path)] == ["step-9", "step-20", "step-100"]
-    assert kept_checkpoints(tmp_path / "none") == []
+    assert [p.name for p in list_kept_checkpoints(tmp_path)] == ["step-9", "step-20", "step-100"]
+    assert list_kept_checkpoints(tmp_path / "none") == []
 
 
 @pytest.mark.parametrize(

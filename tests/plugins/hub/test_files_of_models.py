@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from emberge import CheckpointError
 from emberge_hub import at_address, hub, locate_model
-from emberge_hub.hub import metadata_among, weights_among
+from emberge_hub.hub import select_metadata, select_weights
 
 METADATA = [
     *("config.json", "vocab.txt", "spiece.model", "chat_template.jinja", "a.tiktoken", "a.vocab"),
@@ -21,13 +21,13 @@ OTHERS += ["openvino/config.json", "coreml/config.json", "original/params.json"]
 
 
 def test_configs_tokenizers_code_and_licences_are_metadata() -> None:
-    assert metadata_among([*OTHERS, *METADATA, "model.safetensors", "a.bin"]) == METADATA
-    assert [name for name in METADATA if not metadata_among([name])] == []
+    assert select_metadata([*OTHERS, *METADATA, "model.safetensors", "a.bin"]) == METADATA
+    assert [name for name in METADATA if not select_metadata([name])] == []
 
 
 def test_a_folder_with_safetensors_needs_no_pickle() -> None:
     names = ["a.bin", "model.safetensors", "2_Dense/b.bin", "3_D/c.safetensors", "3_D/c.bin"]
-    assert weights_among([*OTHERS, *names, "onnx/model.bin"]) == [
+    assert select_weights([*OTHERS, *names, "onnx/model.bin"]) == [
         *("model.safetensors", "3_D/c.safetensors", "2_Dense/b.bin"),
     ]
     assert hub._select_files(["a.json", *names], "metadata") == ["a.json"]
@@ -81,7 +81,7 @@ def test_the_form_of_a_name_decides_who_is_asked(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(hub, "on_hub", lambda *words: asked.append(words))
+    monkeypatch.setattr(hub, "fetch_from_hub", lambda *words: asked.append(words))
     locate_model(name, "v1", "metadata")
     known = name in ("owner", "owner/name", "o-w.n_1/n.a-m_e")
     assert asked == [(name, "v1", "metadata")] * known

@@ -34,7 +34,7 @@ from emberge_mteb.hub_tasks import hub_tasks, kind_of
 from emberge_mteb.local_sets import EvalEntry
 from emberge_mteb.model import MtebModel, Prompts
 from emberge_mteb.scoring import score_task
-from emberge_mteb.task_media import batch_inputs, media_sides
+from emberge_mteb.task_media import find_media_sides, read_batch_inputs
 
 from tests.support.bench import BACKBONE, Bench, model_at
 from tests.support.media_models import RATE, drawing, media_model, tone
@@ -110,7 +110,7 @@ def test_a_local_set_scores_what_the_models_own_embeddings_rank(
 
     (eval_set,) = pick_eval_sets(catalogue, [name])
     data = cast("RetrievalData", load_eval_set(eval_set, readers=[JsonLines()]))
-    sides = media_sides(data)
+    sides = find_media_sides(data)
     assert sides is not None
     assert sides.category == name
     embedder = TextEmbedder(BACKBONE.load(omni, device="cpu", dtype="float32"))
@@ -143,7 +143,7 @@ def test_a_batch_becomes_inputs_with_equal_media_once(tmp_path: Path) -> None:
         "audio": [sound, sound, sound],
         "id": ["a", "b", "c"],
     }
-    first, second, third = (split_parts(text) for text in batch_inputs(batch, folder))
+    first, second, third = (split_parts(text) for text in read_batch_inputs(batch, folder))
     assert [getattr(part, "kind", part) for part in first] == ["image", "audio", "the list"]
     assert [getattr(part, "kind", part) for part in second] == [
         *("image", "image", "audio"),
@@ -153,13 +153,13 @@ def test_a_batch_becomes_inputs_with_equal_media_once(tmp_path: Path) -> None:
     assert third == [second[1], first[1]]
     assert len(list(tmp_path.iterdir())) == 3
     with pytest.raises(DataError, match="video"):
-        batch_inputs({"video": [b""]}, folder)
+        read_batch_inputs({"video": [b""]}, folder)
 
 
 def test_references_of_local_sets_pass_as_they_are(tmp_path: Path) -> None:
     folder = MediaFolder(tmp_path)
     text = join_parts(["the same in blue: ", folder.add_image(drawing(1)), " and larger"])
-    assert batch_inputs({"image": [text], "text": [""]}, folder) == [text]
+    assert read_batch_inputs({"image": [text], "text": [""]}, folder) == [text]
 
 
 def mteb_model(omni: Path, media: Path) -> MtebModel:
@@ -291,7 +291,7 @@ def test_a_side_without_a_word_of_mtebs_gets_all_columns() -> None:
     image = join_parts([Media("image", "0" * 32, "a.png")])
     clip = join_parts([Media("audio", "1" * 32, "a.wav")])
     data = RetrievalData({"d": clip}, {"q": f"{image} or {clip}"}, {"q": {"d": 1}})
-    sides = media_sides(data)
+    sides = find_media_sides(data)
     assert sides is not None
     assert sides.category is None or sides.queries != sides.documents
     assert sides.modalities == ["image", "audio", "text"]

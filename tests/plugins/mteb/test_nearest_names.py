@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from emberge_mteb.evaluator import Mteb
-from emberge_mteb.hub_tasks import find_unknown, nearest_benchmarks, nearest_names, nearest_tasks
+from emberge_mteb.hub_tasks import find_unknown, suggest_benchmarks, suggest_names, suggest_tasks
 
 from tests.support.glance import faults
 
@@ -31,7 +31,7 @@ KNOWN = [
     ],
 )
 def test_the_nearest_names_are_offered(word: str, offered: list[str]) -> None:
-    hint = nearest_names(word, KNOWN)
+    hint = suggest_names(word, KNOWN)
     places = [hint.find(f"'{name}'") for name in offered]
     assert -1 not in places
     assert places == sorted(places), "the nearest first"
@@ -40,13 +40,13 @@ def test_the_nearest_names_are_offered(word: str, offered: list[str]) -> None:
 
 
 def test_no_more_than_three_are_offered() -> None:
-    assert nearest_names("Quora", [f"Quora{i}" for i in range(9)]).count("'") == 6
+    assert suggest_names("Quora", [f"Quora{i}" for i in range(9)]).count("'") == 6
 
 
 def test_mtebs_own_tasks_and_benchmarks_are_known() -> None:
-    assert nearest_tasks("Banking77").startswith("; did you mean 'Banking77Classification'")
-    assert "'STSBenchmark'" in nearest_tasks("STSBenchmrk")
-    assert "'MTEB(eng, v2)'" in nearest_benchmarks("MTEB(en, v2)")
+    assert suggest_tasks("Banking77").startswith("; did you mean 'Banking77Classification'")
+    assert "'STSBenchmark'" in suggest_tasks("STSBenchmrk")
+    assert "'MTEB(eng, v2)'" in suggest_benchmarks("MTEB(en, v2)")
     assert set(find_unknown(["NFCorpus", "NFCorpos"])) == {"NFCorpos"}
 
 

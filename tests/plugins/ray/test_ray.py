@@ -20,7 +20,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.devices import torch_threads
+from emberge.devices import limit_torch_threads
 from emberge_ray import cluster
 from emberge_ray.launcher import Ray
 
@@ -131,7 +131,7 @@ def test_a_lost_node_and_a_killed_worker_leave_the_bytes_of_a_run_alone(
     listener, plugins = Listener(), load_plugins([PLUGIN])
     made = load_recipe(trained, plugins)
     alone, out = tmp_path / "alone", tmp_path / "out"
-    with torch_threads(1):
+    with limit_torch_threads(1):
         run_recipe(made, alone, plugins, machine=CPU, quiet=True)
     gate.touch()
     done: list[str] = []

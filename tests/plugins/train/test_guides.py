@@ -28,7 +28,7 @@ from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import build_tables
-from emberge.training.tables.guides import with_guides
+from emberge.training.tables.guides import add_guides
 from emberge_encoder import TextEncoder
 from emberge_train.losses.infonce import InfoNCE
 from emberge_train.samplers.batch_shuffle import BatchShuffle
@@ -123,7 +123,7 @@ def _seen(
     objective = Objective(PerDataset(default=losses), [data.info], "cpu")
     student = TextEncoder().load(bert, device="cpu", dtype="float32")
     tables = build_tables([data], student, _options(), store, lambda *_: None)
-    found = with_guides(
+    found = add_guides(
         tables,
         [data],
         objective,

@@ -137,18 +137,18 @@ def column_kind(name: str) -> MediaKind | None:
 
 
 def _find_beside_media(
-    rest: Sequence[str], anchor: str | None, positive: str | None, names: Sequence[str]
+    unused: Sequence[str], anchor: str | None, positive: str | None, names: Sequence[str]
 ) -> tuple[str | None, str | None]:
     """Return anchor and positive where one of them is a column of media that is not named.
 
     A medium belongs to the query or to the text that is there; beside a caption it is the anchor. Of rows
     with a label it is the anchor if there is no text.
     """
-    medium = _find_one(rest, tuple(MEDIA), "medium", names) if not (anchor and positive) else None
+    medium = _find_one(unused, tuple(MEDIA), "medium", names) if not (anchor and positive) else None
     if medium is None:
         return anchor, positive
-    caption = _find_one(rest, CAPTIONS, "caption", names)
-    if positive is None and any(name in LABELS for name in rest):
+    caption = _find_one(unused, CAPTIONS, "caption", names)
+    if positive is None and any(name in LABELS for name in unused):
         return anchor or (None if caption else medium), None
     return (anchor, medium) if anchor else (medium, positive or caption)
 
@@ -190,9 +190,9 @@ def _place_label(layout: ColumnLayout, positive: str) -> ColumnLayout:
 
 
 def _find_one(
-    rest: Iterable[str], usual: Sequence[str], part: str, names: Sequence[str]
+    unused: Iterable[str], usual: Sequence[str], part: str, names: Sequence[str]
 ) -> str | None:
-    matches = [name for name in rest if name in usual]
+    matches = [name for name in unused if name in usual]
     if len(matches) > 1:
         raise LayoutError(
             f"{' and '.join(matches)} could both be the {part} (columns: {', '.join(names)}); {_HOW}"

@@ -79,9 +79,9 @@ class MediaValues:
             for name, content in fields.items()
         ]
 
-    def _read_listed_parts(self, given: Mapping[str, Any], column: str) -> list[str | Media]:
-        listed = given["parts"]
-        if len(given) > 1 or not isinstance(listed, list | tuple) or not listed:
+    def _read_listed_parts(self, fields: Mapping[str, Any], column: str) -> list[str | Media]:
+        listed = fields["parts"]
+        if len(fields) > 1 or not isinstance(listed, list | tuple) or not listed:
             raise DataError(f"'{column}' needs a list under parts, and nothing beside it; {_FORMS}")
         if any(isinstance(one, Mapping) and "parts" in one for one in listed):
             raise DataError(f"'{column}' has parts within parts; write them as one list")
@@ -104,20 +104,20 @@ class MediaValues:
         raise DataError(f"'{column}' has {type(value).__name__} as {kind}; {_FORMS}")
 
     def _read_stored(
-        self, given: Mapping[str, Any], column: str, kind: MediaKind | None = None
+        self, fields: Mapping[str, Any], column: str, kind: MediaKind | None = None
     ) -> Media:
         """Return the reference to an image or sound as `datasets` stores it in a column."""
-        if "array" in given:
-            if "sampling_rate" not in given:
+        if "array" in fields:
+            if "sampling_rate" not in fields:
                 raise DataError(f"'{column}' has an array without a sampling_rate; add it")
-            clip = self.folder.add_clip(given["array"], given["sampling_rate"])
+            clip = self.folder.add_clip(fields["array"], fields["sampling_rate"])
             return self._look_at_media(clip, None)
-        content = given.get("bytes")
+        content = fields.get("bytes")
         if isinstance(content, bytes) and content:
             return self._look_at_media(
                 self.folder.add_bytes(kind or _find_kind(content), content), content
             )
-        path = given.get("path")
+        path = fields.get("path")
         if not isinstance(path, str):
             raise DataError(f"'{column}' has neither bytes nor a path; {_FORMS}")
         if kind is None:

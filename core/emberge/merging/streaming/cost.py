@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emberge.contracts import Machine, rows_of
-from emberge.devices import usable_cores
+from emberge.devices import count_usable_cores
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.tensor_files import QUEUE
 
@@ -65,7 +65,7 @@ class Forecast:
 
 def forecast(plan: MergePlan, machine: Machine | None = None) -> Forecast:
     """Estimate the costs of a plan without problems on a machine, by default this one with all its cores."""
-    machine = machine or Machine(workers=usable_cores())
+    machine = machine or Machine(workers=count_usable_cores())
     costs = [_estimate_tensor(plan, tensor, machine) for tensor in plan.tensors]
     return Forecast(
         inputs=sum(cost.inputs for cost in costs),

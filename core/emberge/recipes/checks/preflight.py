@@ -23,7 +23,7 @@ from emberge.recipes.references import (
     locate_file,
     locate_model,
 )
-from emberge.recipes.run.workspace import installed_readers
+from emberge.recipes.run.workspace import build_installed_readers
 from emberge.results import ARTIFACT, OutFolder
 from emberge.tensor_files import WEIGHTS
 from emberge.wording import count_noun
@@ -119,7 +119,7 @@ class _Lookup:
 
     @cached_property
     def readers(self) -> tuple[Reader, ...]:
-        return installed_readers(self.plugins)
+        return build_installed_readers(self.plugins)
 
     def model(self, reference: ModelRef) -> LocatedModel | Problem:
         """Return a model outside the recipe, or the problem with it (without its place).
@@ -197,7 +197,7 @@ class _StepCheck:
             return None
         located = self._lookup.model(reference)
         if isinstance(located, LocatedModel):
-            missing = missing_weights(reference, located) if weights else None
+            missing = find_missing_weights(reference, located) if weights else None
             if missing is not None:
                 self._note(Problem(missing), reference)
             return None if reference.step is not None else located.folder
@@ -327,7 +327,7 @@ def _find_option(reference: Reference, value: Any) -> str:
 ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
 
 
-def missing_weights(reference: ModelRef, found: LocatedModel) -> str | None:
+def find_missing_weights(reference: ModelRef, found: LocatedModel) -> str | None:
     """Return what is wrong with the folders that a reference names if one has no weights, else None.
 
     A model of the hub may have nothing but metadata here yet. Weights that are there and damaged are for

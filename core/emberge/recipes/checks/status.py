@@ -100,14 +100,14 @@ def _check_entry(step: Any) -> dict[str, Any]:
     return step
 
 
-def _read_step(step: dict[str, Any], place: OutFolder, *, alive: bool) -> StepStatus:
+def _read_step(step: dict[str, Any], out_folder: OutFolder, *, alive: bool) -> StepStatus:
     state: State = step["state"]
     listed = StepStatus(step["id"], step["kind"], state, note=step.get("error", ""))
     if state == "done":
-        return _read_finished_step(listed, place.path / step["folder"])
+        return _read_finished_step(listed, out_folder.path / step["folder"])
     if state not in ("running", "stopped"):
         return listed
-    work = place.work / step["work"] if "work" in step else place.work
+    work = out_folder.work / step["work"] if "work" in step else out_folder.work
     progress = _read_progress(work / PROGRESS) if "work" in step else {}
     return StepStatus(
         listed.id,
@@ -147,13 +147,13 @@ def _estimate_seconds_left(progress: dict[str, Any]) -> float | None:
     return max(0.0, float(left))
 
 
-def _read_finished_step(known: StepStatus, folder: Path) -> StepStatus:
+def _read_finished_step(listed: StepStatus, folder: Path) -> StepStatus:
     record = _read_record(folder / ARTIFACT)
     if not record:
-        return StepStatus(known.id, known.kind, "waiting", note="its result was removed")
+        return StepStatus(listed.id, listed.kind, "waiting", note="its result was removed")
     seconds = record.get("seconds")
     return StepStatus(
-        *(known.id, known.kind, "done"),
+        *(listed.id, listed.kind, "done"),
         size=_measure_folder(folder),
         seconds=seconds if _is_number(seconds) else None,
     )
@@ -199,7 +199,7 @@ def _read_record(path: Path) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def result_table(folder: Path, artifact: Artifact) -> str:
+def read_result_table(folder: Path, artifact: Artifact) -> str:
     """Return the table in a result, which its artifact names; "" without one in the folder itself."""
     named = artifact.details.get("table")
     if not isinstance(named, str) or not named:
@@ -223,7 +223,7 @@ def results_shown(out: Path, recipe: Recipe) -> list[str]:
         artifact = read_artifact(link) if step.id in done else None
         if artifact is None:
             continue
-        if table := result_table(link, artifact):
+        if table := read_result_table(link, artifact):
             lines += ["", table, ""]
         lines.append(f"{step.id}: {link}")
     return lines
@@ -261,12 +261,12 @@ def _describe_outcome(recipe: Recipe, error: BaseException | None) -> Iterator[s
         yield ""
 
 
-def _format_tables(steps: list[StepStatus], place: OutFolder) -> Iterator[str]:
+def _format_tables(steps: list[StepStatus], out_folder: OutFolder) -> Iterator[str]:
     """Yield the table of each finished result that has one."""
     for step in steps:
-        link = place.link(step.id)
+        link = out_folder.link(step.id)
         artifact = read_artifact(link) if step.state == "done" else None
-        if artifact is not None and (table := result_table(link, artifact)):
+        if artifact is not None and (table := read_result_table(link, artifact)):
             yield from (f"### {prose(step.id)}", "", table, "")
 
 

@@ -17,7 +17,7 @@ from emberge.plugins import Plugins
 from emberge.recipes.references import (
     LocatedModel,
     Targets,
-    kept_checkpoints,
+    list_kept_checkpoints,
     locate_adapter,
     locate_model,
 )
@@ -148,35 +148,41 @@ def _check_files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Fin
         yield from (Finding(n, "extra", "is no part of the result; move it away") for n in extra)
 
 
-def _check_file(name: str, known: FileContent | None, found: FileContent | None) -> Finding:
-    if known is None:
+def _check_file(name: str, recorded: FileContent | None, current: FileContent | None) -> Finding:
+    if recorded is None:
         return Finding(name, "differs", f"{ARTIFACT} has no sound entry of it; {_AGAIN}")
-    if found is None:
+    if current is None:
         return Finding(name, "missing", f"is missing; {_AGAIN}")
-    if name in CHANGING and known.hash != found.hash:
+    if name in CHANGING and recorded.hash != current.hash:
         return Finding(name, "not seen", "was changed by hand, as it may be")
-    return _compare_contents(name, known, found)
+    return _compare_contents(name, recorded, current)
 
 
-def _compare_contents(name: str, known: FileContent, found: FileContent) -> Finding:
-    if known.hash == found.hash:
-        count = f", {len(known.tensors)} tensors" if known.tensors else ""
-        return Finding(name, "holds", human_size(found.size) + count)
-    if known.size != found.size:
-        less, words = known.size - found.size, "fewer" if found.size < known.size else "more"
+def _compare_contents(name: str, recorded: FileContent, current: FileContent) -> Finding:
+    if recorded.hash == current.hash:
+        count = f", {len(recorded.tensors)} tensors" if recorded.tensors else ""
+        return Finding(name, "holds", human_size(current.size) + count)
+    if recorded.size != current.size:
+        less, words = (
+            recorded.size - current.size,
+            "fewer" if current.size < recorded.size else "more",
+        )
         what = f"has {abs(less):,} bytes {words} than it was published with"
     else:
         what = "is not as it was published"
-    return Finding(name, "differs", f"{what}{_describe_tensor_changes(known, found)}; {_AGAIN}")
+    return Finding(
+        name, "differs", f"{what}{_describe_tensor_changes(recorded, current)}; {_AGAIN}"
+    )
 
 
-def _describe_tensor_changes(known: FileContent, found: FileContent) -> str:
+def _describe_tensor_changes(recorded: FileContent, current: FileContent) -> str:
     """Return the tensors that differ in words, as far as both are sound files of weights."""
-    if not known.tensors or not found.tensors:
+    if not recorded.tensors or not current.tensors:
         return ""
-    lost = [name for name in known.tensors if name not in found.tensors]
-    other = [n for n in known.tensors if found.tensors.get(n, known.tensors[n]) != known.tensors[n]]
-    new = [name for name in found.tensors if name not in known.tensors]
+    before, after = recorded.tensors, current.tensors
+    lost = [name for name in before if name not in after]
+    other = [name for name in before if after.get(name, before[name]) != before[name]]
+    new = [name for name in after if name not in before]
     parts = [
         f"{join_some(names)} {words}"
         for names, words in ((other, "changed"), (lost, "gone"), (new, "new"))
@@ -366,7 +372,7 @@ class _InputLookup:
         if reference.step is not None:
             folder = self._find_result(reference)
             if reference.part is not None:
-                checkpoints = {path.name: path for path in kept_checkpoints(folder)}
+                checkpoints = {path.name: path for path in list_kept_checkpoints(folder)}
                 folder = checkpoints.get(name.rpartition("/")[2], folder / "checkpoints")
             adapter = locate_adapter(reference, self.plugins) if reference.adapter else None
             located = LocatedModel(name, folder, adapter)

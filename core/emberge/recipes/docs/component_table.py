@@ -9,7 +9,7 @@ from typing import Any
 
 from emberge.errors import PluginError, suggest
 from emberge.plugins import KINDS, Plugins
-from emberge.recipes.docs.describe import component_rows, option_line, origin, wrapped
+from emberge.recipes.docs.describe import list_component_rows, option_line, origin, wrapped
 
 # What is installed with emberge needs no word about where it comes from.
 _OWN_DISTRIBUTION = "emberge"
@@ -36,7 +36,7 @@ def list_components(
     if kind is not None and kind not in KINDS:
         hint = suggest(kind, KINDS) or f"; kinds: {', '.join(KINDS)}"
         raise PluginError(f"there is no kind '{kind}'{hint}")
-    rows = [row for row in component_rows(plugins) if kind in (None, row["kind"])]
+    rows = [row for row in list_component_rows(plugins) if kind in (None, row["kind"])]
     if words:
         rows = _filter_by_words(rows, words, plugins)
     if as_json:

@@ -15,7 +15,7 @@ from typing import Any
 
 from emberge.errors import PluginError, suggest
 from emberge.plugins import KINDS, Component, Plugins
-from emberge.recipes.docs.option_docs import Documented, documented_options
+from emberge.recipes.docs.option_docs import Documented, document_options
 from emberge.recipes.options import option_forms as forms
 from emberge.recipes.options.phrases import article
 
@@ -25,7 +25,7 @@ _STAGES = ("merge transform", "merge strategy")
 # ── all components ──────────────────────────────────────────────────────────────────────────────
 
 
-def component_rows(plugins: Plugins) -> list[dict[str, Any]]:
+def list_component_rows(plugins: Plugins) -> list[dict[str, Any]]:
     """Return every component as plain data: kind, name, options, plugin, distribution, version, summary.
 
     `clash` is what to write instead of a bare name that two plugins give.
@@ -53,7 +53,7 @@ def _build_component_row(component: Component, plugins: Plugins) -> dict[str, An
 
 def _list_options(component: Component, plugins: Plugins) -> list[Documented]:
     """Return a component's options; a reader, which is chosen by its file's ending, has none."""
-    return [] if component.kind == "reader" else documented_options(component, plugins)
+    return [] if component.kind == "reader" else document_options(component, plugins)
 
 
 def _build_option_row(
@@ -70,7 +70,7 @@ def _build_option_row(
         row["default"] = option.default
     record = _find_record(option.form)
     if record is not None and record not in inside:
-        nested = documented_options(record, plugins)
+        nested = document_options(record, plugins)
         row["options"] = [_build_option_row(one, plugins, (*inside, record)) for one in nested]
     return row
 
@@ -131,10 +131,10 @@ def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
 # ── one component ───────────────────────────────────────────────────────────────────────────────
 
 
-def component_page(plugins: Plugins, name: str) -> list[dict[str, Any]]:
+def build_component_pages(plugins: Plugins, name: str) -> list[dict[str, Any]]:
     """Return the pages of the components called `name` or `plugin:name`, usually one.
 
-    A page is a row of `component_rows` with `doc`, the whole documentation, and `example`, a recipe or a
+    A page is a row of `list_component_rows` with `doc`, the whole documentation, and `example`, a recipe or a
     command line.
 
     Raises:
@@ -175,7 +175,9 @@ def describe_component(plugins: Plugins, name: str) -> str:
     Raises:
         PluginError: when there is none, with a suggestion.
     """
-    return "\n\n\n".join("\n".join(_build_page(page)) for page in component_page(plugins, name))
+    return "\n\n\n".join(
+        "\n".join(_build_page(page)) for page in build_component_pages(plugins, name)
+    )
 
 
 def _build_page(page: dict[str, Any]) -> Iterator[str]:

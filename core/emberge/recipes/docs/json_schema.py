@@ -7,7 +7,7 @@ from typing import Any
 
 from emberge.contracts import TASK_KINDS, Step, limits_of
 from emberge.plugins import Component, Plugins
-from emberge.recipes.docs.option_docs import Documented, documented_options
+from emberge.recipes.docs.option_docs import Documented, document_options
 from emberge.recipes.options import option_forms as forms
 from emberge.recipes.options.option_forms import Form, first_option, kinds_of
 from emberge.recipes.parse.foreach import LOGSPACE, NAME
@@ -120,7 +120,7 @@ class _SchemaWriting:
         name = f"{component.kind}.{component.plugin}.{component.name}".replace(" ", "_")
         reference = self.define(
             name,
-            lambda: self.options(documented_options(component, self.plugins), component.summary),
+            lambda: self.options(document_options(component, self.plugins), component.summary),
         )
         first = _find_short_form(component)
         choices = [reference, {"type": "null"}]
@@ -194,7 +194,7 @@ class _SchemaWriting:
     def record(self, form: forms.Record) -> Schema:
         """Return the schema of a nested dataclass: a mapping of its fields, or the first one's value."""
         owner = form.type
-        options = documented_options(owner, self.plugins)
+        options = document_options(owner, self.plugins)
         summary = (owner.__doc__ or "").partition("\n")[0]
         reference = self.define(self.record_name(owner), lambda: self.options(options, summary))
         first = _find_first_form(owner)

@@ -48,7 +48,7 @@ class Documented:
         return describe_form(self.form)
 
 
-def documented_options(component: Component | type, plugins: Plugins) -> list[Documented]:
+def document_options(component: Component | type, plugins: Plugins) -> list[Documented]:
     """Return a component's options, required ones first, then its own; a chain has its links' options.
 
     Raises:
@@ -87,7 +87,9 @@ def _document_option(option: Option, owner: type, plugins: Plugins) -> Documente
     elif not option.required:
         default = plain_default(option.default, plugins)
     within = option.default.within if isinstance(option.default, PerTensor) else None
-    return Documented(option.name, option.form, default, option_doc(owner, option.name), within)
+    return Documented(
+        option.name, option.form, default, find_option_doc(owner, option.name), within
+    )
 
 
 # ── defaults ────────────────────────────────────────────────────────────────────────────────────
@@ -123,7 +125,7 @@ def _convert_leaf(value: Any) -> Any:
 # ── documentation ───────────────────────────────────────────────────────────────────────────────
 
 
-def option_doc(owner: type, name: str) -> str:
+def find_option_doc(owner: type, name: str) -> str:
     """Return the documentation of an option, "" if its author wrote none."""
     for class_ in owner.__mro__:
         doc = _read_field_docs(class_).get(name) or _find_in_docstring(

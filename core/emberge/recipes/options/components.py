@@ -260,14 +260,14 @@ def _name_contract(owner: type) -> str:
     return next(one.__name__ for one in owner.__mro__ if one in CONTRACTS)
 
 
-def _is_accepted(found: Component, contracts: tuple[type, ...]) -> bool:
-    if isinstance(found.type, ChainSpec):
+def _is_accepted(component: Component, contracts: tuple[type, ...]) -> bool:
+    if isinstance(component.type, ChainSpec):
         return any(issubclass(MergeStrategy, contract) for contract in contracts)
-    return issubclass(found.type, contracts)
+    return issubclass(component.type, contracts)
 
 
-def _label_component(found: Component) -> str:
-    return f"{found.kind} '{found.name}'"
+def _label_component(component: Component) -> str:
+    return f"{component.kind} '{component.name}'"
 
 
 def _build_part(build: Builder, form: forms.Part, node: Node, at: OptionPath) -> Any:
@@ -286,10 +286,10 @@ def _build_part(build: Builder, form: forms.Part, node: Node, at: OptionPath) ->
 # ── chains and sums ─────────────────────────────────────────────────────────────────────────────
 
 
-def _build_chain(build: Builder, found: Component, named: _Named, at: OptionPath) -> Any:
+def _build_chain(build: Builder, component: Component, named: _Named, at: OptionPath) -> Any:
     """Build the links of a registered chain; each takes its own options, and several may share one."""
-    spec: ChainSpec = found.type
-    label = _label_component(found)
+    spec: ChainSpec = component.type
+    label = _label_component(component)
     fields = _read_fields(build, spec.links, label, named)
     if fields is None:
         return BROKEN

@@ -160,11 +160,11 @@ def _build_step_reference(build: Builder, form: forms.Ref, node: StepUse, at: Op
     return form.type(f"${step.id}{node.part}{node.rest}", build.folder)
 
 
-def _is_accepted(form: forms.Ref, node: StepUse, one: Instance) -> bool:
+def _is_accepted(form: forms.Ref, node: StepUse, step: Instance) -> bool:
     """Return whether the form takes what the step produces; only steps that make models have checkpoints."""
-    if node.part and one.produces not in ("model", ""):
+    if node.part and step.produces not in ("model", ""):
         return False
-    return one.produces in form.type.accepts or not one.produces
+    return step.produces in form.type.accepts or not step.produces
 
 
 def _find_candidates(build: Builder, group: str) -> list[Instance]:

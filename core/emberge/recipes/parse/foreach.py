@@ -105,12 +105,12 @@ def _build_logspace(node: Node, where: str, problems: list[Problem]) -> tuple[No
     return tuple(Scalar(float(text), text, where) for text in texts)
 
 
-def _is_logspace(found: Any) -> bool:
-    if not isinstance(found, list) or len(found) != 3:
+def _is_logspace(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != 3:
         return False
-    numbers = all(type(one) in (int, float) for one in found) and type(found[2]) is int
-    sound = numbers and all(is_sound_number(one) and one > 0 for one in found[:2])
-    return sound and 2 <= found[2] <= _MOST_ROWS
+    numbers = all(type(one) in (int, float) for one in value) and type(value[2]) is int
+    sound = numbers and all(is_sound_number(one) and one > 0 for one in value[:2])
+    return sound and 2 <= value[2] <= _MOST_ROWS
 
 
 def _read_rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:

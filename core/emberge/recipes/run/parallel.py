@@ -20,7 +20,7 @@ from emberge.files import make_folder
 from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.run.run_state import RunState
 from emberge.recipes.run.run_step import explain_disk_full, result_of
-from emberge.recipes.run.step_call import LaunchedError, StepCall, error_of, new_lines
+from emberge.recipes.run.step_call import LaunchedError, StepCall, read_new_lines, rebuild_error
 
 TICK = 0.2  # seconds between two looks at what runs: progress is announced five times a second
 # Seconds that a shared disk may take to show here what a process has left there.
@@ -164,7 +164,7 @@ class ParallelRun:
         return now - attempt.missed < PATIENCE
 
     def _record_events(self, attempt: _Attempt) -> None:
-        lines, attempt.read = new_lines(attempt.events, attempt.read)
+        lines, attempt.read = read_new_lines(attempt.events, attempt.read)
         log, step = self.run.log, attempt.step
         for line in lines:
             match line.pop("event"):
@@ -191,7 +191,7 @@ class ParallelRun:
         """Take the result of a process that ended, record its error, or run its step again."""
         run, step, outcome = self.run, attempt.step, attempt.outcome
         if outcome is not None and outcome["event"] == "failed":
-            run.fail(step, error_of(outcome))
+            run.fail(step, rebuild_error(outcome))
             return
         try:
             artifact = result_of(run.place, step.id, attempt.fingerprint)

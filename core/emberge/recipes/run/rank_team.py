@@ -16,7 +16,7 @@ from emberge.errors import EmbergeError, RecipeError, exits_refused
 from emberge.plugins import Plugins
 from emberge.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
 from emberge.recipes.recipe import Recipe, RecipeStep
-from emberge.recipes.run.step_call import finished_targets
+from emberge.recipes.run.step_call import build_finished_targets
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
 from emberge.results import OutFolder
 
@@ -148,14 +148,14 @@ def _enter_step(
     step: RecipeStep,
     call: Mapping[str, Any],
     recipe: Recipe,
-    place: OutFolder,
+    out_folder: OutFolder,
     plugins: Plugins,
     machine: Machine,
 ) -> None:
-    targets = finished_targets(recipe, place, plugins, call["finished"])
+    targets = build_finished_targets(recipe, out_folder, plugins, call["finished"])
     with tempfile.TemporaryDirectory(prefix="emberge-rank-") as output:
         context = FollowerContext(
-            place=place,
+            place=out_folder,
             targets=targets,
             listener=None,  # type: ignore[arg-type]  # nothing is recorded here
             machine=machine,

@@ -79,7 +79,7 @@ class EventWriter:
         self._lines.append({"event": event, **details})
 
 
-def new_lines(path: Path, since: int) -> tuple[list[dict[str, Any]], int]:
+def read_new_lines(path: Path, since: int) -> tuple[list[dict[str, Any]], int]:
     """Return the rows of a file's whole lines from byte `since` on, and the byte to continue from.
 
     The file is opened anew each time, which makes a network's file system look for what was added.
@@ -94,7 +94,7 @@ def new_lines(path: Path, since: int) -> tuple[list[dict[str, Any]], int]:
     return [json.loads(line) for line in whole.splitlines() if line], since + len(whole)
 
 
-def error_of(event: Mapping[str, Any]) -> Exception:
+def rebuild_error(event: Mapping[str, Any]) -> Exception:
     """Rebuild the error of a `failed` event, of its own class or, if not ours, of one named like it."""
     kind, message, code = event["kind"], event["message"], event["exit_code"]
     if code is None:
@@ -180,7 +180,7 @@ class StepCall:
         out_folder = OutFolder(Path(self.out))
         return RunContext(
             place=out_folder,
-            targets=finished_targets(recipe, out_folder, plugins, self.finished),
+            targets=build_finished_targets(recipe, out_folder, plugins, self.finished),
             listener=listener,
             machine=Machine(**{**machine, "devices": tuple(machine.get("devices", ("cpu",)))}),
             seed=recipe.seed,
@@ -189,7 +189,7 @@ class StepCall:
         )
 
 
-def finished_targets(
+def build_finished_targets(
     recipe: Recipe, place: OutFolder, plugins: Plugins, finished: Mapping[str, str]
 ) -> Targets:
     """Return the references' targets, finished steps among them, for a process that runs only one step."""

@@ -37,7 +37,7 @@ _EVENT_EVERY = 0.2  # seconds between two progress events
 _FILE_EVERY = 1.0  # seconds between two writes of progress.json
 
 
-def installed_readers(plugins: Plugins) -> tuple[Reader, ...]:
+def build_installed_readers(plugins: Plugins) -> tuple[Reader, ...]:
     """Build one reader of each kind that the plugins add."""
     return tuple(c.type() for c in plugins.components if c.kind == "reader")
 
@@ -127,7 +127,7 @@ class StepWorkspace:
 
     @property
     def readers(self) -> Sequence[Reader]:
-        return installed_readers(self.context.targets.plugins)
+        return build_installed_readers(self.context.targets.plugins)
 
     @property
     def plugins(self) -> Plugins:
@@ -143,7 +143,7 @@ class StepWorkspace:
             **({"recipe": self.context.recipe} if self.context.recipe else {}),
             "seed": self.context.seed,
             "versions": versions(),
-            "plugins": plugins_behind(self.step.step, self.context.targets.plugins),
+            "plugins": list_plugins_behind(self.step.step, self.context.targets.plugins),
         }
 
     def model(self, reference: ModelRef) -> Model:
@@ -204,7 +204,7 @@ class StepWorkspace:
         lines.close()
 
 
-def plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:
+def list_plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:
     """Return the plugins of a component and its parts, each with its distribution and version."""
     versions = {}
     for type_ in dict.fromkeys(type(part) for _, part in parts_of(component)):

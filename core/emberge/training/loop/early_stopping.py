@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from emberge.devices import torch_threads
+from emberge.devices import limit_torch_threads
 from emberge.files import clear_torn, link_or_copy, replace_folder
 from emberge.training.fit_options import EarlyStopping
 
@@ -81,7 +81,7 @@ class ScoreHistory:
         """Score the model of a step and return all scores; random numbers and threads stay as they were."""
         assert self.rule is not None
         assert self.rule.score is not None
-        with torch.random.fork_rng(), torch_threads(torch.get_num_threads()):
+        with torch.random.fork_rng(), limit_torch_threads(torch.get_num_threads()):
             score = float(self.rule.score(self._build_step_folder(step), step))
         return [*self.scores, (step, _order_not_finite(score))]
 

@@ -224,7 +224,7 @@ class MetricLog:
             "tokens_per_second": tokens / max(step.ended - since.began, 1e-9),
             "padding_share": 1 - tokens / max(padded, 1),
             "kept_share": kept_tokens / max(padded, 1),
-            **memory_used(step.passed.loss.device),
+            **measure_memory_used(step.passed.loss.device),
             "examples": float(self.examples),
             "learning_rate": step.learning_rate,
             **self.model.log(at),
@@ -281,7 +281,7 @@ class MetricLog:
         return max(1, steps // POINTS)
 
 
-def memory_used(device: torch.device) -> dict[str, float]:
+def measure_memory_used(device: torch.device) -> dict[str, float]:
     """Return the most memory that this process has used until now, in GiB: host's and GPU's."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     memory = {"memory_gib": most * (1 if sys.platform == "darwin" else 1024) / 2**30}

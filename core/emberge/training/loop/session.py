@@ -188,13 +188,13 @@ class Session(Trainee):
             )
         return functools.reduce(lambda one, other: one + other, results)
 
-    def _share(self, batch: PlannedBatch, place: int) -> float:
+    def _share(self, batch: PlannedBatch, number: int) -> float:
         """Return a part's share of its batch: of tokens where all are single texts, else of rows."""
         parts = batch.parts
         if any(part.dataset not in self.windows for part in parts):
-            return len(parts[place].rows) / batch.size
+            return len(parts[number].rows) / batch.size
         tokens = [self._count_tokens(part) for part in parts]
-        return tokens[place] / sum(tokens)
+        return tokens[number] / sum(tokens)
 
     def _count_tokens(self, part: PlannedPart) -> int:
         counted = self.windows[part.dataset].info.tokens

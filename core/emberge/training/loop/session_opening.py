@@ -22,7 +22,7 @@ from emberge.contracts import (
     prediction_problems,
     score_problems,
 )
-from emberge.devices import torch_threads
+from emberge.devices import limit_torch_threads
 from emberge.encoding import (
     EncodePlan,
     activation_budget,
@@ -41,7 +41,7 @@ from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 from emberge.training.tables.batch_texts import TextSampling
 from emberge.training.tables.example_table import ExampleTable, build_tables
-from emberge.training.tables.guides import with_guides
+from emberge.training.tables.guides import add_guides
 from emberge.training.tables.text_windows import WindowTable, build_windows
 
 # Rows that a rehearsal pretends to have, so that its batches are as large as in earnest.
@@ -97,7 +97,7 @@ def open_session(
             lambda: asdict(choose_engine(work, ranks.device, job.options, ranks.beside))
         )
         engine = EngineSettings(**settings)
-        stack.enter_context(torch_threads(engine.threads))
+        stack.enter_context(limit_torch_threads(engine.threads))
         objective = Objective(job.losses, [d.info for d in used], ranks.device)
         encoder = encoder or _load_encoder(job, machine, ranks)
         pairs = [dataset for dataset in used if dataset.info.name not in windows]
@@ -112,7 +112,7 @@ def open_session(
             _require_rows(plan, tables, objective)
         engine = budgeted(work, engine, encoder, [*tables.values(), *windows.values()], ranks)
         if takes_losses:
-            tables = with_guides(
+            tables = add_guides(
                 tables,
                 pairs,
                 objective,

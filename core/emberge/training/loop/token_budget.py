@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from emberge.contracts import Encoder, TokenisedText
-from emberge.devices import dtype_for
+from emberge.devices import choose_training_dtype
 from emberge.encoding import (
     activation_budget,
     default_token_budget,
@@ -56,7 +56,7 @@ def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
     if path.is_file():
         return EngineSettings(**json.loads(path.read_text(encoding="utf-8")))
     precision = options.precision
-    resolved = dtype_for(device) if precision == "auto" else precision
+    resolved = choose_training_dtype(device) if precision == "auto" else precision
     budget = options.token_budget or default_token_budget(device, training=True)
     asked = options.token_budget is not None
     engine = EngineSettings(
@@ -95,12 +95,12 @@ def budgeted(
     autocast = torch.bfloat16 if engine.precision == "bfloat16" else None
 
     def fit(wanted: int) -> int:
-        return fitting_budget(encoder, tables, wanted, autocast=autocast, beside=ranks.beside)
+        return find_fitting_budget(encoder, tables, wanted, autocast=autocast, beside=ranks.beside)
 
     return EngineSettings(**ranks.on_first_rank(lambda: asdict(fit_budget(work, engine, fit))))
 
 
-def fitting_budget(
+def find_fitting_budget(
     encoder: Encoder,
     tables: Collection[ExampleTable | WindowTable],
     wanted: int,
@@ -117,11 +117,11 @@ def fitting_budget(
     if text is None:
         return wanted
     device = device_of(encoder)
-    each = activation_bytes(encoder, text, autocast) / len(text.ids)
-    return halved_to_fit(wanted, each, activation_budget(encoder.module, device, beside))
+    each = measure_activation_bytes(encoder, text, autocast) / len(text.ids)
+    return halve_to_fit(wanted, each, activation_budget(encoder.module, device, beside))
 
 
-def halved_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:
+def halve_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:
     """Return `wanted` tokens, halved until a chunk takes only its share of `memory` bytes."""
     budget = wanted
     while budget > LEAST and budget * bytes_a_token > memory * CHUNK_SHARE:
@@ -129,7 +129,7 @@ def halved_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:
     return budget
 
 
-def activation_bytes(
+def measure_activation_bytes(
     encoder: Encoder, text: TokenisedText, autocast: torch.dtype | None = None
 ) -> int:
     """Return the bytes that a forward pass over one text saves for its backward pass, as in training."""

@@ -28,9 +28,9 @@ from emberge.seeds import stable_seed
 from emberge.training.fit_options import FitOptions
 from emberge.training.plan.plan_fingerprint import (
     digest_batch,
+    list_sampler_options,
     manifest,
     refuse_unknown_names,
-    sampler_options,
 )
 
 # Tasks whose other rows are wrong answers (BOOM, arXiv:2602.05787): the table in its text, STS left out.
@@ -73,7 +73,7 @@ class PlannedBatch:
         return "+".join(dict.fromkeys(part.dataset for part in self.parts))
 
 
-def in_batch_negatives(
+def uses_in_batch_negatives(
     info: DatasetInfo, chosen: Negatives, options: PerDataset[Negatives]
 ) -> bool:
     """Return whether other rows' texts are negatives: by sampler, recipe, catalogue, kind of task."""
@@ -119,7 +119,7 @@ class BatchPlan:
         self.seed = seed
         self._negatives = negatives or PerDataset()
         negatives_option = {"negatives": self._negatives}
-        refuse_unknown_names({**sampler_options(samplers), **negatives_option}, pool)
+        refuse_unknown_names({**list_sampler_options(samplers), **negatives_option}, pool)
         self.pool = select(samplers, pool, seed)
         if not self.pool:
             raise DataError(
@@ -163,10 +163,10 @@ class BatchPlan:
         else:
             kinds = [(part.dataset, b.negatives) for b in batches[:count] for part in b.parts]
         for name, negatives in dict.fromkeys(kinds):
-            yield name, in_batch_negatives(self._infos[name], negatives, self._negatives)
+            yield name, uses_in_batch_negatives(self._infos[name], negatives, self._negatives)
 
-    def _compute_fingerprint(self, known: Mapping[str, object]) -> str:
-        digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
+    def _compute_fingerprint(self, facts: Mapping[str, object]) -> str:
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         for batch in self._list_probes():
             for piece in digest_batch(batch):
                 digest.update(piece)
@@ -249,7 +249,7 @@ class BatchPlan:
         return (self[step] for step in range(self.steps))
 
     def _part(self, part: BatchPart, negatives: Negatives) -> PlannedPart:
-        in_batch = in_batch_negatives(self._infos[part.dataset], negatives, self._negatives)
+        in_batch = uses_in_batch_negatives(self._infos[part.dataset], negatives, self._negatives)
         return PlannedPart(part.dataset, np.asarray(part.rows, dtype=np.int64), in_batch)
 
     def groups(self) -> tuple[tuple[str, bool], ...]:

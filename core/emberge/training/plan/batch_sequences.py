@@ -235,10 +235,10 @@ class _Several(Batches):
         part, number = self._find(place)
         return self.parts[part][number]
 
-    def _find(self, place: int) -> tuple[int, int]:
-        """Return the part that gives batch `place`, and the batch's number in it."""
-        part = int(self._ends.searchsorted(place, side="right"))
-        return part, place - (int(self._ends[part - 1]) if part else 0)
+    def _find(self, index: int) -> tuple[int, int]:
+        """Return the part that gives batch `index`, and the batch's number in it."""
+        part = int(self._ends.searchsorted(index, side="right"))
+        return part, index - (int(self._ends[part - 1]) if part else 0)
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
         return frozenset[tuple[str, Negatives]]().union(*(part.kinds() for part in self.parts))
@@ -258,8 +258,8 @@ class Shuffled(_Several):
         super().__init__(parts)
         self._order = Permutation(len(self), seed)
 
-    def _find(self, place: int) -> tuple[int, int]:
-        return super()._find(self._order[place])
+    def _find(self, index: int) -> tuple[int, int]:
+        return super()._find(self._order[index])
 
 
 class InTurn(_Several):
@@ -277,8 +277,8 @@ class InTurn(_Several):
         widths = np.diff(self._rounds) * self._active[:-1]
         self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths)])
 
-    def _find(self, place: int) -> tuple[int, int]:
-        stretch = int(self._starts.searchsorted(place, side="right")) - 1
-        rounds, which = divmod(place - int(self._starts[stretch]), int(self._active[stretch]))
+    def _find(self, index: int) -> tuple[int, int]:
+        stretch = int(self._starts.searchsorted(index, side="right")) - 1
+        rounds, which = divmod(index - int(self._starts[stretch]), int(self._active[stretch]))
         number = int(self._rounds[stretch])
         return int((self._lengths > number).nonzero()[0][which]), number + rounds

@@ -30,15 +30,15 @@ def refuse_unknown_names(options: Mapping[str, Any], infos: Iterable[DatasetInfo
 
 
 def _refuse_unknown(
-    label: str, where: str, given: Iterable[str], what: str, known: Sequence[str]
+    label: str, where: str, names: Iterable[str], what: str, existing: Sequence[str]
 ) -> None:
-    for name in given:
-        if name not in known:
-            hint = suggest(name, known) or f"; there are {', '.join(known)}"
+    for name in names:
+        if name not in existing:
+            hint = suggest(name, existing) or f"; there are {', '.join(existing)}"
             raise DataError(f"{label}: {where} names '{name}', which is no {what}{hint}")
 
 
-def sampler_options(samplers: Sequence[Sampler]) -> dict[str, Any]:
+def list_sampler_options(samplers: Sequence[Sampler]) -> dict[str, Any]:
     """Return every option of the samplers, by "option of sampler Name"."""
     return {
         f"{field.name} of sampler {type(sampler).__name__}": getattr(sampler, field.name)

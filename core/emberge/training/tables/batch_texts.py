@@ -99,11 +99,11 @@ class DrawnBatch:
             total = total + share * loss.local(name, rows_of(whole, own_rows))
         return total
 
-    def _gather_embeddings(self, encoded: BatchEmbeddings, wanted: bool) -> BatchEmbeddings:
+    def _gather_embeddings(self, encoded: BatchEmbeddings, needed: bool) -> BatchEmbeddings:
         """Return the embeddings of all ranks, with zeros for other ranks' if no loss reads them."""
 
         def of(own: Tensor) -> Tensor:
-            if wanted:
+            if needed:
                 return self.ranks.gathered(own, self.counts)
             before = sum(self.counts[: self.ranks.rank])
             behind = sum(self.counts) - before - len(own)

@@ -54,20 +54,20 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Te
     )
 
 
-def text_side(dataset: Dataset, options: BatchOptions) -> TextSide:
+def build_text_side(dataset: Dataset, options: BatchOptions) -> TextSide:
     """Return prompt and length of single texts, which take no prompt of the model's own."""
     named = dataset.info.name, dataset.info.task
     longest = options.query_length.of(*named) or options.max_length.of(*named)
     return TextSide(_choose_prompt(options.query_prompt, dataset, dataset.prompt, ""), longest)
 
 
-def _choose_prompt(given: PerDataset[str], dataset: Dataset, of_data: str, of_model: str) -> str:
+def _choose_prompt(option: PerDataset[str], dataset: Dataset, of_data: str, of_model: str) -> str:
     name, task = dataset.info.name, dataset.info.task
-    if name in given.by_dataset:
-        return given.by_dataset[name]
+    if name in option.by_dataset:
+        return option.by_dataset[name]
     if of_data:
         return of_data
-    by_task = given.of(name, task)
+    by_task = option.of(name, task)
     return of_model if by_task is None else by_task
 
 

@@ -43,7 +43,7 @@ class GuideReader:
         return result.to(self.device)
 
 
-def with_guides(
+def add_guides(
     tables: Mapping[str, ExampleTable],
     datasets: Sequence[Dataset],
     objective: Objective,

@@ -16,7 +16,7 @@ from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter, TextEmbedder
 from emberge.errors import DataError
 from emberge.files import fill_once
 from emberge.training.fit_options import BatchOptions
-from emberge.training.tables.example_table import TextSide, text_side
+from emberge.training.tables.example_table import TextSide, build_text_side
 
 VERSION = 2
 # More tokens than any text has.
@@ -53,7 +53,7 @@ def build_windows(
         beside special tokens and prompt.
     """
     name = dataset.info.name
-    side = text_side(dataset, options)
+    side = build_text_side(dataset, options)
     longest = side.max_length or encoder.max_length
     if longest is None:
         raise DataError(f"dataset '{name}': the model has no limit of tokens; give max_length")

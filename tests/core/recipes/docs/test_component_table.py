@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 from emberge import PluginError, Plugins, Sampler, hookimpl, load_plugins
 from emberge.recipes import list_components
-from emberge.recipes.docs.describe import component_rows
+from emberge.recipes.docs.describe import list_component_rows
 
 from tests.support import acme
 from tests.support.reading import plugins
@@ -26,7 +26,7 @@ def test_with_no_plugin_the_table_is_empty() -> None:
 
 def test_each_component_is_one_line_under_its_kind() -> None:
     lines = lines_of()
-    rows = component_rows(plugins())
+    rows = list_component_rows(plugins())
     entries = [line for line in lines if line.startswith("  ")]
     assert [line.split()[0] for line in entries] == [row["name"] for row in rows]
     assert all(row["summary"] in line for row, line in zip(rows, entries, strict=True))
@@ -44,7 +44,7 @@ def test_only_what_is_not_ours_names_its_plugin() -> None:
 
 
 def test_lines_fit_the_width_and_are_whole_without_one() -> None:
-    rows = component_rows(plugins())
+    rows = list_component_rows(plugins())
     for width in (50, 72, 80):
         lines = lines_of(width=width)
         assert max(map(len, lines)) <= width
@@ -89,7 +89,7 @@ def test_a_kind_keeps_its_own_and_one_that_is_not_there_is_suggested() -> None:
 
 
 def test_json_has_all_that_is_known() -> None:
-    assert json.loads(list_components(plugins(), as_json=True)) == component_rows(plugins())
+    assert json.loads(list_components(plugins(), as_json=True)) == list_component_rows(plugins())
 
 
 def test_a_name_that_two_plugins_give_is_shown_as_it_must_be_written() -> None:

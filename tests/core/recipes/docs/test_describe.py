@@ -19,16 +19,16 @@ from emberge import (
 )
 from emberge.cli.arguments import parse as parse_words
 from emberge.recipes import describe_component, read_component, shipped_recipes
-from emberge.recipes.docs.describe import component_page, component_rows
-from emberge.recipes.docs.option_docs import option_doc
-from emberge.recipes.run.workspace import plugins_behind
+from emberge.recipes.docs.describe import build_component_pages, list_component_rows
+from emberge.recipes.docs.option_docs import find_option_doc
+from emberge.recipes.run.workspace import list_plugins_behind
 
 from tests.support import acme
 from tests.support.reading import plugins
 
 
 def row(name: str) -> dict[str, object]:
-    (found,) = [one for one in component_rows(plugins()) if one["full_name"] == f"acme:{name}"]
+    (found,) = [one for one in list_component_rows(plugins()) if one["full_name"] == f"acme:{name}"]
     return found
 
 
@@ -94,8 +94,8 @@ def test_a_name_that_two_plugins_give_has_a_page_for_each() -> None:
     both = plugins()
     twin = type("twin", (), {"register_samplers": staticmethod(acme.register_samplers)})
     both.register(twin, "twin")
-    assert len(component_page(both, "bag")) == 2
-    assert len(component_page(both, "twin:bag")) == 1
+    assert len(build_component_pages(both, "bag")) == 2
+    assert len(build_component_pages(both, "twin:bag")) == 1
 
 
 # ── a page ──────────────────────────────────────────────────────────────────────────────────────
@@ -152,7 +152,7 @@ def test_the_example_of_a_docstring_is_shown_as_a_recipe_that_parses() -> None:
         "shown", (), {"register_merge_strategies": staticmethod(hookimpl(lambda: {"shown": Shown}))}
     )
     found.register(module, "shown")
-    (page,) = component_page(found, "shown")
+    (page,) = build_component_pages(found, "shown")
     assert page["doc"] == "Take the first model.\n\nIt has an example."
     (step,) = parse_recipe(page["example"], found).steps
     assert step.step.strategy == (Shown(),)  # type: ignore[attr-defined]
@@ -168,7 +168,7 @@ FOUND_BY_KIND = ("reporter", "leaderboard")
 
 @pytest.mark.parametrize(("name", "kind"), [(c.full_name, c.kind) for c in INSTALLED.components])
 def test_every_installed_component_has_an_example_that_is_taken(name: str, kind: str) -> None:
-    (page,) = (one for one in component_page(INSTALLED, name) if one["kind"] == kind)
+    (page,) = (one for one in build_component_pages(INSTALLED, name) if one["kind"] == kind)
     if page["name"] in WITHOUT_EXAMPLE:
         assert not page["example"]
     elif kind in FOUND_BY_KIND:
@@ -179,7 +179,7 @@ def test_every_installed_component_has_an_example_that_is_taken(name: str, kind:
         assert all(read_component(text, Launcher, INSTALLED, "--launcher") for text in given)
     else:
         recipe = parse_recipe(page["example"], INSTALLED)
-        used = [used for step in recipe.steps for used in plugins_behind(step, INSTALLED)]
+        used = [used for step in recipe.steps for used in list_plugins_behind(step, INSTALLED)]
         assert page["plugin"] in used
         assert page["name"] in page["example"]
 
@@ -209,16 +209,16 @@ class Child(Parent):
 
 
 def test_an_option_is_documented_below_its_field_or_in_the_docstring() -> None:
-    assert option_doc(Parent, "weight") == "Right below, over two lines."
-    assert option_doc(Parent, "size") == "`size` is how much."
-    assert option_doc(Parent, "shape") == "`shape` how it looks."
-    assert option_doc(Parent, "colour") == "In the end, `colour` may be red."
-    assert option_doc(Parent, "silent") == ""
+    assert find_option_doc(Parent, "weight") == "Right below, over two lines."
+    assert find_option_doc(Parent, "size") == "`size` is how much."
+    assert find_option_doc(Parent, "shape") == "`shape` how it looks."
+    assert find_option_doc(Parent, "colour") == "In the end, `colour` may be red."
+    assert find_option_doc(Parent, "silent") == ""
 
 
 def test_an_inherited_option_keeps_its_documentation() -> None:
-    assert option_doc(Child, "shape") == "`shape` is square here."
-    assert option_doc(Child, "weight") == "Right below, over two lines."
+    assert find_option_doc(Child, "shape") == "`shape` is square here."
+    assert find_option_doc(Child, "weight") == "Right below, over two lines."
 
 
 # ── shipped recipes ─────────────────────────────────────────────────────────────────────────────

@@ -30,7 +30,7 @@ from emberge import (
 )
 from emberge.cli.main import main
 from emberge.contracts import Ended
-from emberge.devices import torch_threads
+from emberge.devices import limit_torch_threads
 from emberge.hashes import HashCache
 from emberge.recipes import StepsFailedError, read_component, status
 from emberge.recipes.run import parallel as schedule
@@ -63,7 +63,7 @@ def alone(trained: Path) -> Path:
     """What comes of a run without launcher."""
     out = trained.parent / "alone"
     plugins = load_plugins([PLUGIN])
-    with torch_threads(1):
+    with limit_torch_threads(1):
         run_recipe(load_recipe(trained, plugins), out, plugins, machine=CPU, quiet=True)
     return out
 

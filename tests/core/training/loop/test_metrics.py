@@ -12,7 +12,7 @@ from emberge import PerDataset
 from emberge.encoding import PassResult
 from emberge.ranks import Ranks
 from emberge.training import FitOptions
-from emberge.training.loop.metrics import MetricLog, TrainingError, memory_used
+from emberge.training.loop.metrics import MetricLog, TrainingError, measure_memory_used
 from emberge.training.plan.batch_plan import PlannedBatch, PlannedPart
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
@@ -138,7 +138,7 @@ def test_the_line_of_progress_says_loss_speed_padding_and_memory(
 
 
 def test_memory_is_what_this_process_has_held() -> None:
-    before = memory_used(torch.device("cpu"))["memory_gib"]
+    before = measure_memory_used(torch.device("cpu"))["memory_gib"]
     held = torch.ones(2**26)  # a quarter of a GiB
-    assert memory_used(torch.device("cpu"))["memory_gib"] >= max(before, 0.25)
+    assert measure_memory_used(torch.device("cpu"))["memory_gib"] >= max(before, 0.25)
     assert held.sum() == 2**26

@@ -13,7 +13,7 @@ from emberge import PerDataset
 from emberge.encoding import chunk_runner as memory
 from emberge.encoding import default_token_budget
 from emberge.training import FitOptions, FitResult
-from emberge.training.loop.token_budget import LEAST, activation_bytes, halved_to_fit
+from emberge.training.loop.token_budget import LEAST, halve_to_fit, measure_activation_bytes
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, InfoNCE
 
@@ -93,18 +93,18 @@ def _budget(root: Path) -> int:
 def test_a_budget_is_halved_until_a_chunk_takes_half_of_what_is_free(
     each: float, memory_free: int, budget: int
 ) -> None:
-    assert halved_to_fit(2048, each, memory_free) == budget
+    assert halve_to_fit(2048, each, memory_free) == budget
 
 
 def test_a_budget_that_is_small_already_is_left_alone() -> None:
-    assert halved_to_fit(60, 10**9, 0) == 60
+    assert halve_to_fit(60, 10**9, 0) == 60
 
 
 def test_activations_grow_with_the_text(shaky: Path) -> None:
     encoder = TextEncoder().load(shaky, device="cpu", dtype="float32")
     encoder.module.eval()
     short, long = encoder.tokenise(["a list", "a list " * 20], prompt="", max_length=None)
-    ratio = activation_bytes(encoder, long) / activation_bytes(encoder, short)
+    ratio = measure_activation_bytes(encoder, long) / measure_activation_bytes(encoder, short)
     assert ratio == pytest.approx(len(long.ids) / len(short.ids), rel=0.5)
     assert not encoder.module.training
 
