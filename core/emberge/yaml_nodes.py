@@ -233,11 +233,11 @@ class _Reading:
             return Scalar(None, "", self.where(node))
         if key not in self.done:
             self.open.add(key)
-            self.done[key] = self._convert(node)
+            self.done[key] = self._convert_node(node)
             self.open.discard(key)
         return self.done[key]
 
-    def _convert(self, node: yaml.Node) -> Node:
+    def _convert_node(self, node: yaml.Node) -> Node:
         if isinstance(node, yaml.ScalarNode):
             return self._read_scalar(node)
         if node.tag not in (_TAG + "seq", _TAG + "map"):

@@ -64,11 +64,11 @@ def load_catalogue(path: Path) -> Catalogue:
         raise DataError(
             f"{shown(path)}: the catalogue is not UTF-8 text; save it as such"
         ) from None
-    return _parse(path, text, Path.cwd())
+    return _parse_catalogue(path, text, Path.cwd())
 
 
 @functools.lru_cache(maxsize=16)
-def _parse(
+def _parse_catalogue(
     path: Path,
     text: str,
     folder: Path,  # noqa: ARG001 - places in messages are relative to it

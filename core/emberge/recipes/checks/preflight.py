@@ -128,7 +128,7 @@ class _Lookup:
         """
         key = (reference.text, reference.folder)
         if key not in self._seen:
-            self._seen[key] = self._look(reference)
+            self._seen[key] = self._locate_model(reference)
         return self._seen[key]
 
     def faults_of(self, folder: Path, adapter: Path | None) -> Sequence[str]:
@@ -146,10 +146,10 @@ class _Lookup:
             (r.text, r.folder): r for r in named if isinstance(r, ModelRef) and r.step is None
         }
         with request_threads(8) as (threads, _):
-            results = threads.map(self._look, outside.values())
+            results = threads.map(self._locate_model, outside.values())
             self._seen.update(zip(outside, results, strict=True))
 
-    def _look(self, reference: ModelRef) -> LocatedModel | Problem:
+    def _locate_model(self, reference: ModelRef) -> LocatedModel | Problem:
         if not self.deep and _is_elsewhere(reference.main):
             return Problem(f"'{reference}' was not looked for", severity="unseen", about="model")
         try:
@@ -199,16 +199,16 @@ class _StepCheck:
         if isinstance(located, LocatedModel):
             missing = find_missing_weights(reference, located) if weights else None
             if missing is not None:
-                self._note(Problem(missing), reference)
+                self._record_reference_problem(Problem(missing), reference)
             return None if reference.step is not None else located.folder
-        self._note(located, reference)
+        self._record_reference_problem(located, reference)
         return None
 
     def whole_model(self, reference: ModelRef) -> Path | None:
         folder = self.model(reference)
         if folder is not None:
             for fault in self._lookup.faults_of(folder, self.adapter(reference)):
-                self._keep(Problem(fault), reference)
+                self._record_problem(Problem(fault), reference)
         return folder
 
     def adapter(self, reference: ModelRef) -> Path | None:
@@ -223,7 +223,7 @@ class _StepCheck:
         try:
             return locate_file(reference)
         except EmbergeError as error:
-            self._note(Problem(str(error)), reference)
+            self._record_reference_problem(Problem(str(error)), reference)
             return None
 
     def problem(self, message: str, option: str = "") -> Problem:
@@ -280,14 +280,16 @@ class _StepCheck:
     def _check_kind(self, reference: Reference) -> None:
         earlier = self._lookup.steps.get(reference.step or "")
         if earlier is None:
-            self._note(Problem(f"there is no step '{reference.step}'"), reference)
+            self._record_reference_problem(
+                Problem(f"there is no step '{reference.step}'"), reference
+            )
             return
         makes, accepted = type(earlier.step).produces, reference.accepts
         if accepted and makes not in accepted:
             words = " or ".join(accepted)
             produced, needed = _describe_kind(makes), _describe_kind(words)
             message = f"${reference.step} makes {produced}, and {needed} is needed here"
-            self._note(Problem(message), reference)
+            self._record_reference_problem(Problem(message), reference)
 
     def _ask_about_folder(self, reference: ModelRef) -> None:
         text = reference.main
@@ -296,14 +298,14 @@ class _StepCheck:
                 f"'{text}' is looked for on the hub, and there is a folder of this name; "
                 f"write ./{text} if you mean the folder"
             )
-            self._note(Problem(message, severity="warning"), reference)
+            self._record_reference_problem(Problem(message, severity="warning"), reference)
 
-    def _note(self, problem: Problem, reference: Reference) -> None:
+    def _record_reference_problem(self, problem: Problem, reference: Reference) -> None:
         """Record a problem or warning about a reference."""
         self._missing_model |= isinstance(reference, ModelRef) and problem.severity == "error"
-        self._keep(problem, reference)
+        self._record_problem(problem, reference)
 
-    def _keep(self, problem: Problem, reference: Reference) -> None:
+    def _record_problem(self, problem: Problem, reference: Reference) -> None:
         """Record a problem at the option that names a reference."""
         where = self.where(_find_option(reference, self._step.whole or self._step.step))
         self._own.append(dataclasses.replace(problem, where=where))

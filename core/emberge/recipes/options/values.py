@@ -292,14 +292,14 @@ def _build_alternative(build: Builder, form: forms.Either, node: Node, at: Optio
             build.lines.update(trial.lines)
             return value
         tries.append((alternative, trial.problems))
-    near = [problems for alternative, problems in tries if _may_take(alternative, node)]
+    near = [problems for alternative, problems in tries if _is_shape_accepted(alternative, node)]
     if len(near) != 1:
         return build.misfit(form, node, at)
     build.problems += near[0]
     return BROKEN
 
 
-def _may_take(form: Form, node: Node) -> bool:
+def _is_shape_accepted(form: Form, node: Node) -> bool:
     """Return whether a form may take a node of this shape: a mapping, a list or a single value."""
     shapes: dict[type, tuple[type, ...]] = {
         forms.Record: (Fields,),

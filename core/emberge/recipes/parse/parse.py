@@ -159,7 +159,7 @@ class _RecipeReading:
         groups = self._read_groups(written)
         self._refuse_unused(groups)
         for group in self._sort_groups(groups):
-            self._build(group)
+            self._build_instances(group)
         if not self.problems:
             self._refuse_twins()
         return Recipe(seed, tuple(self.steps))
@@ -207,11 +207,11 @@ class _RecipeReading:
             twin = folded.setdefault(name.casefold(), name)
             if twin != name:
                 self.refuse(f"'{twin}' and '{name}' would be one folder on some disks", where)
-            group = self._group(name, node, where, list(written.entries))
+            group = self._read_group(name, node, where, list(written.entries))
             groups += [group] if group else []
         return groups
 
-    def _group(self, name: str, node: Node, where: str, steps: list[str]) -> _Group | None:
+    def _read_group(self, name: str, node: Node, where: str, steps: list[str]) -> _Group | None:
         kinds = [k for k in node.entries if k != "foreach"] if isinstance(node, Fields) else []
         if len(kinds) != 1 or not isinstance(node, Fields):
             self._refuse_kinds(name, node, kinds, where)
@@ -261,7 +261,7 @@ class _RecipeReading:
 
     # ── steps as they are built ─────────────────────────────────────────────────────────────────
 
-    def _build(self, group: _Group) -> None:
+    def _build_instances(self, group: _Group) -> None:
         """Build every instance, and register each for later steps, also a faulty one."""
         produces: list[Instance] = []
         for row, options in group.options:

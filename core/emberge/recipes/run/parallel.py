@@ -89,7 +89,7 @@ class ParallelRun:
                     if self._running:
                         time.sleep(TICK)
             except BaseException:
-                self._stop()
+                self._stop_steps()
                 raise
 
     # ── from waiting to running ─────────────────────────────────────────────────────────────────
@@ -177,11 +177,11 @@ class ParallelRun:
                 case "metric":
                     log.metric_logged(attempt.fingerprint, step.id, line["row"])
                 case "warned":
-                    self._warn(step, line["message"])
+                    self._record_warning(step, line["message"])
                 case outcome:
                     attempt.outcome = {"event": outcome, **line}
 
-    def _warn(self, step: RecipeStep, message: str) -> None:
+    def _record_warning(self, step: RecipeStep, message: str) -> None:
         """Record a warning once, also when the step that gives it is run again."""
         if (step.id, message) not in self._warned:
             self._warned.add((step.id, message))
@@ -201,14 +201,14 @@ class ParallelRun:
             run.fail(step, error)
             return
         if artifact is None:
-            self._retry(attempt, ended)
+            self._retry_step(attempt, ended)
             return
         run.take(step, attempt.fingerprint, artifact)
         folder = run.place.result(step.id, attempt.fingerprint)
         seconds = float(outcome["seconds"]) if outcome is not None else 0.0
         run.log.step_finished(step.id, folder, artifact, seconds)
 
-    def _retry(self, attempt: _Attempt, ended: Ended) -> None:
+    def _retry_step(self, attempt: _Attempt, ended: Ended) -> None:
         """Run a step again in another process, if it was killed and has tries left."""
         step, retries = attempt.step, self.launcher.retries
         code = ended.code
@@ -239,7 +239,7 @@ class ParallelRun:
 
     # ── the end before the end ──────────────────────────────────────────────────────────────────
 
-    def _stop(self) -> None:
+    def _stop_steps(self) -> None:
         """End every process and wait up to `LEAVING` seconds for all of them."""
         for attempt in self._running:
             attempt.launched.stop()

@@ -85,27 +85,27 @@ class RunLog:
         """Record that a run begins."""
         steps = list(self._states)
         self._write(f"run started by process {os.getpid()} on {socket.gethostname()}: {steps}")
-        self._save()
-        self._announce("run_started", recipe=recipe, steps=steps, quiet=quiet)
+        self._save_states()
+        self._announce_event("run_started", recipe=recipe, steps=steps, quiet=quiet)
 
     def step_started(self, step: RecipeStep, fingerprint: str) -> None:
         """Record that a step begins or continues."""
         work = self.place.work_of(step.id, fingerprint).name
-        self._set(step.id, state="running", work=work, started=time.time())
+        self._set_state(step.id, state="running", work=work, started=time.time())
         self._write(f"{step.id}: started ({step.kind})")
-        self._announce("step_started", step=step.id, kind=step.kind)
+        self._announce_event("step_started", step=step.id, kind=step.kind)
 
     def step_skipped(self, step: str, folder: Path) -> None:
         """Record that a step was finished by an earlier run."""
-        self._set(step, state="done", folder=folder.name)
+        self._set_state(step, state="done", folder=folder.name)
         self._write(f"{step}: finished already, in {folder.name}")
-        self._announce("step_skipped", step=step, folder=self.place.link(step))
+        self._announce_event("step_skipped", step=step, folder=self.place.link(step))
 
     def step_finished(self, step: str, folder: Path, artifact: Artifact, seconds: float) -> None:
         """Record that a step's result was published."""
-        self._set(step, state="done", folder=folder.name, seconds=round(seconds, 1))
+        self._set_state(step, state="done", folder=folder.name, seconds=round(seconds, 1))
         self._write(f"{step}: finished in {seconds:.1f} s, in {folder.name}")
-        self._announce(
+        self._announce_event(
             "step_finished",
             step=step,
             folder=self.place.link(step),
@@ -116,36 +116,38 @@ class RunLog:
     def step_failed(self, step: str, error: BaseException) -> None:
         """Record that a step failed; an error that is no EmbergeError leaves its traceback in the log."""
         message = str(error) if isinstance(error, EmbergeError) else repr(error)
-        self._set(step, state="failed", error=message, **self._work_of(step))
+        self._set_state(step, state="failed", error=message, **self._work_of(step))
         self._write(f"{step}: failed: {message}")
         if not isinstance(error, EmbergeError):
             self._write("".join(traceback.format_exception(error)))
-        self._announce("step_failed", step=step, error=error)
+        self._announce_event("step_failed", step=step, error=error)
 
     def step_blocked(self, step: str, by: Sequence[str]) -> None:
         """Record that a step cannot run because one that it needs failed."""
-        self._set(step, state="blocked", error=f"needs {', '.join(by)}")
+        self._set_state(step, state="blocked", error=f"needs {', '.join(by)}")
         self._write(f"{step}: not run, needs {', '.join(by)}")
 
     def step_stopped(self, step: str) -> None:
         """Record that the run was interrupted inside a step."""
-        self._set(step, state="stopped", **self._work_of(step))
+        self._set_state(step, state="stopped", **self._work_of(step))
         self._write(f"{step}: stopped")
 
     def step_warned(self, step: str, message: str) -> None:
         """Record a warning of a step."""
         self._write(f"{step}: warning: {message}")
-        self._announce("step_warned", step=step, message=message)
+        self._announce_event("step_warned", step=step, message=message)
 
     def step_progressed(self, step: str, done: float, total: float, unit: str, note: str) -> None:
         """Announce a step's progress, `done` of `total` units."""
-        self._announce("step_progressed", step=step, done=done, total=total, unit=unit, note=note)
+        self._announce_event(
+            "step_progressed", step=step, done=done, total=total, unit=unit, note=note
+        )
 
     def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
         """Record a number that a step logged; `row` has time, name, value and at."""
         named = {"time": row["time"], "step": step, "fingerprint": fingerprint[:8]}
         self._metrics.append({**named, **row})
-        self._announce(
+        self._announce_event(
             "metric_logged", step=step, name=row["name"], value=row["value"], at=row["at"]
         )
 
@@ -153,21 +155,21 @@ class RunLog:
         """Record that a run ended, well or with an error."""
         how = "well" if error is None else f"with {type(error).__name__}: {error}"
         self._write(f"run ended {how}")
-        self._announce("run_finished", error=error, details=details)
+        self._announce_event("run_finished", error=error, details=details)
 
-    def _announce(self, event: str, **details: Any) -> None:
+    def _announce_event(self, event: str, **details: Any) -> None:
         self.plugins.announce(event, out=self.place.path, **details)
 
     def _work_of(self, step: str) -> dict[str, Any]:
         state = self._states[step]
         return {"work": state["work"]} if "work" in state else {}
 
-    def _set(self, step: str, **values: Any) -> None:
+    def _set_state(self, step: str, **values: Any) -> None:
         old = self._states[step]
         self._states[step] = {"id": old["id"], "kind": old["kind"], **values}
-        self._save()
+        self._save_states()
 
-    def _save(self) -> None:
+    def _save_states(self) -> None:
         with _ignore_disk_errors():
             write_json(self.place.status, {"steps": list(self._states.values())}, durable=False)
 

@@ -50,32 +50,32 @@ class EventWriter:
 
     def started(self) -> None:
         """Write that the step is entered, with the process and its host."""
-        self._write("started", pid=os.getpid(), host=socket.gethostname())
+        self._write_event("started", pid=os.getpid(), host=socket.gethostname())
 
     def step_progressed(self, step: str, done: float, total: float, unit: str, note: str) -> None:
         """Write the step's progress."""
-        self._write("progressed", done=done, total=total, unit=unit, note=note)
+        self._write_event("progressed", done=done, total=total, unit=unit, note=note)
 
     def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
         """Write a logged number."""
-        self._write("metric", row=dict(row))
+        self._write_event("metric", row=dict(row))
 
     def step_warned(self, step: str, message: str) -> None:
         """Write a warning."""
-        self._write("warned", message=message)
+        self._write_event("warned", message=message)
 
     def finished(self, seconds: float) -> None:
         """Write that the result was published."""
-        self._write("finished", seconds=seconds)
+        self._write_event("finished", seconds=seconds)
 
     def failed(self, error: Exception) -> None:
         """Write the error that ended the step."""
         code = error.exit_code if isinstance(error, EmbergeError) else None
         trace = "" if code is not None else "".join(traceback.format_exception(error))
         kind = type(error).__name__
-        self._write("failed", kind=kind, message=str(error), exit_code=code, traceback=trace)
+        self._write_event("failed", kind=kind, message=str(error), exit_code=code, traceback=trace)
 
-    def _write(self, event: str, **details: Any) -> None:
+    def _write_event(self, event: str, **details: Any) -> None:
         self._lines.append({"event": event, **details})
 
 

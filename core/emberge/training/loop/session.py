@@ -139,11 +139,11 @@ class Session(Trainee):
         others = tuple(part for part in batch.parts if part.dataset not in self.windows)
         pairs = replace(batch, parts=others)
         if pairs.parts:
-            passed.append(self._encode(pairs, pairs.size / batch.size, seed))
+            passed.append(self._run_pair_passes(pairs, pairs.size / batch.size, seed))
         whole = functools.reduce(lambda one, other: one + other, passed)
         return replace(whole, loss=self.ranks.total(whole.loss))
 
-    def _encode(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
+    def _run_pair_passes(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
         """Run both passes over the pairs of a batch, which count by their share of its rows."""
         drawn = self._draw_texts(batch, self.objective.embeds)
         return encode_and_backward(
@@ -157,7 +157,7 @@ class Session(Trainee):
         )
 
     def _run_token_passes(self, batch: PlannedBatch, place: int, seed: int) -> PassResult:
-        """Run the passes of losses over the tokens of one part of a batch, which counts by `_share`.
+        """Run the passes of losses over the tokens of one part of a batch, which counts by `_compute_share`.
 
         A corruption depends on seed, step, dataset and window alone, not on ranks or chunks. A term of the
         model's own is the mean of the losses' passes, whatever their weights are.
@@ -166,7 +166,7 @@ class Session(Trainee):
         assert isinstance(encoder, TokenPredictor)
         sequences = self.windows[part.dataset].sequences
         own_rows = part.rows[shard_rows(len(part.rows), self.ranks.rank, self.ranks.size)]
-        share = self._share(batch, place)
+        share = self._compute_share(batch, place)
         results = []
         losses = self.objective.over_tokens(part.dataset)
         for number, loss in enumerate(losses):
@@ -188,7 +188,7 @@ class Session(Trainee):
             )
         return functools.reduce(lambda one, other: one + other, results)
 
-    def _share(self, batch: PlannedBatch, number: int) -> float:
+    def _compute_share(self, batch: PlannedBatch, number: int) -> float:
         """Return a part's share of its batch: of tokens where all are single texts, else of rows."""
         parts = batch.parts
         if any(part.dataset not in self.windows for part in parts):

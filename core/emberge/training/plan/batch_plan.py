@@ -143,7 +143,7 @@ class BatchPlan:
         starts = [0]
         while True:
             epoch = len(starts) - 1
-            batches = self._batch_epoch(epoch)
+            batches = self._build_epoch_batches(epoch)
             share = 1.0 if max_steps is not None else min(1.0, epochs - epoch)
             count = max(1 if epoch == 0 else 0, round(len(batches) * share))
             if max_steps is not None:
@@ -175,7 +175,7 @@ class BatchPlan:
     def _list_probes(self) -> Iterator[Batch]:
         """Yield a sample of the first epoch's batches, its first and last among them."""
         for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBES).astype(np.int64)):
-            yield self._batch_epoch(0)[int(step)]
+            yield self._build_epoch_batches(0)[int(step)]
 
     def _refuse_mixed_kinds(self) -> None:
         """Refuse a sampler that puts several kinds of pairs into a batch, by its first epoch's probes."""
@@ -199,7 +199,7 @@ class BatchPlan:
             )
         return batch
 
-    def _batch_epoch(self, epoch: int) -> Sequence[Batch] | Batches:
+    def _build_epoch_batches(self, epoch: int) -> Sequence[Batch] | Batches:
         if epoch not in self._at_hand:
             with warnings.catch_warnings():
                 if self._groups:  # a sampler warns once
@@ -223,14 +223,14 @@ class BatchPlan:
         if not 0 <= step < self.steps:
             raise IndexError(f"step {step} of {self.steps}")
         epoch = self._find_epoch(step)
-        batch = self._require_one_kind(self._batch_epoch(epoch)[step - self.starts[epoch]])
+        batch = self._require_one_kind(self._build_epoch_batches(epoch)[step - self.starts[epoch]])
         parts = tuple(self._part(part, batch.negatives) for part in batch.parts if len(part.rows))
         return PlannedBatch(step, epoch, batch.stage, parts)
 
     def segment(self, step: int) -> tuple[int, int]:
         """Return first step and end of the stretch of a step: a stage, a task, a dataset or an epoch."""
         epoch = self._find_epoch(step)
-        batches = self._batch_epoch(epoch)
+        batches = self._build_epoch_batches(epoch)
         if epoch not in self._segments:
             self._segments[epoch] = (
                 list(batches.segments())

@@ -232,10 +232,10 @@ class _Several(Batches):
     def __getitem__(self, place: int) -> Batch:
         if not 0 <= place < len(self):
             raise IndexError(f"batch {place} of {len(self)}")
-        part, number = self._find(place)
+        part, number = self._find_batch(place)
         return self.parts[part][number]
 
-    def _find(self, index: int) -> tuple[int, int]:
+    def _find_batch(self, index: int) -> tuple[int, int]:
         """Return the part that gives batch `index`, and the batch's number in it."""
         part = int(self._ends.searchsorted(index, side="right"))
         return part, index - (int(self._ends[part - 1]) if part else 0)
@@ -258,8 +258,8 @@ class Shuffled(_Several):
         super().__init__(parts)
         self._order = Permutation(len(self), seed)
 
-    def _find(self, index: int) -> tuple[int, int]:
-        return super()._find(self._order[index])
+    def _find_batch(self, index: int) -> tuple[int, int]:
+        return super()._find_batch(self._order[index])
 
 
 class InTurn(_Several):
@@ -277,7 +277,7 @@ class InTurn(_Several):
         widths = np.diff(self._rounds) * self._active[:-1]
         self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths)])
 
-    def _find(self, index: int) -> tuple[int, int]:
+    def _find_batch(self, index: int) -> tuple[int, int]:
         stretch = int(self._starts.searchsorted(index, side="right")) - 1
         rounds, which = divmod(index - int(self._starts[stretch]), int(self._active[stretch]))
         number = int(self._rounds[stretch])
