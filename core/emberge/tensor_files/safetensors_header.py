@@ -276,7 +276,7 @@ def _check_entry(name: str, entry: Any) -> str | None:
     if not isinstance(code, str) or code not in DTYPES:
         unknown = printable(code, 80) if isinstance(code, str) else type(code).__name__
         return f"has an unknown element type '{unknown}'; convert it first"
-    if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
+    if not _is_list_of_counts(shape) or not _is_list_of_counts(offsets) or len(offsets) != 2:
         return f"has a shape or offsets that are no counts; {_AGAIN}"
     if len(shape) > _MOST_DIMENSIONS or math.prod(max(1, n) for n in shape) >= 2**60:
         return f"has a shape that no tensor can have; {_AGAIN}"
@@ -302,7 +302,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
     return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
 
 
-def _are_counts(values: Any) -> bool:
+def _is_list_of_counts(values: Any) -> bool:
     return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values)
 
 

@@ -154,7 +154,7 @@ class TensorWriter:
                 self._notes.note(shard.path, content)
 
     def _plan_shards(self, folder: Path, prefix: str, specs: list[TensorSpec], limit: int) -> None:
-        shards = _shards(specs, limit)
+        shards = _split_shards(specs, limit)
         stem = WEIGHTS.removesuffix(".safetensors")
         weights: dict[str, str] = {}
         for number, shard in enumerate(shards, 1):
@@ -216,7 +216,7 @@ def _group_by_part(
     return grouped
 
 
-def _shards(specs: Sequence[TensorSpec], limit: int) -> list[list[TensorSpec]]:
+def _split_shards(specs: Sequence[TensorSpec], limit: int) -> list[list[TensorSpec]]:
     shards: list[list[TensorSpec]] = [[]]
     filled = 0
     for spec in specs:
