@@ -58,14 +58,16 @@ class PrintedTable(Step):
     It leaves `printed_table.md` and the same numbers as `printed_table.json`.
 
     Example:
-        table_4:
+        scores:
+          evaluate: {models: [./full, ./merged], evaluators: {mteb: {tasks: [STS12, NFCorpus]}}}
+        table_1:
           printed_table:
             scores: $scores
-            title: BOOM (arXiv:2602.05787), table 4
-            columns: {Mean (Task): all, IND: ind, OOD: ood}
+            title: The paper that has it, table 1
+            columns: {Mean (Task): all, STS12: STS12}
             rows:
-              Full data: {model: $full, printed: [69.1, 71.0, 66.6]}
-              BOOM: {model: $merged, printed: [69.6, 71.2, 67.5]}
+              Full data: {model: ./full, printed: [69.1, 71.0]}
+              Merged: {model: ./merged, printed: [69.6, 71.2]}
     """
 
     produces: ClassVar[ArtifactKind] = "report"
